@@ -1,0 +1,1 @@
+"""What all services share: units, requests, placements, inventory, Kubernetes access."""

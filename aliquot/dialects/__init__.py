@@ -1,0 +1,1 @@
+"""Other projects' resource names, each translated to ours."""

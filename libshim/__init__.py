@@ -1,0 +1,1 @@
+"""The CUDA interceptor and the reader of its pages."""

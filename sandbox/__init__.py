@@ -1,0 +1,1 @@
+"""A pretend world for laptops and tests: a simulated GPU driver and a pocket cluster."""

@@ -1,0 +1,1 @@
+"""A pocket Kubernetes: API server, kubelet and scheduler as ordinary processes."""

@@ -1,0 +1,1 @@
+"""Simulated libcuda.so.1 and libnvidia-ml.so.1, in C."""

@@ -1,0 +1,1 @@
+"""The scheduler extender: decides which pod gets which part of which card."""
