@@ -1,0 +1,33 @@
+"""Builds the reader and writer of the pages from the very header that the interceptor is compiled with."""
+
+import re
+from pathlib import Path
+
+from cffi import FFI
+
+INCLUDE = Path(__file__).resolve().parent / "include"
+
+
+def declarations(header: Path) -> str:
+    """Returns the part of the header between its cdef markers.
+
+    Raises:
+        ValueError: the markers are missing.
+    """
+    found = re.search(r"/\* cdef: begin \*/(.*?)/\* cdef: end \*/", header.read_text(), re.DOTALL)
+    if found is None:
+        message = f"{header}: no cdef markers"
+        raise ValueError(message)
+    return found.group(1)
+
+
+ffibuilder = FFI()
+ffibuilder.cdef(declarations(INCLUDE / "aliquot_pages.h"))
+ffibuilder.cdef("""
+static const uint64_t AQ_CONTROL_MAGIC;
+static const uint64_t AQ_USAGE_MAGIC;
+static const uint64_t AQ_MEMORY_MAX;
+void aq_control_publish(aq_control_page *page, const aq_control_page *wanted);
+int aq_control_snapshot(const aq_control_page *page, aq_control_page *out);
+""")
+ffibuilder.set_source("libshim._pages", '#include "aliquot_control.h"', include_dirs=["libshim/include"])

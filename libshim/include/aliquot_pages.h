@@ -1,0 +1,133 @@
+/* The ABI between the node agent and the interceptor: the control page (limits; the agent writes, the tenant maps
+ * it read-only) and the usage page (what is used; the tenant writes, the agent reads it with pread and believes it
+ * only about that tenant).
+ *
+ * Compatibility: `version` changes when a field moves or changes its meaning, and then old and new refuse each
+ * other. A page may grow at its end within a version, so a reader accepts any size of at least its own.
+ *
+ * The part between the cdef markers is also read by cffi: plain typedefs and integer defines only.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef ALIQUOT_PAGES_H
+#define ALIQUOT_PAGES_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* cdef: begin */
+#define AQ_PAGE_VERSION 1
+#define AQ_MAX_CARDS 16
+#define AQ_MAX_SLOTS 256
+#define AQ_CONTROL_SIZE 8192
+#define AQ_USAGE_SIZE 69632
+#define AQ_TENANT_SIZE 128
+#define AQ_UUID_SIZE 64
+#define AQ_SHIM_VERSION_SIZE 64
+#define AQ_NOTE_SIZE 512
+
+#define AQ_ENFORCE_OFF 0
+#define AQ_ENFORCE_OBSERVE 1
+#define AQ_ENFORCE_ENFORCE 2
+
+/* One card of the tenant. The first half changes when a limit does, the second with every lease. */
+typedef struct {
+  char uuid[64];         /* "GPU-…" or "MIG-…", NUL-padded */
+  uint64_t memory_limit; /* bytes */
+  uint32_t core_percent; /* 1-100 of the card's time; 0: uncapped */
+  uint32_t reserved_a;
+  uint64_t memory_grant; /* reserved for overcommitted memory: bytes granted now */
+  uint64_t reserved_b[5];
+  uint32_t gate;         /* reserved for the arbiter: futex word, 0 = the tenant decides by its own share */
+  uint32_t lease_epoch;  /* reserved for the arbiter */
+  uint64_t lease_end_ns; /* reserved for the arbiter: CLOCK_MONOTONIC */
+  uint64_t reserved_c[14];
+} aq_control_card;
+
+typedef struct {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t size;     /* of the whole page in bytes */
+  uint32_t sequence; /* odd while the agent is writing */
+  uint32_t enforcement;
+  uint32_t card_count;
+  uint32_t reserved_a;
+  uint64_t heartbeat_ns; /* the agent's, CLOCK_MONOTONIC; 0: there is no arbiter */
+  uint64_t reserved_b[3];
+  char tenant[128]; /* "namespace/pod/container", NUL-padded */
+  uint64_t reserved_c[8];
+  aq_control_card cards[16];
+  uint64_t reserved_d[480];
+} aq_control_page;
+
+/* What all processes of the tenant use of one card; its index is the control page's. */
+typedef struct {
+  uint64_t memory;      /* a tally, see below: bytes, and who changed it last */
+  uint64_t memory_peak; /* bytes */
+  uint64_t denied;      /* allocations refused (observe: that would have been) */
+  uint64_t reserved_a[5];
+  uint64_t busy_ns;
+  uint64_t throttled_ns;
+  int64_t core_debt_ns;   /* the core limit's clock, shared by the tenant's processes */
+  uint64_t core_stamp_ns; /* CLOCK_MONOTONIC of the last payment */
+  uint64_t reserved_b[4];
+} aq_usage_card;
+
+/* One process. Slots have stable indexes; nothing is ever compacted. */
+typedef struct {
+  uint64_t owner;         /* 0: free; else pid, pid namespace and start time packed: one word, so that it can be taken by CAS */
+  uint64_t intent;        /* the change of a tally under way, see src/ledger.c */
+  uint64_t pid_namespace; /* inode of /proc/PID/ns/pid; 0 until the owner has written it */
+  uint64_t start_time;    /* field 22 of /proc/PID/stat, clock ticks since boot */
+  uint32_t pid;           /* as the process itself sees it */
+  uint32_t reserved_a;
+  uint64_t reserved_b[3];
+  uint64_t memory[16]; /* tallies by card: bytes, and the number of the change */
+  uint64_t reserved_c[8];
+} aq_usage_slot;
+
+typedef struct {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t size;
+  uint32_t card_count; /* AQ_MAX_CARDS */
+  uint32_t slot_count; /* AQ_MAX_SLOTS */
+  uint64_t reserved_a[5];
+  char shim_version[64];
+  char note[512]; /* what the interceptor could not enforce, UTF-8, NUL-terminated */
+  uint64_t reserved_b[176];
+  aq_usage_card cards[16];
+  aq_usage_slot slots[256];
+} aq_usage_page;
+/* cdef: end */
+
+#define AQ_CONTROL_MAGIC UINT64_C(0x314c525443514c41) /* "ALQCTRL1", little-endian */
+#define AQ_USAGE_MAGIC UINT64_C(0x4547415355514c41)   /* "ALQUSAGE" */
+
+/* A tally packs 48 bits of bytes with 16 bits that name the change which made it. In a card's tally these are the
+ * slot (8) and that slot's number of the change (8); in a slot's tally the number of the change alone. */
+#define AQ_TALLY_BITS 48
+#define AQ_MEMORY_MAX ((UINT64_C(1) << AQ_TALLY_BITS) - 1)
+
+/* The owner word: pid (22 bits, PID_MAX_LIMIT) | low bits of the namespace's inode (16) | of the start time (26). */
+#define AQ_OWNER_PID_SHIFT 42
+#define AQ_OWNER_NAMESPACE_SHIFT 26
+#define AQ_OWNER_NAMESPACE_MASK UINT64_C(0xffff)
+#define AQ_OWNER_START_MASK UINT64_C(0x3ffffff)
+
+static_assert(AQ_MAX_SLOTS <= 256, "a tally names its slot in 8 bits");
+static_assert(sizeof(aq_control_card) == 256, "v1 layout");
+static_assert(offsetof(aq_control_card, memory_limit) == 64, "v1 layout");
+static_assert(offsetof(aq_control_card, gate) == 128, "the arbiter's words have cache lines of their own");
+static_assert(sizeof(aq_control_page) == AQ_CONTROL_SIZE, "v1 layout");
+static_assert(offsetof(aq_control_page, sequence) == 16, "v1 layout");
+static_assert(offsetof(aq_control_page, tenant) == 64, "v1 layout");
+static_assert(offsetof(aq_control_page, cards) == 256, "v1 layout");
+static_assert(sizeof(aq_usage_card) == 128, "v1 layout");
+static_assert(offsetof(aq_usage_card, busy_ns) == 64, "memory and time have cache lines of their own");
+static_assert(sizeof(aq_usage_slot) == 256, "v1 layout");
+static_assert(offsetof(aq_usage_slot, memory) == 64, "v1 layout");
+static_assert(offsetof(aq_usage_page, cards) == 2048, "v1 layout");
+static_assert(offsetof(aq_usage_page, slots) == 4096, "v1 layout");
+static_assert(sizeof(aq_usage_page) == AQ_USAGE_SIZE, "v1 layout");
+
+#endif

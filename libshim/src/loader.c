@@ -1,0 +1,2 @@
+/* Finds the real functions and decides who gets which. */
+typedef int aq_placeholder;
