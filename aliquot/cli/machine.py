@@ -1,0 +1,128 @@
+"""The cards `aliquot run` can slice: what NVML says, of this machine or of the simulated one."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pynvml
+
+from aliquot.cli.options import Refusal
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card as NVML shows it; sizes in bytes, `memory_bytes` without what the driver keeps for itself."""
+
+    uuid: str
+    index: int
+    model: str
+    memory_bytes: int
+    used_bytes: int
+    mig_enabled: bool = False
+
+    def __str__(self) -> str:
+        return f"card {self.index} ({self.uuid})"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Cards, the directory that records who holds slices of them, and what a process needs to reach them."""
+
+    home: Path
+    cards: tuple[Card, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def runtime_directory() -> Path:
+    """This user's own directory for files that live as long as processes: on tmpfs, mode 0700.
+
+    Raises:
+        Refusal: somebody else owns it, or it cannot be made.
+    """
+    xdg = os.environ.get("XDG_RUNTIME_DIR")
+    path = Path(xdg, "aliquot") if xdg else Path("/dev/shm", f"aliquot-{os.getuid()}")  # noqa: S108 -- checked below
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise Refusal(
+            f"cannot make {path}: {error.strerror}; set XDG_RUNTIME_DIR to a directory of yours"
+        ) from error
+    if status.st_uid != os.getuid() or path.is_symlink():
+        raise Refusal(f"{path} belongs to somebody else; set XDG_RUNTIME_DIR to a directory of yours")
+    return path
+
+
+def real_machine() -> Machine:
+    """This machine's cards.
+
+    Raises:
+        Refusal: there is no NVIDIA driver, or it does not answer.
+    """
+    return Machine(home=runtime_directory() / "machine", cards=read_cards())
+
+
+def read_cards() -> tuple[Card, ...]:
+    """Every card that NVML shows in this process, in NVML's order.
+
+    Raises:
+        Refusal: there is no NVIDIA driver, or it does not answer.
+    """
+    with _nvml():
+        return tuple(_read_card(index) for index in range(pynvml.nvmlDeviceGetCount()))
+
+
+@contextmanager
+def _nvml() -> Iterator[None]:
+    """NVML, initialised; its errors become sentences."""
+    try:
+        pynvml.nvmlInit()
+    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
+        raise Refusal(
+            f"no NVIDIA driver answers on this machine ({error}); install one, or use --simulate"
+        ) from error
+    except pynvml.NVMLError as error:
+        raise Refusal(f"the NVIDIA driver does not answer: {error}") from error
+    try:
+        yield
+    except pynvml.NVMLError as error:
+        raise Refusal(f"the NVIDIA driver failed while its cards were read: {error}") from error
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _read_card(index: int) -> Card:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    total, used = _memory(handle)
+    return Card(
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        index=index,
+        model=pynvml.nvmlDeviceGetName(handle),
+        memory_bytes=total,
+        used_bytes=used,
+        mig_enabled=_mig_enabled(handle),
+    )
+
+
+def _memory(handle: object) -> tuple[int, int]:
+    """Usable and used bytes; an old driver's first version of the call counts its own share as used."""
+    try:
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+        return info.total - info.reserved, info.used
+    except (
+        pynvml.NVMLError_FunctionNotFound,
+        pynvml.NVMLError_NotSupported,
+        pynvml.NVMLError_ArgumentVersionMismatch,
+    ):
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        return info.total, info.used
+
+
+def _mig_enabled(handle: object) -> bool:
+    try:
+        current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError:  # most cards have no such mode
+        return False
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)

@@ -1,0 +1,103 @@
+"""`aliquot run`: a command confined to a slice of a card, with no Kubernetes."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from aliquot import names
+from aliquot.cli.fit import Wish, fit
+from aliquot.cli.machine import Machine, real_machine
+from aliquot.cli.options import Memory, Percent, Refusal, simulate_option
+from aliquot.cli.runs import Holding, Registry
+from aliquot.cli.supervise import CommandError, supervise
+from libshim.pages import library_path
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--mem", type=Memory(), help="Memory of the slice, such as 2Gi. Default: the same percentage as --core."
+)
+@click.option("--core", type=Percent(), help="Percent of the card's compute time, 1 to 100. Default: no cap.")
+@click.option("--card", metavar="UUID|INDEX", help="The card. Default: the fullest one with room.")
+@simulate_option
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def run(
+    mem: int | None, core: int | None, card: str | None, simulate: bool, command: tuple[str, ...]
+) -> None:
+    """Run COMMAND confined to a slice of a card.
+
+    Exit status: the command's own, 128 + n when signal n killed it, 125 when there is no slice to give,
+    126 or 127 when the command cannot be started.
+    """
+    wish = _wish(mem, core, card)
+    if not command:
+        raise click.UsageError(
+            "no command to run; write it after --, as in: aliquot run --mem 2Gi -- python train.py"
+        )
+    if names.CONTROL_ENV in os.environ or Path(names.CONTROL_PATH).exists():
+        raise Refusal("this process is confined to a slice already; a slice cannot be sliced again")
+    machine = _simulated() if simulate else real_machine()
+    sys.exit(_run(machine, wish, command))
+
+
+def _wish(mem: int | None, core: int | None, card: str | None) -> Wish:
+    if mem is None and core is None:
+        raise click.UsageError("say how much: --mem 2Gi, --core 30, or both")
+    if mem == 0:
+        raise click.BadParameter(
+            "0 is no slice; write how much the command may use, such as 2Gi", param_hint="'--mem'"
+        )
+    return Wish(memory_bytes=mem, core_percent=core, card=card)
+
+
+def _simulated() -> Machine:
+    from aliquot.cli.simulate import simulated_machine
+
+    return simulated_machine()
+
+
+def _run(machine: Machine, wish: Wish, command: tuple[str, ...]) -> int:
+    registry = Registry(machine.home)
+    with registry.locked():
+        share = fit(wish, machine.cards, [run.slice for run in registry.runs()])
+        holding = registry.add(share, command)
+    try:
+        return supervise(command, confined_environment(os.environ, machine, holding), keep=[holding.alive])
+    except CommandError as error:
+        click.echo(f"aliquot run: {error}", err=True)
+        return error.status
+    finally:
+        registry.release(holding)
+
+
+def confined_environment(inherited: Mapping[str, str], machine: Machine, holding: Holding) -> dict[str, str]:
+    """The command's environment: one card, our library first in LD_PRELOAD, the simulated driver if any."""
+    environment = {**inherited, **machine.environment}
+    if "LD_LIBRARY_PATH" in machine.environment:
+        environment["LD_LIBRARY_PATH"] = _first(
+            machine.environment["LD_LIBRARY_PATH"], inherited.get("LD_LIBRARY_PATH")
+        )
+    environment["LD_PRELOAD"] = _first(str(_library(holding)), inherited.get("LD_PRELOAD"))
+    environment[names.CONTROL_ENV] = str(holding.control)
+    environment[names.USAGE_ENV] = str(holding.usage)
+    environment["CUDA_VISIBLE_DEVICES"] = holding.run.slice.card
+    return environment
+
+
+def _first(ours: str, theirs: str | None) -> str:
+    return f"{ours}:{theirs}" if theirs else ours
+
+
+def _library(holding: Holding) -> Path:
+    """The interceptor; through a link where its path holds what LD_PRELOAD takes for a separator."""
+    library = library_path()
+    if not library.exists():
+        raise Refusal(f"{library} is not built; run `python setup.py build_ext --inplace`")
+    if not set(str(library)) & {" ", ":"}:
+        return library
+    link = holding.directory / library.name
+    link.symlink_to(library)
+    return link

@@ -1,0 +1,158 @@
+"""Who holds a slice of this machine's cards: one directory a run, on tmpfs.
+
+    <home>/lock                 held (flock) while a slice is chosen, given back or listed
+    <home>/runs/<id>/run.json   what was given, to whom
+                     alive      a lock on it is inherited by the command and whatever it starts
+                     control, usage   the pages
+
+The lock on `alive` says whether a run still lives: it ends with the last process that inherited it, also
+when this command itself was killed, and no pid can be mistaken for another's. Processes that closed every
+file they inherited are found by their slots in the usage page. The promise is kept among one user's runs;
+another user has another <home>.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from libshim.pages import CardLimit, Control, PageError, Usage, create_control, create_usage, read_usage
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """What a run was promised: a card, bytes of its memory, percent of its time (0: no cap)."""
+
+    card: str
+    memory_bytes: int
+    core_percent: int = 0
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run as its run.json says."""
+
+    id: str
+    pid: int
+    command: tuple[str, ...]
+    slice: Slice
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A run of ours while it lasts: its pages, and the file whose lock says that it lives."""
+
+    run: Run
+    directory: Path
+    alive: int
+
+    @property
+    def control(self) -> Path:
+        """The control page."""
+        return self.directory / "control"
+
+    @property
+    def usage(self) -> Path:
+        """The usage page."""
+        return self.directory / "usage"
+
+
+class Registry:
+    """The runs of one machine. Everything but `release` expects to be called inside `locked()`."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._runs = home / "runs"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the registry; what dead runs left is gone when it is entered."""
+        self._runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self._home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._collect()
+            yield
+        finally:
+            os.close(descriptor)
+
+    def runs(self) -> tuple[Run, ...]:
+        """The living runs, oldest first."""
+        found = [(path.stat().st_mtime_ns, _read_run(path)) for path in self._runs.glob("*/run.json")]
+        return tuple(run for _, run in sorted(found, key=lambda pair: pair[0]))
+
+    def usage(self, run: Run) -> Usage | None:
+        """What a run's processes use; None when its page is gone or cannot be believed."""
+        try:
+            return read_usage(self._runs / run.id / "usage")
+        except (PageError, OSError):
+            return None
+
+    def add(self, share: Slice, command: Sequence[str]) -> Holding:
+        """Records a run with this slice and makes its pages."""
+        run = Run(id=secrets.token_hex(6), pid=os.getpid(), command=tuple(command), slice=share)
+        directory = self._runs / run.id
+        directory.mkdir(mode=0o700)
+        alive = os.open(directory / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        limit = CardLimit(uuid=share.card, memory_bytes=share.memory_bytes, core_percent=share.core_percent)
+        create_control(directory / "control", Control(tenant=f"run/{run.id}", cards=(limit,)))
+        create_usage(directory / "usage")
+        (directory / "run.json").write_bytes(msgspec.json.encode(run))
+        return Holding(run, directory, alive)
+
+    def release(self, holding: Holding) -> None:
+        """Gives a slice back; processes that the command left behind keep it until they end."""
+        os.close(holding.alive)
+        with self.locked():
+            pass
+
+    def _collect(self) -> None:
+        """Removes the runs nobody lives in any more; one without run.json was killed while it was made."""
+        for directory in self._runs.iterdir():
+            if not _lives(directory):
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def _read_run(path: Path) -> Run:
+    return msgspec.json.decode(path.read_bytes(), type=Run)
+
+
+def _lives(directory: Path) -> bool:
+    """Whether somebody holds the run's lock, or a process of its usage page is there."""
+    try:
+        descriptor = os.open(directory / "alive", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return _has_processes(directory / "usage")
+
+
+def _has_processes(usage: Path) -> bool:
+    try:
+        processes = read_usage(usage).processes
+    except (PageError, OSError):
+        return False
+    namespace = Path("/proc/self/ns/pid").stat().st_ino
+    return any(
+        process.pid_namespace == namespace and _start_time(process.pid) == process.start_time
+        for process in processes
+    )
+
+
+def _start_time(pid: int) -> int | None:
+    """When it started, in clock ticks since boot (field 22 of /proc/PID/stat); None when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
