@@ -1,0 +1,86 @@
+"""What a node has: the GPUNode object that every node agent writes and the extender reads.
+
+One cluster-scoped object a node, of the node's name; the agent owns its status. The schema that the API
+server enforces is `deploy/crds/gpunodes.yaml`.
+"""
+
+from typing import Final
+
+import msgspec
+
+from aliquot.kube.objects import KubeObject, KubeStruct
+from aliquot.names import API_GROUP, API_VERSION
+
+KIND: Final = "GPUNode"
+PLURAL: Final = "gpunodes"
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
+
+
+class MigInstance(KubeStruct, frozen=True, kw_only=True):
+    """A MIG instance that exists on a card; `gi` and `ci` are NVML's instance ids."""
+
+    uuid: str
+    profile: str
+    memory_mib: int = msgspec.field(name="memoryMiB")
+    gi: int = 0
+    ci: int = 0
+
+
+class Card(KubeStruct, frozen=True, kw_only=True):
+    """A physical card.
+
+    Memory is in MiB; `reserve_mib` of it is never given away; `cores` is percent of compute.
+    `numa_node` is -1 where the machine does not say. `reason` tells why a card is unhealthy.
+    """
+
+    uuid: str
+    index: int = 0
+    model: str = ""
+    memory_mib: int = msgspec.field(name="memoryMiB")
+    reserve_mib: int = msgspec.field(default=0, name="reserveMiB")
+    cores: int = 100
+    numa_node: int = -1
+    bus_id: str = ""
+    health: str = HEALTHY
+    reason: str = ""
+    mig_enabled: bool = False
+    mig: tuple[MigInstance, ...] = ()
+
+    @property
+    def usable_mib(self) -> int:
+        """Memory that slices may take together."""
+        return max(0, self.memory_mib - self.reserve_mib)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether new tenants may be put on it."""
+        return self.health == HEALTHY
+
+    @property
+    def shareable(self) -> bool:
+        """Whether it takes slices now: healthy, and not divided by MIG."""
+        return self.healthy and not self.mig_enabled
+
+    def percent_mib(self, percent: int) -> int:
+        """Return a percentage of the usable memory, rounded down to MiB so that 100 fits an empty card."""
+        return self.usable_mib * percent // 100
+
+
+class GPUNodeStatus(KubeStruct, frozen=True, kw_only=True):
+    """What the agent says of its node."""
+
+    slices_per_card: int = 10
+    cards: tuple[Card, ...] = ()
+
+
+class GPUNode(KubeObject, frozen=True, kw_only=True):
+    """One node's cards."""
+
+    api_version: str = f"{API_GROUP}/{API_VERSION}"
+    kind: str = KIND
+    status: GPUNodeStatus = GPUNodeStatus()
+
+    def card(self, uuid: str) -> Card | None:
+        """Return the card of this UUID."""
+        return next((card for card in self.status.cards if card.uuid == uuid), None)

@@ -1,0 +1,193 @@
+"""The few fields of Kubernetes objects that we read.
+
+Unknown fields are ignored, so these structs are for reading only: write changes as patches, never by encoding
+one of them back, which would drop all that we do not know.
+"""
+
+from typing import Any
+
+import msgspec
+
+from aliquot.units import Quantity
+
+
+class KubeStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of all: immutable, and named as the API names things (`resourceVersion`)."""
+
+
+class OwnerReference(KubeStruct, frozen=True, kw_only=True):
+    """Who made an object."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(KubeStruct, frozen=True, kw_only=True):
+    """What every object carries."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class KubeObject(KubeStruct, frozen=True, kw_only=True):
+    """An object with metadata."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name alone for cluster-scoped objects."""
+        namespace = self.metadata.namespace
+        return f"{namespace}/{self.metadata.name}" if namespace else self.metadata.name
+
+
+class ResourceRequirements(KubeStruct, frozen=True, kw_only=True):
+    """A container's resources; quantities are unread text (or numbers, in hand-written YAML)."""
+
+    limits: dict[str, Quantity] = msgspec.field(default_factory=dict)
+    requests: dict[str, Quantity] = msgspec.field(default_factory=dict)
+
+
+class EnvVar(KubeStruct, frozen=True, kw_only=True):
+    """One environment variable; `value_from` is kept as it came."""
+
+    name: str = ""
+    value: str | None = None
+    value_from: dict[str, Any] | None = None
+
+
+class VolumeMount(KubeStruct, frozen=True, kw_only=True):
+    """Where a volume appears in a container."""
+
+    name: str = ""
+    mount_path: str = ""
+    sub_path: str = ""
+    read_only: bool = False
+
+
+class SecurityContext(KubeStruct, frozen=True, kw_only=True):
+    """What a container may do to its node."""
+
+    privileged: bool | None = None
+
+
+class Container(KubeStruct, frozen=True, kw_only=True):
+    """A container of a pod's template."""
+
+    name: str = ""
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    working_dir: str = ""
+    env: tuple[EnvVar, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str = ""
+    security_context: SecurityContext | None = None
+
+
+class PodSpec(KubeStruct, frozen=True, kw_only=True):
+    """What a pod asks for."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    scheduler_name: str = ""
+    restart_policy: str = ""
+    priority: int | None = None
+    runtime_class_name: str | None = None
+
+
+class ContainerStatus(KubeStruct, frozen=True, kw_only=True):
+    """What the kubelet says of a container; `state` has one of the keys waiting, running, terminated."""
+
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    container_id: str = msgspec.field(default="", name="containerID")
+    state: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    last_state: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+
+
+class Condition(KubeStruct, frozen=True, kw_only=True):
+    """One named truth about an object."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(KubeStruct, frozen=True, kw_only=True):
+    """What the cluster says of a pod."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(KubeObject, frozen=True, kw_only=True):
+    """A pod."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def finished(self) -> bool:
+        """Whether no container of it will run again."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class Taint(KubeStruct, frozen=True, kw_only=True):
+    """What keeps pods off a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(KubeStruct, frozen=True, kw_only=True):
+    """What the admin says of a node."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(KubeStruct, frozen=True, kw_only=True):
+    """What a node has."""
+
+    capacity: dict[str, Quantity] = msgspec.field(default_factory=dict)
+    allocatable: dict[str, Quantity] = msgspec.field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(KubeObject, frozen=True, kw_only=True):
+    """A node."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Status(KubeStruct, frozen=True, kw_only=True):
+    """The API server's answer when it has no object to give, mostly an error."""
+
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    code: int = 0

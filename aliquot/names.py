@@ -1,0 +1,59 @@
+"""Every name that crosses a process border: resources, annotations, paths inside a container.
+
+Resources can be renamed by the admin (:class:`ResourceNames`); annotations and paths cannot, because pods
+that are already running depend on them.
+"""
+
+import re
+from dataclasses import dataclass
+
+DOMAIN = "aliquot.dev"
+API_GROUP = DOMAIN
+API_VERSION = "v1alpha1"
+
+PLACEMENT_ANNOTATION = f"{DOMAIN}/placement"
+INJECT_ANNOTATION = f"{DOMAIN}/inject"
+SCHEDULER_NAME = "aliquot-scheduler"
+
+LIBRARY_PATH = "/usr/local/aliquot/libaliquot.so"
+CONTROL_PATH = "/run/aliquot/control"
+USAGE_PATH = "/run/aliquot/usage"
+CONTROL_ENV = "ALIQUOT_CONTROL_PAGE"
+USAGE_ENV = "ALIQUOT_USAGE_PAGE"
+
+# NVIDIA's grammar: "1g.10gb", "1c.3g.20gb", with attributes "1g.10gb+me", "1g.24gb+me.all", "1g.24gb-me".
+_MIG_ATTRIBUTE = re.compile(r"^((?:\d+c\.)?\d+g\.\d+gb)\.(.+)$")
+
+
+@dataclass(frozen=True)
+class ResourceNames:
+    """The extended resources of one cluster, as pods write them in `resources.limits`."""
+
+    gpu: str = f"{DOMAIN}/gpu"
+    memory: str = f"{DOMAIN}/gpu-mem"
+    memory_percent: str = f"{DOMAIN}/gpu-mem-percent"
+    core: str = f"{DOMAIN}/gpu-core"
+    mig_prefix: str = f"{DOMAIN}/mig-"
+
+    @property
+    def slices(self) -> tuple[str, str, str, str]:
+        """The four resources that together describe a slice."""
+        return (self.gpu, self.memory, self.memory_percent, self.core)
+
+    def owns(self, resource: str) -> bool:
+        """Tell whether a resource asks something of Aliquot."""
+        return resource in self.slices or resource.startswith(self.mig_prefix)
+
+    def mig_resource(self, profile: str) -> str:
+        """Name the resource of a MIG profile; '+' is not allowed in resource names and becomes '.'."""
+        return self.mig_prefix + profile.replace("+", ".")
+
+    def mig_profile(self, resource: str) -> str | None:
+        """Name the MIG profile, as NVML writes it, that a resource stands for; None for other resources."""
+        if not resource.startswith(self.mig_prefix):
+            return None
+        return _MIG_ATTRIBUTE.sub(r"\1+\2", resource.removeprefix(self.mig_prefix))
+
+
+DEFAULT_NAMES = ResourceNames()
+"""The names of a cluster whose admin renamed nothing."""

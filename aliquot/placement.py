@@ -1,0 +1,219 @@
+"""Which cards were chosen for a pod: the annotation that travels in the Binding, and what it costs each card.
+
+The annotation is one versioned JSON object that names the pod by UID and every container by name, so that it
+can be read alone, years later, and never be taken for another pod's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+
+from aliquot.request import ContainerKind
+
+VERSION: Final = 1
+
+
+class PlacementError(ValueError):
+    """An annotation that is no placement; the message says where and why."""
+
+
+@dataclass(frozen=True)
+class CardShare:
+    """A container's part of one card: memory in MiB, percent of compute time, whether it is there alone."""
+
+    uuid: str
+    memory_mib: int
+    cores: int
+    exclusive: bool = False
+
+
+@dataclass(frozen=True)
+class ContainerPlacement:
+    """The cards of one container."""
+
+    name: str
+    kind: ContainerKind
+    cards: tuple[CardShare, ...]
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a pod takes of one card at its peak; `slots` counts containers that hold a slice at once."""
+
+    memory_mib: int = 0
+    cores: int = 0
+    slots: int = 0
+    exclusive: bool = False
+
+    def __add__(self, other: "Charge") -> "Charge":
+        """Charge for two that run at the same time."""
+        return Charge(
+            self.memory_mib + other.memory_mib,
+            self.cores + other.cores,
+            self.slots + other.slots,
+            self.exclusive or other.exclusive,
+        )
+
+    def __or__(self, other: "Charge") -> "Charge":
+        """Charge for two that never run at the same time."""
+        return Charge(
+            max(self.memory_mib, other.memory_mib),
+            max(self.cores, other.cores),
+            max(self.slots, other.slots),
+            self.exclusive or other.exclusive,
+        )
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A pod's cards on one node; containers in the order in which they start."""
+
+    pod_uid: str
+    node: str
+    containers: tuple[ContainerPlacement, ...]
+
+    def charges(self) -> dict[str, Charge]:
+        """Charge every card, by UUID, for the moment at which the pod takes most of it.
+
+        Kubernetes' rule: each init container runs with the sidecars started before it; after them, all
+        sidecars and all regular containers run together. A card held alone at any moment is held alone all
+        the time.
+        """
+        uuids = {share.uuid for container in self.containers for share in container.cards}
+        return {uuid: self._charge(uuid) for uuid in sorted(uuids)}
+
+    def _charge(self, uuid: str) -> Charge:
+        lasting, peak = Charge(), Charge()
+        for container in self.containers:
+            share = _charge_of(container, uuid)
+            if container.kind is ContainerKind.INIT:
+                peak |= lasting + share
+            else:
+                lasting += share
+        return peak | lasting
+
+
+def _charge_of(container: ContainerPlacement, uuid: str) -> Charge:
+    """Charge one card for one container."""
+    return sum(
+        (Charge(s.memory_mib, s.cores, 1, s.exclusive) for s in container.cards if s.uuid == uuid), Charge()
+    )
+
+
+_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+
+
+class _Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the annotation's parts: nothing missing, nothing more."""
+
+
+class _WireShare(_Wire, frozen=True, kw_only=True):
+    uuid: _Text
+    memory_mib: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = msgspec.field(name="memoryMiB")
+    cores: Annotated[int, msgspec.Meta(ge=0, le=100)]
+    exclusive: bool
+
+
+class _WireContainer(_Wire, frozen=True, kw_only=True):
+    name: _Text
+    kind: ContainerKind
+    cards: Annotated[tuple[_WireShare, ...], msgspec.Meta(min_length=1)]
+
+
+class _WirePlacement(_Wire, frozen=True, kw_only=True):
+    version: int
+    pod_uid: _Text = msgspec.field(name="podUID")
+    node: _Text
+    containers: Annotated[tuple[_WireContainer, ...], msgspec.Meta(min_length=1)]
+
+
+class _WireVersion(msgspec.Struct, frozen=True):
+    version: int
+
+
+def encode_placement(placement: Placement) -> str:
+    """Write a placement as the value of its annotation.
+
+    Raises:
+        PlacementError: it could not be read back: a name is empty, or an amount out of range.
+    """
+    wire = {
+        "version": VERSION,
+        "podUID": placement.pod_uid,
+        "node": placement.node,
+        "containers": [
+            {
+                "name": container.name,
+                "kind": str(container.kind),
+                "cards": [
+                    {
+                        "uuid": share.uuid,
+                        "memoryMiB": share.memory_mib,
+                        "cores": share.cores,
+                        "exclusive": share.exclusive,
+                    }
+                    for share in container.cards
+                ],
+            }
+            for container in placement.containers
+        ],
+    }
+    text = msgspec.json.encode(wire).decode()
+    decode_placement(text)
+    return text
+
+
+def decode_placement(text: str) -> Placement:
+    """Read the value of a placement annotation.
+
+    Raises:
+        PlacementError: it is no placement, of another version, or contradicts itself.
+    """
+    try:
+        version = msgspec.json.decode(text, type=_WireVersion).version
+        if version != VERSION:
+            raise PlacementError(f"placement has version {version}; this program reads version {VERSION}")
+        wire = msgspec.json.decode(text, type=_WirePlacement)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise PlacementError(f"no placement: {error}") from error
+    placement = Placement(wire.pod_uid, wire.node, tuple(_container(c) for c in wire.containers))
+    _check(placement)
+    return placement
+
+
+def _container(wire: _WireContainer) -> ContainerPlacement:
+    shares = tuple(CardShare(s.uuid, s.memory_mib, s.cores, s.exclusive) for s in wire.cards)
+    return ContainerPlacement(wire.name, wire.kind, shares)
+
+
+def _check(placement: Placement) -> None:
+    """Refuse what a schema cannot: things named twice, and containers out of order."""
+    _refuse_twice("container", [container.name for container in placement.containers])
+    for container in placement.containers:
+        _refuse_twice(f"card of container {container.name!r}", [share.uuid for share in container.cards])
+    regular = [container.kind is ContainerKind.REGULAR for container in placement.containers]
+    if regular != sorted(regular):
+        raise PlacementError("containers are out of order: init containers and sidecars come first")
+
+
+def _refuse_twice(what: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise PlacementError(f"{what} {name!r} is named twice")
+
+
+def read_placement(annotations: Mapping[str, str], annotation: str, pod_uid: str) -> Placement | None:
+    """Read a pod's own placement; None when it has none yet.
+
+    Raises:
+        PlacementError: the annotation is no placement, or it is another pod's.
+    """
+    text = annotations.get(annotation)
+    if text is None:
+        return None
+    placement = decode_placement(text)
+    if placement.pod_uid != pod_uid:
+        raise PlacementError(f"placement is for pod {placement.pod_uid}, not for {pod_uid}")
+    return placement
