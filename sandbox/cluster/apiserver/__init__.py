@@ -1,0 +1,1 @@
+"""The pocket cluster's API server: Kubernetes' REST protocol over HTTPS, state in one directory."""
