@@ -6,7 +6,7 @@ Meanings are those of HAMi 2.10 (`pkg/device/nvidia/device.go` in Project-HAMi/H
 - `gpumem` is MiB on each card and wins over `gpumem-percentage`; neither means all of the card's memory.
 - `gpucores` is a percentage of each card's compute: 0 is unlimited, 100 takes the card
   alone, more counts as 100.
-- `gpu` with all the memory and no cores takes the card alone.
+- All the memory and no cores: the card alone, since nobody else would fit.
 
 Where HAMi silently zeroes what it cannot read, the pod is refused here.
 """
@@ -56,9 +56,8 @@ class HamiDialect:
             return None
         memory = self._memory(asked, given[self.memory], names)
         cores = min(given[self.core] or 0, _WHOLE)
-        whole_memory = memory == {names.memory_percent: str(_WHOLE)}
-        if whole_memory and cores in (0, _WHOLE) and not (cores == 0 and given[self.gpu] is None):
-            return Translation({names.gpu: str(cards)}, exclusive=True)
+        if memory == {names.memory_percent: str(_WHOLE)} and cores in (0, _WHOLE):
+            return Translation({names.gpu: str(cards)})
         limits = {names.gpu: str(cards), **memory} | ({names.core: str(cores)} if cores else {})
         return Translation(limits, exclusive=cores == _WHOLE)
 

@@ -1,0 +1,431 @@
+"""A thin asynchronous client of the Kubernetes API.
+
+It reads into our own structs and writes plain JSON. Nothing is retried here: what may be repeated, and for how
+long, only the caller knows; `ApiError.transient` tells it what is worth repeating.
+"""
+
+import datetime
+import secrets
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from aliquot.kube.access import Access, load_access
+from aliquot.kube.objects import KubeObject, KubeStruct, Status
+from aliquot.kube.resources import EVENTS, PODS, Resource
+
+T = TypeVar("T", bound=KubeObject)
+
+_REQUEST_SECONDS: Final = 15.0
+_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+
+
+class ApiError(Exception):
+    """The API server refused a request, or could not be reached (status 0).
+
+    `reason` is Kubernetes' word for it (`NotFound`, `Conflict`, `Expired`), `message` its sentence.
+    """
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{reason or 'Error'} ({status}): {message}" if status else message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+    @property
+    def unreachable(self) -> bool:
+        """No answer came; a write may still have happened."""
+        return self.status == 0
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same request may succeed later."""
+        return (
+            self.unreachable or self.status in (408, 429) or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        )
+
+    @property
+    def not_found(self) -> bool:
+        """There is no such object."""
+        return self.status == HTTPStatus.NOT_FOUND
+
+    @property
+    def conflict(self) -> bool:
+        """It exists already, or somebody else changed it first."""
+        return self.status == HTTPStatus.CONFLICT
+
+    @property
+    def gone(self) -> bool:
+        """The resource version is older than the server's memory."""
+        return self.status == HTTPStatus.GONE
+
+
+class PatchType(StrEnum):
+    """How the body of a patch is meant."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class ListMeta(KubeStruct, frozen=True, kw_only=True):
+    """What a list says of itself."""
+
+    resource_version: str = ""
+
+
+class _RawList(KubeStruct, frozen=True, kw_only=True):
+    metadata: ListMeta = ListMeta()
+    items: tuple[msgspec.Raw, ...] | None = ()
+
+
+class WatchEvent(KubeStruct, frozen=True, kw_only=True):
+    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and the object unread."""
+
+    type: str
+    object: msgspec.Raw
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """Objects as they were at one resource version; `unreadable` says which did not fit their struct, and why."""
+
+    resource_version: str
+    items: tuple[T, ...]
+    unreadable: tuple[str, ...] = ()
+
+
+class Api:
+    """One API server. Use it as `async with Api(access) as api`, or close it."""
+
+    def __init__(
+        self, access: Access, *, user_agent: str = "aliquot", timeout_seconds: float = _REQUEST_SECONDS
+    ) -> None:
+        self._access = access
+        self._user_agent = user_agent
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._session: aiohttp.ClientSession | None = None
+
+    @classmethod
+    def from_kubeconfig(cls, kubeconfig: Path | str | None = None, *, user_agent: str = "aliquot") -> Self:
+        """Connect as a kubeconfig says; without one, as the pod we run in.
+
+        Raises:
+            AccessError: there is no usable configuration.
+        """
+        return cls(load_access(kubeconfig), user_agent=user_agent)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self._access.server
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
+        """Read one object.
+
+        Raises:
+            ApiError: there is none, or the server did not answer.
+        """
+        return _read(await self.request("GET", resource.path(name, namespace)), resource.type)
+
+    async def list(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> Listing[T]:
+        """Read all objects of a kind, as of now.
+
+        Raises:
+            ApiError: the server refused or did not answer.
+        """
+        params = _given(fieldSelector=field_selector, labelSelector=label_selector)
+        raw = _read(await self.request("GET", resource.path(namespace=namespace), params=params), _RawList)
+        items, unreadable = [], []
+        for item in raw.items or ():
+            try:
+                items.append(msgspec.json.decode(item, type=resource.type))
+            except msgspec.ValidationError as error:
+                unreadable.append(f"{_read(item, KubeObject).key}: {error}")
+        return Listing(raw.metadata.resource_version, tuple(items), tuple(unreadable))
+
+    async def create(self, resource: Resource[T], body: Mapping[str, Any], namespace: str = "") -> T:
+        """Make an object.
+
+        Raises:
+            ApiError: it exists (`conflict`), is invalid, or the server did not answer.
+        """
+        return _read(await self.request("POST", resource.path(namespace=namespace), body=body), resource.type)
+
+    async def replace(
+        self, resource: Resource[T], name: str, body: Mapping[str, Any], namespace: str = ""
+    ) -> T:
+        """Put a whole object in another's place; its `resourceVersion`, where given, must be the current one.
+
+        Raises:
+            ApiError: it changed meanwhile (`conflict`), is gone, or the server did not answer.
+        """
+        return _read(await self.request("PUT", resource.path(name, namespace), body=body), resource.type)
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Any,
+        namespace: str = "",
+        *,
+        how: PatchType = PatchType.MERGE,
+        subresource: str = "",
+    ) -> T:
+        """Change parts of an object.
+
+        Raises:
+            ApiError: the server refused or did not answer.
+        """
+        path = resource.path(name, namespace, subresource)
+        return _read(await self.request("PATCH", path, body=body, content_type=how), resource.type)
+
+    async def patch_status(self, resource: Resource[T], name: str, status: Any, namespace: str = "") -> T:
+        """Change parts of an object's status; lists are replaced whole.
+
+        Raises:
+            ApiError: the server refused or did not answer.
+        """
+        body = {"status": msgspec.to_builtins(status)}
+        return await self.patch(resource, name, body, namespace, subresource="status")
+
+    async def delete(self, resource: Resource[T], name: str, namespace: str = "", *, uid: str = "") -> None:
+        """Delete an object; with a UID, only if it is still that one.
+
+        Raises:
+            ApiError: there is none, it is another one (`conflict`), or the server did not answer.
+        """
+        body = {"preconditions": {"uid": uid}} if uid else None
+        await self.request("DELETE", resource.path(name, namespace), body=body)
+
+    async def bind_pod(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Give a pod its node and these annotations, in one write, if it is still the pod of this UID.
+
+        Raises:
+            ApiError: the pod is gone, another, or bound already (`conflict`), or the server did not answer.
+        """
+        metadata = {"namespace": namespace, "name": name, "uid": uid, "annotations": dict(annotations)}
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        await self.request("POST", PODS.path(name, namespace, "binding"), body=body)
+
+    async def create_event(
+        self, about: KubeObject, reason: str, message: str, *, component: str, warning: bool = False
+    ) -> None:
+        """Record what happened to an object, for `kubectl describe`.
+
+        Raises:
+            ApiError: the server refused or did not answer.
+        """
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        meta = about.metadata
+        namespace = meta.namespace or "default"
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{meta.name}.{secrets.token_hex(8)}", "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": about.api_version,
+                "kind": about.kind,
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "uid": meta.uid,
+            },
+            "reason": reason,
+            "message": message[:1024],
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": component},
+            "reportingComponent": component,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        await self.request("POST", EVENTS.path(namespace=namespace), body=body)
+
+    async def watch(
+        self,
+        resource: Resource[T],
+        resource_version: str,
+        namespace: str = "",
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+        seconds: int = 300,
+    ) -> AsyncIterator[WatchEvent]:
+        """Follow changes after a resource version, until the server ends the watch after about `seconds`.
+
+        Raises:
+            ApiError: the server refused (`gone`: list again), or the connection broke, even within a line.
+        """
+        params = _given(fieldSelector=field_selector, labelSelector=label_selector)
+        params |= {
+            "watch": "1",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(seconds),
+        }
+        # A server that is gone without a word is noticed by TCP keepalive; one that forgets to end, by sock_read.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.total, sock_read=seconds + 30)
+        async with self._response(
+            "GET", resource.path(namespace=namespace), params, timeout=timeout
+        ) as answer:
+            _keep_alive(answer)
+            async for line in _lines(answer.content):
+                yield _read(line, WatchEvent)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """Send any request and return the body of its answer.
+
+        Raises:
+            ApiError: the server refused or did not answer.
+        """
+        data = None if body is None else msgspec.json.encode(body)
+        async with self._response(method, path, params, data=data, content_type=content_type) as answer:
+            return await answer.read()
+
+    @asynccontextmanager
+    async def _response(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        *,
+        data: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 - aiohttp's own kind of timeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open an answer whose status is good; everything that goes wrong becomes an ApiError."""
+        url = URL(self._access.server + path, encoded=True).update_query(params or {})
+        try:
+            headers = {
+                **await self._access.headers(),
+                "Content-Type": content_type,
+                "Accept": "application/json",
+            }
+            async with self._open().request(
+                method,
+                url,
+                data=data,
+                headers=headers,
+                timeout=timeout or self._timeout,
+                proxy=self._access.proxy,
+                server_hostname=self._access.server_name,
+            ) as answer:
+                await self._refuse_bad(answer)
+                yield answer
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            why = str(error) or type(error).__name__
+            raise ApiError(0, "", f"no answer from {self._access.server}: {why}") from error
+
+    async def _refuse_bad(self, answer: aiohttp.ClientResponse) -> None:
+        if answer.status < HTTPStatus.BAD_REQUEST:
+            return
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            self._access.forget_token()
+        raise error_from_status(await answer.read(), answer.status)
+
+    def _open(self) -> aiohttp.ClientSession:
+        """Return the session, made at first use because it belongs to the running loop."""
+        if self._session is None:
+            tls = self._access.tls if self._access.tls is not None else True
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=tls, limit=0),
+                headers={"User-Agent": self._user_agent},
+                trust_env=self._access.proxy is None,
+            )
+        return self._session
+
+
+def error_from_status(body: bytes | msgspec.Raw, http_status: int = 0) -> ApiError:
+    """Make an error of a `Status` object, or of whatever else a proxy answered."""
+    try:
+        status = msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError:
+        text = bytes(body)[:200].decode(errors="replace").strip()
+        return ApiError(http_status, "", text or "no message")
+    return ApiError(http_status or status.code, status.reason, status.message or "no message")
+
+
+S = TypeVar("S")
+
+
+def _read(body: bytes | msgspec.Raw, kind: type[S]) -> S:
+    """Read an answer; one that is not what was asked for counts as no answer."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise ApiError(
+            0, "", f"the API server answered something else than a {kind.__name__}: {error}"
+        ) from error
+
+
+def _given(**params: str) -> dict[str, str]:
+    """Keep the parameters that say something."""
+    return {name: value for name, value in params.items() if value}
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Split a stream into lines of any length (the reader's own limit is shorter than some pods)."""
+    rest = bytearray()
+    async for chunk in stream.iter_any():
+        rest += chunk
+        if b"\n" in chunk:
+            *lines, tail = bytes(rest).split(b"\n")
+            rest = bytearray(tail)
+            for line in lines:
+                if line.strip():
+                    yield line
+    if rest.strip():
+        raise ApiError(0, "", "the watch broke off within a line")
+
+
+def _keep_alive(answer: aiohttp.ClientResponse) -> None:
+    """Let the kernel find out within a minute that the other machine is gone."""
+    transport = answer.connection.transport if answer.connection else None
+    sock = transport.get_extra_info("socket") if transport else None
+    if sock is None:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,0 +1,166 @@
+"""Keeps a copy of all objects of one kind, and says what changes.
+
+List once, then watch from the list's resource version; bookmarks move that version forward while nothing happens,
+so that a broken watch resumes where it was. When the server no longer remembers the version (410 Gone), list again
+and report the difference. An API server that is away is asked again and again, at jittered, growing intervals;
+the copy stays usable meanwhile.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from aliquot.kube.api import Api, ApiError, WatchEvent, error_from_status
+from aliquot.kube.backoff import Backoff
+from aliquot.kube.objects import KubeObject
+from aliquot.kube.resources import Resource
+
+T = TypeVar("T", bound=KubeObject)
+
+_log = logging.getLogger(__name__)
+_WATCH_SECONDS: Final = 300
+_RETRY_THE_WATCH: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+class Reflector(Generic[T]):
+    """A copy of the objects of one kind, by `namespace/name` (or name), kept fresh while `run()` runs.
+
+    Handlers are called in the loop, after the copy has changed, and must not block; one that raises is logged and
+    harms nobody. An object that was deleted and made anew under its name is reported as deleted, then added.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource[T],
+        *,
+        namespace: str = "",
+        field_selector: str = "",
+        label_selector: str = "",
+        on_add: Callable[[T], None] | None = None,
+        on_update: Callable[[T, T], None] | None = None,
+        on_delete: Callable[[T], None] | None = None,
+        backoff: Backoff | None = None,
+        watch_seconds: int = _WATCH_SECONDS,
+    ) -> None:
+        self.synced = asyncio.Event()
+        self._api = api
+        self._resource = resource
+        self._namespace = namespace
+        self._selectors = {"field_selector": field_selector, "label_selector": label_selector}
+        self._on_add = on_add
+        self._on_update = on_update
+        self._on_delete = on_delete
+        self._backoff = backoff or Backoff()
+        self._watch_seconds = watch_seconds
+        self._store: dict[str, T] = {}
+        self._version = ""
+        self._connected = False
+
+    @property
+    def store(self) -> Mapping[str, T]:
+        """The copy, for reading."""
+        return MappingProxyType(self._store)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the last list or watch succeeded; otherwise the copy may be stale."""
+        return self._connected
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        """Return an object of the copy."""
+        return self._store.get(f"{namespace}/{name}" if namespace else name)
+
+    async def run(self) -> None:
+        """Keep the copy fresh until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    await self._relist()
+                await self._follow()
+            except ApiError as error:
+                self._note(error)
+                await asyncio.sleep(self._backoff.next())
+
+    def _note(self, error: ApiError) -> None:
+        """Say what went wrong, and decide whether the next attempt resumes or starts over."""
+        if error.gone or not (error.unreachable or error.status in _RETRY_THE_WATCH):
+            self._version = ""
+        if self._connected or not error.unreachable:
+            _log.warning("watch of %s: %s", self._resource.plural, error)
+        self._connected = error.gone
+
+    async def _relist(self) -> None:
+        """Read everything, and report what differs from the copy."""
+        listing = await self._api.list(self._resource, self._namespace, **self._selectors)
+        for problem in listing.unreadable:
+            _log.error("%s cannot be read and is left out: %s", self._resource.plural, problem)
+        found = {item.key: item for item in listing.items}
+        for key in self._store.keys() - found.keys():
+            self._remove(key)
+        for key, item in found.items():
+            self._put(key, item)
+        self._version = listing.resource_version
+        self._connected = True
+        self.synced.set()
+
+    async def _follow(self) -> None:
+        """Apply one watch; ending before anything came counts as a failure, lest we ask in a tight loop."""
+        heard = False
+        seconds = random.randint(self._watch_seconds, 2 * self._watch_seconds)  # noqa: S311 - spreads the load
+        events = self._api.watch(
+            self._resource, self._version, self._namespace, seconds=seconds, **self._selectors
+        )
+        async for event in events:
+            self._connected = heard = True
+            self._apply(event)
+            self._backoff.reset()
+        if not heard:
+            await asyncio.sleep(self._backoff.next())
+
+    def _apply(self, event: WatchEvent) -> None:
+        if event.type == "ERROR":
+            raise error_from_status(event.object)
+        bare = msgspec.json.decode(event.object, type=KubeObject)
+        if event.type != "BOOKMARK":
+            self._change(event, bare.key)
+        self._version = bare.metadata.resource_version
+
+    def _change(self, event: WatchEvent, key: str) -> None:
+        if event.type == "DELETED":
+            self._remove(key)
+            return
+        try:
+            self._put(key, msgspec.json.decode(event.object, type=self._resource.type))
+        except msgspec.ValidationError as error:
+            _log.error("%s %s cannot be read; its last state is kept: %s", self._resource.plural, key, error)  # noqa: TRY400
+
+    def _put(self, key: str, new: T) -> None:
+        old = self._store.get(key)
+        if old is not None and old.metadata.uid != new.metadata.uid:
+            self._remove(key)
+            old = None
+        self._store[key] = new
+        if old is None:
+            self._call(self._on_add, new)
+        elif old.metadata.resource_version != new.metadata.resource_version or old != new:
+            self._call(self._on_update, old, new)
+
+    def _remove(self, key: str) -> None:
+        old = self._store.pop(key, None)
+        if old is not None:
+            self._call(self._on_delete, old)
+
+    def _call(self, handler: Callable[..., None] | None, *objects: T) -> None:
+        if handler is None:
+            return
+        try:
+            handler(*objects)
+        except Exception:
+            _log.exception("handler of %s %s failed", self._resource.plural, objects[-1].key)

@@ -1,0 +1,37 @@
+"""The kinds of objects we read and write, each with its place in the API."""
+
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+from urllib.parse import quote
+
+from aliquot.inventory import PLURAL as GPU_NODES_PLURAL
+from aliquot.inventory import GPUNode
+from aliquot.kube.objects import KubeObject, Node, Pod
+from aliquot.names import API_GROUP, API_VERSION
+
+T = TypeVar("T", bound=KubeObject)
+
+
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """A kind of object: group, version and plural as in its URL, and the struct it is read into."""
+
+    group: str
+    version: str
+    plural: str
+    type: type[T]
+    namespaced: bool = True
+
+    def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
+        """Return the URL path of an object, or of a collection (all namespaces where none is given)."""
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts += [self.plural, name, subresource]
+        return "/" + "/".join(quote(part, safe="") for part in parts if part)
+
+
+PODS: Final = Resource("", "v1", "pods", Pod)
+NODES: Final = Resource("", "v1", "nodes", Node, namespaced=False)
+GPU_NODES: Final = Resource(API_GROUP, API_VERSION, GPU_NODES_PLURAL, GPUNode, namespaced=False)
+EVENTS: Final = Resource("", "v1", "events", KubeObject)

@@ -1,0 +1,108 @@
+"""Prometheus metrics and the two health questions, for every service alike.
+
+Names start with `aliquot_` and end in their base unit. Registries are passed in, never global, so that two
+services can live in one test process.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import choose_encoder
+
+PREFIX: Final = "aliquot"
+# From a dictionary look-up to a request that somebody gives up on.
+LATENCY_BUCKETS: Final = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+
+_REGISTRY: Final = web.AppKey("registry", CollectorRegistry)
+
+Readiness = Callable[[], str]
+"""Returns what is still missing, in words, or an empty text when ready."""
+
+
+class Metrics:
+    """Makes the metrics of one service (`subsystem`) in one registry: `aliquot_<subsystem>_<name>`."""
+
+    def __init__(self, registry: CollectorRegistry, subsystem: str) -> None:
+        self.registry = registry
+        self._subsystem = subsystem
+
+    def counter(self, name: str, about: str, labels: Sequence[str] = ()) -> Counter:
+        """Make a counter; its name ends in `_total` by itself."""
+        return Counter(name, about, labels, PREFIX, self._subsystem, registry=self.registry)
+
+    def gauge(self, name: str, about: str, labels: Sequence[str] = ()) -> Gauge:
+        """Make a gauge."""
+        return Gauge(name, about, labels, PREFIX, self._subsystem, registry=self.registry)
+
+    def timer(self, name: str, about: str, labels: Sequence[str] = ()) -> "Timer":
+        """Make a timer: a histogram `<name>_seconds` with the labels and `outcome`."""
+        return Timer(
+            Histogram(
+                f"{name}_seconds",
+                about,
+                (*labels, "outcome"),
+                PREFIX,
+                self._subsystem,
+                registry=self.registry,
+                buckets=LATENCY_BUCKETS,
+            )
+        )
+
+
+class Outcome:
+    """How a timed piece of work ended; change `word` to say more than `ok` or `error`."""
+
+    def __init__(self) -> None:
+        self.word = "ok"
+
+
+class Timer:
+    """Counts and times pieces of work, by outcome: `ok`, `error` (it raised), or a word of the caller's."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
+
+    @contextmanager
+    def measure(self, *labels: str) -> Iterator[Outcome]:
+        """Time the body of a `with` statement, also around awaits."""
+        outcome, start = Outcome(), time.perf_counter()
+        try:
+            yield outcome
+        except BaseException:
+            outcome.word = "error" if outcome.word == "ok" else outcome.word
+            raise
+        finally:
+            self._histogram.labels(*labels, outcome.word).observe(time.perf_counter() - start)
+
+
+def add_routes(app: web.Application, registry: CollectorRegistry, ready: Readiness) -> None:
+    """Serve `/metrics`, `/healthz` (the process answers) and `/readyz` (503 with what is missing until ready)."""
+    app[_REGISTRY] = registry
+    app.router.add_get("/metrics", _metrics)
+    app.router.add_get("/healthz", _healthz)
+    app.router.add_get("/readyz", _readyz(ready))
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return web.Response(body=encode(request.app[_REGISTRY]), headers={"Content-Type": content_type})
+
+
+async def _healthz(_: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+def _readyz(ready: Readiness) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        missing = ready()
+        return web.Response(
+            text=f"not ready: {missing}\n" if missing else "ok\n", status=503 if missing else 200
+        )
+
+    return answer
