@@ -1,0 +1,81 @@
+"""What placement knows about one card: what it can give and what is left of it."""
+
+from dataclasses import dataclass
+
+from aliquot.placement import CardShare
+from aliquot.request import SliceRequest
+
+
+@dataclass(frozen=True)
+class CardState:
+    """One card of one node as the ledger sees it now; memory in MiB, compute in percent of a card.
+
+    Attributes:
+        uuid: The driver's name of the card.
+        usable_mib: Memory that may be promised in all: total less reserve.
+        usable_cores: Compute time that may be promised in all.
+        slots: Slices the card offers.
+        used_mib: Memory promised; more than usable when a card shrank under its tenants.
+        used_cores: Compute time promised.
+        used_slots: Slices taken.
+        holders: Tenants that hold the card alone; 0 or 1 unless somebody wrote a placement by hand.
+        healthy: Its agent says that it works.
+        mig: It is divided by MIG and offers no slices.
+    """
+
+    uuid: str
+    usable_mib: int
+    usable_cores: int = 100
+    slots: int = 10
+    used_mib: int = 0
+    used_cores: int = 0
+    used_slots: int = 0
+    holders: int = 0
+    healthy: bool = True
+    mig: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody has any part of this card."""
+        return not (self.used_mib or self.used_cores or self.used_slots or self.holders)
+
+    def admits(self, wanted: SliceRequest) -> bool:
+        """Whether the card takes this kind of tenant at all, sizes apart."""
+        if not self.healthy or self.mig or self.holders:
+            return False
+        return self.empty or not wanted.exclusive
+
+    def share(self, wanted: SliceRequest) -> CardShare:
+        """The part of this very card that the request means; a percentage is rounded down to whole MiB."""
+        memory = wanted.memory_mib
+        if memory is None:
+            memory = self.usable_mib * (wanted.memory_percent or 0) // 100
+        return CardShare(uuid=self.uuid, memory_mib=memory, cores=wanted.cores, exclusive=wanted.exclusive)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the containers of one pod that run at the same time add to one card."""
+
+    mib: int = 0
+    cores: int = 0
+    slots: int = 0
+    exclusive: bool = False
+
+    def plus(self, share: CardShare) -> "Load":
+        """The load with one more container's share."""
+        return Load(
+            self.mib + share.memory_mib,
+            self.cores + share.cores,
+            self.slots + 1,
+            self.exclusive or share.exclusive,
+        )
+
+    def fits(self, card: CardState) -> bool:
+        """Whether the card has room for this load beside what it carries already."""
+        return (
+            card.used_mib + self.mib <= card.usable_mib
+            and card.used_cores + self.cores <= card.usable_cores
+            and card.used_slots + self.slots <= card.slots
+            and (self.slots == 1 or not self.exclusive)
+        )

@@ -1,0 +1,130 @@
+"""Which node gets the pod, out of thousands, and which cards of it.
+
+The arrays say at once which nodes have room for each container by itself; the policy's best of them is tried
+with `fit`, which is exact. A pod of one slice is settled by the first try. When several containers do not fit
+together on the best node, the next one is tried; nodes that look alike are tried once.
+
+The cost grows with the number of nodes and of the pod's containers, not with the number of pods.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from aliquot.placement import Placement
+from aliquot.request import PodRequest, SliceRequest
+from scheduler_ext.fit import fit
+from scheduler_ext.policy import Policy
+from scheduler_ext.reasons import ORDER, Reason, classify
+from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints, Room
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A pod's place, or the reason of every node that was asked about, by node name.
+
+    Attributes:
+        placement: The place; None when no node has room.
+        refused: Why each node has no room; empty when there is a place.
+        cards: Cards per container asked for, which the wording of a reason depends on.
+    """
+
+    placement: Placement | None
+    refused: dict[str, Reason] = field(default_factory=dict)
+    cards: int = 1
+
+
+def choose(table: CardTable, request: PodRequest, names: Sequence[str], policy: Policy) -> Choice:
+    """Pick the best of the named nodes, and cards on it.
+
+    Args:
+        table: The cluster, without any charge of this pod.
+        request: What the pod asks for; at least one slice.
+        names: The nodes it may go to.
+        policy: Which nodes and cards to prefer.
+    """
+    slices = list(dict.fromkeys(c.slice for c in request.containers if c.slice is not None))
+    rooms = [table.room(wanted) for wanted in slices]
+    rows = table.rows_of(names)
+    possible = _possible(rooms, rows)
+    scores = np.where(possible, _scores(table, rooms[0], slices[0], policy)[rows], -np.inf)
+    placement = _Race(table, names, rows, scores, policy).run(request)
+    if placement is not None:
+        return Choice(placement)
+    most = max(wanted.cards for wanted in slices)
+    return Choice(None, _refusals(table, list(zip(slices, rooms, strict=True)), names, rows), most)
+
+
+def _possible(rooms: Sequence[Room], rows: Ints) -> Bools:
+    """Which of the rows have room for each container by itself."""
+    everywhere = np.logical_and.reduce([room.enough(room.fits) for room in rooms])
+    possible: Bools = everywhere[rows] & (rows != UNKNOWN)
+    return possible
+
+
+def _scores(table: CardTable, room: Room, wanted: SliceRequest, policy: Policy) -> Floats:
+    """How much each row is to be preferred for this slice, higher is better."""
+    if policy is Policy.FIRST_FIT:
+        return np.zeros(len(table.used))
+    filled = table.used / np.maximum(table.usable, 1)
+    candidates = np.where(room.fits, filled, -1.0)
+    if wanted.cards == 1:
+        best: Floats = candidates.max(axis=1)
+        return best
+    fullest: Floats = np.sort(candidates, axis=1)[:, -wanted.cards :].sum(axis=1)
+    return fullest
+
+
+class _Race:
+    """The nodes that are left to try, each with its score; -inf where there is nothing to try."""
+
+    def __init__(
+        self, table: CardTable, names: Sequence[str], rows: Ints, scores: Floats, policy: Policy
+    ) -> None:
+        self._table = table
+        self._names = names
+        self._rows = rows
+        self._scores = scores
+        self._policy = policy
+
+    def run(self, request: PodRequest) -> Placement | None:
+        """The best node's placement, or the next best's when the containers do not fit together there."""
+        seen: set[bytes] = set()
+        while (position := self._best()) is not None:
+            self._scores[position] = -np.inf
+            signature = self._table.signature(int(self._rows[position]))
+            if signature in seen:
+                continue
+            seen.add(signature)
+            node = self._names[position]
+            placement = fit(request, node, self._table.cards(node), self._policy)
+            if placement is not None:
+                return placement
+        return None
+
+    def _best(self) -> int | None:
+        """Position of the best node left: highest score, then most used in all, then the smallest name."""
+        top = self._scores.max(initial=-np.inf)
+        if top == -np.inf:
+            return None
+        (equal,) = np.nonzero(self._scores == top)
+        if len(equal) > 1 and self._policy is Policy.BINPACK:
+            used = self._table.used[self._rows[equal]].sum(axis=1)
+            equal = equal[used == used.max()]
+        return min(equal.tolist(), key=self._names.__getitem__)
+
+
+def _refusals(
+    table: CardTable, asked: list[tuple[SliceRequest, Room]], names: Sequence[str], rows: Ints
+) -> dict[str, Reason]:
+    """The first cause for every node: that of the first container that has no room there."""
+    chosen = np.full(len(table.used), ORDER.index(Reason.TOGETHER))
+    for wanted, room in reversed(asked):
+        causes = classify(table, room, wanted.exclusive, wanted.cards)
+        chosen = np.where(room.enough(room.fits), chosen, causes)
+    codes = np.where(rows == UNKNOWN, ORDER.index(Reason.NO_AGENT), chosen[rows])
+    return {name: ORDER[code] for name, code in zip(names, codes.tolist(), strict=True)}

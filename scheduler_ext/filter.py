@@ -1,0 +1,84 @@
+"""Answers filter: reads what the pod asks for, picks its place and reserves it.
+
+The only effect is the reservation in the ledger; nothing is written to the cluster. The answer names one
+node, so that kube-scheduler has nothing left to choose, or gives the cause for each node.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from aliquot.dialects import Dialect
+from aliquot.names import ResourceNames
+from aliquot.placement import Placement
+from aliquot.request import PodRequest, RequestError, read_pod_request
+from scheduler_ext.choose import choose
+from scheduler_ext.foreign import ForeignAgents
+from scheduler_ext.ledger import Entry, Ledger, Stage
+from scheduler_ext.policy import Policy
+from scheduler_ext.reasons import Reason
+from scheduler_ext.wire import FilterArgs, FilterResult
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Picks a node and cards for one pod at a time.
+
+    Attributes:
+        ledger: What is promised already; gets the reservation.
+        foreign: The nodes on which another device plugin serves a dialect's resources.
+        policy: Which nodes and cards to prefer.
+        names: Our resources.
+        dialects: Other projects' resources that are understood.
+    """
+
+    ledger: Ledger
+    foreign: ForeignAgents
+    policy: Policy = Policy.BINPACK
+    names: ResourceNames = field(default_factory=ResourceNames)
+    dialects: Sequence[Dialect] = ()
+
+    def answer(self, args: FilterArgs) -> FilterResult:
+        """Answer one call."""
+        nodes = args.NodeNames or ()
+        try:
+            request = read_pod_request(args.Pod, self.names, self.dialects)
+        except RequestError as error:
+            return FilterResult([], FailedAndUnresolvableNodes=dict.fromkeys(nodes, str(error)))
+        if not request.wants_slices:
+            return FilterResult(list(nodes))
+        if self.ledger.departed(request.uid):
+            return FilterResult(Error=f"pod {request.namespace}/{request.name} has been deleted")
+        held = self.ledger.entry(request.uid)
+        if held is not None and held.stage is not Stage.RESERVED:
+            return _only_where_it_is(held, nodes)
+        return self._place(request, args, nodes)
+
+    def _place(self, request: PodRequest, args: FilterArgs, nodes: Sequence[str]) -> FilterResult:
+        self.ledger.release(request.uid)
+        taken = self.foreign.nodes_serving(args.Pod)
+        ours = [node for node in nodes if node not in taken] if taken else nodes
+        choice = choose(self.ledger.table, request, ours, self.policy)
+        if choice.placement is None:
+            refused = {**choice.refused, **dict.fromkeys(taken.intersection(nodes), Reason.FOREIGN)}
+            return _refuse(refused, choice.cards)
+        return self._reserve(request, choice.placement)
+
+    def _reserve(self, request: PodRequest, placement: Placement) -> FilterResult:
+        self.ledger.reserve(request, placement)
+        return FilterResult([placement.node])
+
+
+def _only_where_it_is(held: Entry, nodes: Sequence[str]) -> FilterResult:
+    """A pod whose binding may have been written already can go nowhere else."""
+    if held.node in nodes:
+        return FilterResult([held.node])
+    return FilterResult(Error=f"the pod is being bound to {held.node}, which is not among the nodes offered")
+
+
+def _refuse(refused: dict[str, Reason], cards: int) -> FilterResult:
+    texts = {reason: reason.text(cards) for reason in Reason}
+    return FilterResult(
+        NodeNames=[],
+        FailedNodes={node: texts[why] for node, why in refused.items() if why.curable},
+        FailedAndUnresolvableNodes={node: texts[why] for node, why in refused.items() if not why.curable},
+    )

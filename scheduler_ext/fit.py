@@ -1,0 +1,154 @@
+"""Places one pod on the cards of one node: pure arithmetic, no state, no clock.
+
+Which containers of a pod run at the same time decides what must fit together. Kubernetes starts init
+containers one after the other; a sidecar (an init container that restarts always) stays from its turn on;
+regular containers come last and run beside all sidecars. So a pod is a list of *phases*, one per plain init
+container and a last one, and a placement is right when in every phase the shares on each card fit beside what
+the card carries already. That is the max/sum rule Kubernetes itself uses for init and sidecar containers,
+card by card.
+
+The search walks the containers and takes the best cards first; it goes back on a choice when a later
+container finds no room, within a budget of steps, since packing in general has no fast exact answer. Pods of
+one slice never need to go back.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from aliquot.placement import CardShare, ContainerPlacement, Placement
+from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
+from scheduler_ext.cards import CardState, Load
+from scheduler_ext.policy import Policy
+
+SEARCH_BUDGET = 512
+"""Choices the search may take for one pod on one node before it says that the pod does not fit."""
+
+
+def fit(request: PodRequest, node: str, cards: Sequence[CardState], policy: Policy) -> Placement | None:
+    """Where the pod's slices go on this node, or None when they do not fit.
+
+    Args:
+        request: What the pod asks for.
+        node: The node's name, recorded in the placement.
+        cards: The node's cards in the order of their index, without the pod's own charges.
+        policy: Which cards to prefer.
+    """
+    search = _Search([c for c in request.containers if c.slice is not None], cards, policy)
+    if not search.run():
+        return None
+    return Placement(pod_uid=request.uid, node=node, containers=search.placements())
+
+
+def phases(kinds: Sequence[ContainerKind]) -> list[frozenset[int]]:
+    """Which containers run at the same time: a set of positions per plain init container and a last one."""
+    sidecars: list[int] = []
+    found: list[frozenset[int]] = []
+    for position, kind in enumerate(kinds):
+        if kind is ContainerKind.SIDECAR:
+            sidecars.append(position)
+        elif kind is ContainerKind.INIT:
+            found.append(frozenset([*sidecars, position]))
+    running = [p for p, kind in enumerate(kinds) if kind is not ContainerKind.INIT]
+    return [*found, frozenset(running)] if running else found
+
+
+class _Search:
+    """A depth-first walk over the containers of one pod."""
+
+    def __init__(
+        self, containers: list[ContainerRequest], cards: Sequence[CardState], policy: Policy
+    ) -> None:
+        self._containers = containers
+        self._cards = cards
+        self._policy = policy
+        self._budget = SEARCH_BUDGET
+        together = phases([c.kind for c in containers])
+        self._phases_of = [
+            [n for n, phase in enumerate(together) if i in phase] for i in range(len(containers))
+        ]
+        self._loads = [[Load()] * len(cards) for _ in together]
+        self._chosen: dict[int, tuple[int, ...]] = {}
+
+    def run(self) -> bool:
+        """Whether a placement was found."""
+        order = sorted(range(len(self._containers)), key=self._turn)
+        return self._place(order)
+
+    def placements(self) -> tuple[ContainerPlacement, ...]:
+        """The found placement, in the pod's own order of containers."""
+        return tuple(
+            ContainerPlacement(name=c.name, kind=c.kind, cards=tuple(self._shares(i)))
+            for i, c in enumerate(self._containers)
+        )
+
+    def _turn(self, position: int) -> tuple[bool, int, int, int]:
+        """Init containers last (they must find room on the others' cards), and big ones before small ones."""
+        wanted = self._wanted(position)
+        size = wanted.memory_mib or 0
+        return (self._containers[position].kind is ContainerKind.INIT, -wanted.cards, -size, position)
+
+    def _wanted(self, position: int) -> SliceRequest:
+        wanted = self._containers[position].slice
+        assert wanted is not None  # noqa: S101 - containers without a slice were left out
+        return wanted
+
+    def _shares(self, position: int) -> Iterator[CardShare]:
+        wanted = self._wanted(position)
+        return (self._cards[n].share(wanted) for n in self._chosen[position])
+
+    def _place(self, pending: list[int]) -> bool:
+        if not pending:
+            return True
+        position, rest = pending[0], pending[1:]
+        for chosen in self._choices(position):
+            self._budget -= 1
+            undo = self._take(position, chosen)
+            if self._place(rest):
+                return True
+            self._give_back(position, undo)
+            if self._budget <= 0:
+                return False
+        return False
+
+    def _choices(self, position: int) -> Iterator[tuple[int, ...]]:
+        """Sets of distinct cards that have room for this container, the preferred ones first."""
+        wanted = self._wanted(position)
+        room = [n for n in range(len(self._cards)) if self._has_room(position, n)]
+        if self._containers[position].kind is ContainerKind.INIT:
+            room = self._on_the_pods_cards(room, wanted.cards)
+        else:
+            room.sort(key=self._preference)
+        return combinations(room, wanted.cards)
+
+    def _on_the_pods_cards(self, room: list[int], wanted: int) -> list[int]:
+        """The cards an init container may use: the pod's; others only when it wants more than the pod has."""
+        own = {n for chosen in self._chosen.values() for n in chosen}
+        if len(own) >= wanted:
+            room = [n for n in room if n in own]
+        return sorted(room, key=lambda n: (n not in own, *self._preference(n)))
+
+    def _preference(self, n: int) -> tuple[float, int]:
+        extra = max(loads[n].mib for loads in self._loads)
+        return self._policy.preference(n, self._cards[n], extra)
+
+    def _has_room(self, position: int, n: int) -> bool:
+        card, wanted = self._cards[n], self._wanted(position)
+        share = card.share(wanted)
+        if not card.admits(wanted) or not share.memory_mib:
+            return False
+        return all(self._loads[phase][n].plus(share).fits(card) for phase in self._phases_of[position])
+
+    def _take(self, position: int, chosen: tuple[int, ...]) -> list[tuple[int, int, Load]]:
+        """Charge the container to its cards; the answer is what `_give_back` needs."""
+        self._chosen[position] = chosen
+        undo = []
+        for n, share in zip(chosen, self._shares(position), strict=True):
+            for phase in self._phases_of[position]:
+                undo.append((phase, n, self._loads[phase][n]))
+                self._loads[phase][n] = self._loads[phase][n].plus(share)
+        return undo
+
+    def _give_back(self, position: int, undo: list[tuple[int, int, Load]]) -> None:
+        del self._chosen[position]
+        for phase, n, load in undo:
+            self._loads[phase][n] = load

@@ -1,0 +1,44 @@
+"""Which nodes serve another project's resources natively: a dialect's pods must not land there.
+
+A pod written for another project keeps that project's resources. On a node where that project's own device
+plugin still runs, the kubelet would serve them a second time, on cards of its own choice.
+"""
+
+from collections.abc import Sequence
+
+from aliquot.dialects import Dialect
+from aliquot.kube.objects import Node, Pod
+from aliquot.units import QuantityError, parse_quantity
+
+
+class ForeignAgents:
+    """The nodes that advertise a dialect's resources, kept per resource; grows with those nodes only."""
+
+    def __init__(self, dialects: Sequence[Dialect]) -> None:
+        self._nodes: dict[str, set[str]] = {name: set() for d in dialects for name in d.resources}
+
+    def put_node(self, node: Node) -> None:
+        """Take over what a node advertises."""
+        for resource, nodes in self._nodes.items():
+            if _some(node, resource):
+                nodes.add(node.metadata.name)
+            else:
+                nodes.discard(node.metadata.name)
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node."""
+        for nodes in self._nodes.values():
+            nodes.discard(name)
+
+    def nodes_serving(self, pod: Pod) -> set[str]:
+        """The nodes that serve one of the pod's foreign resources themselves."""
+        containers = (*pod.spec.containers, *pod.spec.init_containers)
+        used = {name for c in containers for name in c.resources.limits if name in self._nodes}
+        return set[str]().union(*(self._nodes[name] for name in used))
+
+
+def _some(node: Node, resource: str) -> bool:
+    try:
+        return parse_quantity(node.status.allocatable.get(resource, 0)) > 0
+    except QuantityError:
+        return False

@@ -1,0 +1,212 @@
+"""Who was promised which part of which card: derived from the cluster, never stored.
+
+A pod is in the ledger from the moment filter chooses its place until it is gone, always at most once, by its
+UID:
+
+    RESERVED --bind--> BINDING --written--> ASSUMED --seen by the watch--> BOUND
+                          |
+                          +--no answer--> UNCERTAIN --asked again--> ASSUMED or RESERVED
+
+- RESERVED is only ours: the next filter of the pod replaces it, time ends it.
+- BINDING, UNCERTAIN and ASSUMED may be in the API server already. Nothing but the truth read from there moves
+  or ends them: giving such a place away could promise memory twice.
+- BOUND is what the pod itself says in its annotation; it ends when the pod has finished or is deleted.
+
+After a restart the bound pods come back from the watch and the reservations from kube-scheduler's next tries.
+What grows: one entry per pod that holds a slice or is about to (about 1.5 KiB each), the card table, and the
+names of the last `REMEMBERED_DEPARTURES` pods that went. Every change costs the number of cards of that pod,
+whatever the cluster's size.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from aliquot.inventory import Card, GPUNodeStatus
+from aliquot.placement import Charge, Placement
+from aliquot.request import PodRequest
+from scheduler_ext.cards import CardState
+from scheduler_ext.table import CardTable
+
+REMEMBERED_DEPARTURES = 4096
+"""Departed pods whose late filter calls are recognised."""
+
+
+class Stage(Enum):
+    """How far a pod has come; the module's docstring has the transitions."""
+
+    RESERVED = "reserved"
+    BINDING = "binding"
+    UNCERTAIN = "uncertain"
+    ASSUMED = "assumed"
+    BOUND = "bound"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One pod's place.
+
+    Attributes:
+        placement: The cards.
+        stage: How far the pod has come.
+        since: When it came to that stage, on the ledger's clock, in seconds.
+        request: What it asked for; None for a pod that was bound before this process started.
+        charges: What it costs each card, by UUID.
+    """
+
+    placement: Placement
+    stage: Stage
+    since: float
+    request: PodRequest | None = None
+    charges: Mapping[str, Charge] = field(default_factory=dict)
+
+    @property
+    def uid(self) -> str:
+        """The pod's UID."""
+        return self.placement.pod_uid
+
+    @property
+    def node(self) -> str:
+        """The node it is placed on."""
+        return self.placement.node
+
+
+class Ledger:
+    """The promises of a whole cluster."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Start empty.
+
+        Args:
+            clock: Monotonic seconds.
+        """
+        self.table = CardTable()
+        self._clock = clock
+        self._entries: dict[str, Entry] = {}
+        self._unconfirmed: dict[str, Entry] = {}
+        self._on_node: dict[str, set[str]] = {}
+        self._departed: OrderedDict[str, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entry(self, uid: str) -> Entry | None:
+        """The pod's place, if it has one."""
+        return self._entries.get(uid)
+
+    def entries(self) -> Iterable[Entry]:
+        """All places."""
+        return self._entries.values()
+
+    def unconfirmed(self) -> Iterator[Entry]:
+        """The places that the watch has not confirmed: everything short of BOUND."""
+        return iter(tuple(self._unconfirmed.values()))
+
+    def departed(self, uid: str) -> bool:
+        """Whether this pod has been seen to go; it will not come back under the same UID."""
+        return uid in self._departed
+
+    # ---- what the watches say ----
+
+    def put_node(self, node: str, status: GPUNodeStatus) -> None:
+        """Take over a node's cards as its agent publishes them; the promises stay."""
+        slots = status.slices_per_card
+        self.table.put(node, [_card_state(card, slots) for card in status.cards])
+        for uid in self._on_node.get(node, ()):
+            self._charge(self._entries[uid], 1)
+
+    def drop_node(self, node: str) -> None:
+        """Forget a node's cards; the promises stay, in case the node comes back."""
+        self.table.drop(node)
+
+    def confirm(self, placement: Placement) -> None:
+        """A pod is bound with this placement, whatever was thought of it before."""
+        known = self._entries.get(placement.pod_uid)
+        if known and known.stage is Stage.BOUND and known.placement == placement:
+            return
+        request = known.request if known else None
+        self._put(Entry(placement, Stage.BOUND, self._clock(), request, placement.charges()))
+
+    def depart(self, uid: str) -> None:
+        """The pod has finished or is deleted: what it held is free."""
+        self.release(uid)
+        self._departed[uid] = None
+        if len(self._departed) > REMEMBERED_DEPARTURES:
+            self._departed.popitem(last=False)
+
+    # ---- what filter and bind do ----
+
+    def reserve(self, request: PodRequest, placement: Placement) -> None:
+        """Hold a place for a pod, instead of any it had."""
+        self._put(Entry(placement, Stage.RESERVED, self._clock(), request, placement.charges()))
+
+    def move_on(self, uid: str, stage: Stage) -> None:
+        """Bring a pod to another stage; nothing happens when it has gone or the watch was faster."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.stage is not Stage.BOUND:
+            entry = replace(entry, stage=stage, since=self._clock())
+            self._entries[uid] = self._unconfirmed[uid] = entry
+
+    def release(self, uid: str) -> None:
+        """Free what a pod holds; nothing happens when it holds nothing."""
+        entry = self._entries.pop(uid, None)
+        if entry is None:
+            return
+        self._unconfirmed.pop(uid, None)
+        self._charge(entry, -1)
+        here = self._on_node[entry.node]
+        here.remove(uid)
+        if not here:
+            del self._on_node[entry.node]
+
+    def expire(self, longest: float) -> list[str]:
+        """Free the reservations older than `longest` seconds; the UIDs of their pods."""
+        now = self._clock()
+        old = [e.uid for e in self.unconfirmed() if e.stage is Stage.RESERVED and now - e.since >= longest]
+        for uid in old:
+            self.release(uid)
+        return old
+
+    def cards_without(self, node: str, uid: str) -> list[CardState]:
+        """A node's cards as they would be without this pod."""
+        cards = self.table.cards(node)
+        entry = self._entries.get(uid)
+        if entry is None or entry.node != node:
+            return cards
+        return [_less(card, entry.charges.get(card.uuid)) for card in cards]
+
+    def _put(self, entry: Entry) -> None:
+        self.release(entry.uid)
+        self._entries[entry.uid] = entry
+        if entry.stage is not Stage.BOUND:
+            self._unconfirmed[entry.uid] = entry
+        self._on_node.setdefault(entry.node, set()).add(entry.uid)
+        self._charge(entry, 1)
+
+    def _charge(self, entry: Entry, sign: int) -> None:
+        for uuid, charge in entry.charges.items():
+            self.table.charge(entry.node, uuid, charge, sign)
+
+
+def _card_state(card: Card, slots: int) -> CardState:
+    return CardState(
+        uuid=card.uuid,
+        usable_mib=card.usable_mib,
+        usable_cores=card.cores,
+        slots=slots,
+        healthy=card.healthy,
+        mig=card.mig_enabled,
+    )
+
+
+def _less(card: CardState, charge: Charge | None) -> CardState:
+    if charge is None:
+        return card
+    return replace(
+        card,
+        used_mib=card.used_mib - charge.memory_mib,
+        used_cores=card.used_cores - charge.cores,
+        used_slots=card.used_slots - charge.slots,
+        holders=card.holders - charge.exclusive,
+    )

@@ -1,0 +1,68 @@
+"""Why a node does not get a pod, in words that are equal on every node of a kind.
+
+kube-scheduler counts equal texts itself ("0/40 nodes are available: 31 short of memory on every card, 9
+..."), so a text names no node, no card and no amount that differs between nodes. Each node gets the first
+cause that holds, from what no eviction cures to what any would.
+"""
+
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler_ext.table import CardTable, Room
+
+
+class Reason(Enum):
+    """A cause: its text for a request of one card, for one of several, and whether evicting pods cures it."""
+
+    NO_AGENT = ("node has no Aliquot agent", "node has no Aliquot agent", False)
+    FOREIGN = ("another device plugin serves this resource on the node", "", False)
+    NO_CARD = ("node has no card", "node has no card", False)
+    UNHEALTHY = ("card unhealthy", "too few healthy cards", False)
+    MIG = ("every card in MIG mode", "too few cards outside MIG mode", False)
+    TOO_FEW = ("fewer cards than one container asks for", "", False)
+    TOO_SMALL = ("every card too small", "too few cards large enough", False)
+    NOT_ALONE = ("no card wholly free", "too few cards wholly free", True)
+    MEMORY = ("short of memory on every card", "short of memory on too many cards", True)
+    COMPUTE = ("short of compute on every card", "short of compute on too many cards", True)
+    SLOTS = ("no slice left on any card", "no slice left on too many cards", True)
+    MIXED = ("short of memory or compute on every card", "short of memory or compute on too many cards", True)
+    TOGETHER = ("containers do not fit together", "containers do not fit together", True)
+
+    def __init__(self, one: str, several: str, curable: bool) -> None:
+        self._one = one
+        self._several = several
+        self.curable = curable
+
+    def text(self, cards: int) -> str:
+        """The words for a request of this many cards per container."""
+        return self._one if cards == 1 else self._several or self._one
+
+
+ORDER = tuple(Reason)
+
+
+def classify(table: CardTable, room: Room, exclusive: bool, cards: int) -> npt.NDArray[np.int64]:
+    """For every row the position in `ORDER` of the first cause that holds; meaningless where the slice fits.
+
+    Args:
+        table: The cluster.
+        room: Where the container's slice has room.
+        exclusive: Whether it wants its cards alone.
+        cards: How many cards it wants.
+    """
+    causes = [
+        (Reason.NO_CARD, ~table.exists.any(axis=1)),
+        (Reason.TOO_FEW, np.count_nonzero(table.exists, axis=1) < cards),
+        (Reason.UNHEALTHY, ~room.enough(table.healthy)),
+        (Reason.MIG, ~room.enough(room.offered)),
+        (Reason.TOO_SMALL, ~room.enough(room.big_enough)),
+        (Reason.NOT_ALONE, ~room.enough(room.alone) & exclusive),
+        (Reason.MEMORY, ~room.enough(room.memory)),
+        (Reason.COMPUTE, ~room.enough(room.compute)),
+        (Reason.SLOTS, ~room.enough(room.slot)),
+    ]
+    codes = [ORDER.index(reason) for reason, _ in causes]
+    chosen: npt.NDArray[np.int64] = np.select([mask for _, mask in causes], codes, ORDER.index(Reason.MIXED))
+    return chosen

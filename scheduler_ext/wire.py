@@ -1,0 +1,85 @@
+"""kube-scheduler's extender protocol, `k8s.io/kube-scheduler/extender/v1`: JSON with capitalised keys."""
+
+import msgspec
+
+from aliquot.kube.objects import Pod
+
+
+class WireError(ValueError):
+    """A body that is no extender call; the message names what is wrong and what to do."""
+
+
+class FilterArgs(msgspec.Struct, frozen=True):
+    """Which nodes may this pod go to?"""
+
+    Pod: Pod
+    NodeNames: tuple[str, ...] | None = None
+    Nodes: msgspec.Raw | None = None
+
+
+class FilterResult(msgspec.Struct, omit_defaults=True):
+    """The nodes it may go to, and why not to the others.
+
+    A non-empty `Error` fails the whole attempt; kube-scheduler tries the pod again with back-off.
+    `FailedAndUnresolvableNodes` are those on which evicting other pods would not help.
+    """
+
+    NodeNames: list[str] | None = None
+    FailedNodes: dict[str, str] = {}
+    FailedAndUnresolvableNodes: dict[str, str] = {}
+    Error: str = ""
+
+
+class BindArgs(msgspec.Struct, frozen=True):
+    """Bind this pod to this node."""
+
+    PodName: str
+    PodNamespace: str
+    PodUID: str
+    Node: str
+
+
+class BindResult(msgspec.Struct):
+    """Whether it is bound; an error makes kube-scheduler try the pod again."""
+
+    Error: str = ""
+
+
+_FILTER = msgspec.json.Decoder(FilterArgs)
+_BIND = msgspec.json.Decoder(BindArgs)
+
+
+def read_filter(body: bytes) -> FilterArgs:
+    """Read a filter call.
+
+    Raises:
+        WireError: the body is cut short, no JSON, or lacks what filter needs.
+    """
+    try:
+        args = _FILTER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WireError(
+            f"the body is no ExtenderArgs ({error}); kube-scheduler sends Pod and NodeNames"
+        ) from error
+    if args.NodeNames is None:
+        raise WireError("NodeNames is missing; set nodeCacheCapable: true for this extender")
+    if not args.Pod.metadata.uid:
+        raise WireError("the pod has no UID; only pods that the API server has accepted can be placed")
+    return args
+
+
+def read_bind(body: bytes) -> BindArgs:
+    """Read a bind call.
+
+    Raises:
+        WireError: the body is cut short, no JSON, or lacks what bind needs.
+    """
+    try:
+        args = _BIND.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WireError(
+            f"the body is no ExtenderBindingArgs ({error}); it has PodName, PodNamespace, PodUID and Node"
+        ) from error
+    if not (args.PodName and args.PodNamespace and args.PodUID and args.Node):
+        raise WireError("PodName, PodNamespace, PodUID and Node must all be set")
+    return args
