@@ -4,10 +4,11 @@ The API server trusts a webhook by the CA bundle in its configuration, so any CA
 cert-manager gets one made here. Renewing a pair keeps the CA while it lasts, so that nobody has to be told.
 """
 
-import datetime
+import datetime as dt
 import ipaddress
 import logging
 import os
+import secrets
 import ssl
 import tempfile
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _log = logging.getLogger(__name__)
 _CA_DAYS: Final = 3650
 _LEAF_DAYS: Final = 365
-_SKEW: Final = datetime.timedelta(minutes=5)
+_SKEW: Final = dt.timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def _read_authority(directory: Path, days: int) -> _Authority | None:
         key = serialization.load_pem_private_key((directory / "ca.key").read_bytes(), password=None)
     except (OSError, ValueError):
         return None
-    until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or certificate.not_valid_after_utc < until:
         return None
     return _Authority(certificate, key) if key.public_key() == certificate.public_key() else None
@@ -78,9 +79,8 @@ def _read_authority(directory: Path, days: int) -> _Authority | None:
 
 def _make_authority(directory: Path) -> _Authority:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, f"aliquot-ca-{x509.random_serial_number():x}"[:64])]
-    )
+    common_name = x509.NameAttribute(NameOID.COMMON_NAME, f"aliquot-ca-{secrets.token_hex(8)}")
+    name = x509.Name([common_name])
     builder = _builder(name, name, key, _CA_DAYS)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
@@ -109,7 +109,7 @@ def _sign_leaf(
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -117,7 +117,7 @@ def _builder(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _SKEW)
-        .not_valid_after(now + datetime.timedelta(days=days))
+        .not_valid_after(now + dt.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
@@ -177,8 +177,8 @@ def server_context(cert: Path, key: Path) -> ssl.SSLContext:
 class _Reloader:
     """Gives each handshake the newest pair.
 
-    The context that the server holds (`front`) only redirects: its callback runs early in the handshake and puts
-    the connection on `_current`, which holds the newest certificate that could be loaded.
+    The context that the server holds (`front`) only redirects: its callback runs early in the handshake and
+    puts the connection on `_current`, which holds the newest certificate that could be loaded.
     """
 
     def __init__(self, cert: Path, key: Path) -> None:
@@ -186,7 +186,7 @@ class _Reloader:
         self._seen = self._stamp()
         self._current = self._load()
         self.front = self._load()
-        self.front.sni_callback = self._redirect  # type: ignore[assignment]
+        self.front.sni_callback = self._redirect
 
     def _redirect(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         del name, context
@@ -204,7 +204,7 @@ class _Reloader:
             _log.warning("certificate %s cannot be loaded, the last one stays: %s", self._files[0], error)
 
     def _stamp(self) -> tuple[tuple[int, int, int], ...]:
-        """Tell the files' state; a rename or a rewrite changes it, also behind the symlinks of a mounted Secret."""
+        """Tell the files' state, which a rewrite or a rename changes, also behind a mounted Secret's links."""
         states = [path.stat() for path in self._files]
         return tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
 

@@ -14,7 +14,7 @@ _ORDINARY: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a record: ts, level, logger, msg, everything given as `extra`, and a traceback as `error`."""
+    """One JSON object a record: ts, level, logger, msg, what was given as `extra`, a traceback as `error`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record."""

@@ -82,7 +82,7 @@ class Timer:
 
 
 def add_routes(app: web.Application, registry: CollectorRegistry, ready: Readiness) -> None:
-    """Serve `/metrics`, `/healthz` (the process answers) and `/readyz` (503 with what is missing until ready)."""
+    """Serve `/metrics`, `/healthz` (the process answers) and `/readyz` (503 and what is missing)."""
     app[_REGISTRY] = registry
     app.router.add_get("/metrics", _metrics)
     app.router.add_get("/healthz", _healthz)

@@ -1,8 +1,8 @@
 """Where the API server is and how to be let in, as `kubernetes.config` reads it from kubeconfig or the pod.
 
-Only the configuration of that library is used: its typed models cost 100 MiB and drop fields they do not know.
-Tokens expire (service accounts hourly, exec plugins at will), so they are asked for again every half minute, in a
-thread, because an exec plugin is a subprocess.
+Only the configuration of that library is used: its typed models cost 100 MiB and drop fields they do not
+know. Tokens expire (service accounts hourly, exec plugins at will), so they are asked for again every half
+minute, in a thread, because an exec plugin is a subprocess.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Access:
 
 
 def load_access(kubeconfig: Path | str | None = None, context: str | None = None) -> Access:
-    """Read how to reach the cluster: this kubeconfig; without one, the pod's service account, else ~/.kube/config.
+    """Read how to reach the cluster: this kubeconfig, or without one the pod's account, or ~/.kube/config.
 
     Raises:
         AccessError: there is no configuration, or it cannot be read.

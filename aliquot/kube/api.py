@@ -1,10 +1,10 @@
 """A thin asynchronous client of the Kubernetes API.
 
-It reads into our own structs and writes plain JSON. Nothing is retried here: what may be repeated, and for how
-long, only the caller knows; `ApiError.transient` tells it what is worth repeating.
+It reads into our own structs and writes plain JSON. Nothing is retried here: what may be repeated, and for
+how long, only the caller knows; `ApiError.transient` tells it what is worth repeating.
 """
 
-import datetime
+import datetime as dt
 import secrets
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -98,7 +98,7 @@ class WatchEvent(KubeStruct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Listing(Generic[T]):
-    """Objects as they were at one resource version; `unreadable` says which did not fit their struct, and why."""
+    """Objects as they were at one resource version; `unreadable` names those that did not fit, and why."""
 
     resource_version: str
     items: tuple[T, ...]
@@ -250,7 +250,7 @@ class Api:
         Raises:
             ApiError: the server refused or did not answer.
         """
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         meta = about.metadata
         namespace = meta.namespace or "default"
         body = {
@@ -297,7 +297,7 @@ class Api:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(seconds),
         }
-        # A server that is gone without a word is noticed by TCP keepalive; one that forgets to end, by sock_read.
+        # TCP keepalive notices a server that is gone without a word, sock_read one that forgets to end.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.total, sock_read=seconds + 30)
         async with self._response(
             "GET", resource.path(namespace=namespace), params, timeout=timeout
@@ -395,9 +395,7 @@ def _read(body: bytes | msgspec.Raw, kind: type[S]) -> S:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
-        raise ApiError(
-            0, "", f"the API server answered something else than a {kind.__name__}: {error}"
-        ) from error
+        raise ApiError(0, "", f"the API server did not answer with a {kind.__name__}: {error}") from error
 
 
 def _given(**params: str) -> dict[str, str]:

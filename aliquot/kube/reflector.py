@@ -1,9 +1,9 @@
 """Keeps a copy of all objects of one kind, and says what changes.
 
-List once, then watch from the list's resource version; bookmarks move that version forward while nothing happens,
-so that a broken watch resumes where it was. When the server no longer remembers the version (410 Gone), list again
-and report the difference. An API server that is away is asked again and again, at jittered, growing intervals;
-the copy stays usable meanwhile.
+List once, then watch from the list's resource version; bookmarks move that version forward while nothing
+happens, so that a broken watch resumes where it was. When the server no longer remembers the version (410
+Gone), list again and report the difference. An API server that is away is asked again and again, at jittered,
+growing intervals; the copy stays usable meanwhile.
 """
 
 import asyncio
@@ -31,8 +31,9 @@ _RETRY_THE_WATCH: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAV
 class Reflector(Generic[T]):
     """A copy of the objects of one kind, by `namespace/name` (or name), kept fresh while `run()` runs.
 
-    Handlers are called in the loop, after the copy has changed, and must not block; one that raises is logged and
-    harms nobody. An object that was deleted and made anew under its name is reported as deleted, then added.
+    Handlers are called in the loop, after the copy has changed, and must not block; one that raises is logged
+    and harms nobody. An object that was deleted and made anew under its name is reported as deleted, then
+    added.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class Reflector(Generic[T]):
         try:
             self._put(key, msgspec.json.decode(event.object, type=self._resource.type))
         except msgspec.ValidationError as error:
-            _log.error("%s %s cannot be read; its last state is kept: %s", self._resource.plural, key, error)  # noqa: TRY400
+            _log.error("%s %s cannot be read; its last state is kept: %s", self._resource.plural, key, error)
 
     def _put(self, key: str, new: T) -> None:
         old = self._store.get(key)
@@ -162,5 +163,5 @@ class Reflector(Generic[T]):
             return
         try:
             handler(*objects)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, the copy must stay fresh
             _log.exception("handler of %s %s failed", self._resource.plural, objects[-1].key)
