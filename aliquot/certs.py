@@ -177,8 +177,8 @@ def server_context(cert: Path, key: Path) -> ssl.SSLContext:
 class _Reloader:
     """Gives each handshake the newest pair.
 
-    The context that the server holds (`front`) only redirects: its callback runs early in the handshake and
-    puts the connection on `_current`, which holds the newest certificate that could be loaded.
+    The context that the server holds (`front`) only redirects: its callback runs early in the handshake
+    and puts the connection on `_current`, which holds the newest certificate that could be loaded.
     """
 
     def __init__(self, cert: Path, key: Path) -> None:
@@ -201,10 +201,10 @@ class _Reloader:
             self._seen = stamp
             self._current = self._load()
         except OSError as error:
-            _log.warning("certificate %s cannot be loaded, the last one stays: %s", self._files[0], error)
+            _log.warning("certificate %s cannot be loaded, the last stays: %s", self._files[0], error)
 
     def _stamp(self) -> tuple[tuple[int, int, int], ...]:
-        """Tell the files' state, which a rewrite or a rename changes, also behind a mounted Secret's links."""
+        """Tell the files' state, which a rewrite or a rename changes, also behind a Secret's links."""
         states = [path.stat() for path in self._files]
         return tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
 
