@@ -246,12 +246,12 @@ def _snapshot(path: Path) -> Any:
 
 def _card_usage(card: Any) -> CardUsage:
     return CardUsage(
-        card.memory & lib.AQ_MEMORY_MAX, card.memory_peak, card.denied, card.busy_ns, card.throttled_ns
+        card.memory >> lib.AQ_TALLY_SHIFT, card.memory_peak, card.denied, card.busy_ns, card.throttled_ns
     )
 
 
 def _process_usage(slot: Any) -> ProcessUsage:
-    memory = tuple(tally & lib.AQ_MEMORY_MAX for tally in slot.memory)
+    memory = tuple(tally >> lib.AQ_TALLY_SHIFT for tally in slot.memory)
     return ProcessUsage(slot.pid, slot.pid_namespace, slot.start_time, memory)
 
 

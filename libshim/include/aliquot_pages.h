@@ -25,6 +25,9 @@
 #define AQ_SHIM_VERSION_SIZE 64
 #define AQ_NOTE_SIZE 512
 
+/* A tally: bytes in the upper 48 bits; in the lower 16 what names the change that made it, see src/ledger.c. */
+#define AQ_TALLY_SHIFT 16
+
 #define AQ_ENFORCE_OFF 0
 #define AQ_ENFORCE_OBSERVE 1
 #define AQ_ENFORCE_ENFORCE 2
@@ -103,10 +106,7 @@ typedef struct {
 #define AQ_CONTROL_MAGIC UINT64_C(0x314c525443514c41) /* "ALQCTRL1", little-endian */
 #define AQ_USAGE_MAGIC UINT64_C(0x4547415355514c41)   /* "ALQUSAGE" */
 
-/* A tally packs 48 bits of bytes with 16 bits that name the change which made it. In a card's tally these are the
- * slot (8) and that slot's number of the change (8); in a slot's tally the number of the change alone. */
-#define AQ_TALLY_BITS 48
-#define AQ_MEMORY_MAX ((UINT64_C(1) << AQ_TALLY_BITS) - 1)
+#define AQ_MEMORY_MAX (UINT64_MAX >> AQ_TALLY_SHIFT)
 
 /* The owner word: pid (22 bits, PID_MAX_LIMIT) | low bits of the namespace's inode (16) | of the start time (26). */
 #define AQ_OWNER_PID_SHIFT 42

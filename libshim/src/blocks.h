@@ -1,0 +1,42 @@
+/* Remembers what was charged for which pointer or handle. Private to the process; as fast with 10,000 blocks as with
+ * one: stripes of open-addressing tables, each under a lock that is held for a few loads and stores.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef AQ_BLOCKS_H
+#define AQ_BLOCKS_H
+
+#include <stdbool.h>
+
+#include "quota.h"
+
+typedef enum {
+  AQ_BLOCK_NONE,
+  AQ_BLOCK_MEMORY,  /* a device pointer; detail: the aq_pool it came from, or NULL */
+  AQ_BLOCK_ARRAY,   /* CUarray */
+  AQ_BLOCK_MIPMAP,  /* CUmipmappedArray */
+  AQ_BLOCK_HANDLE,  /* physical memory; detail: its aq_allocation */
+  AQ_BLOCK_MAPPING, /* an address where physical memory is mapped; detail: its aq_allocation */
+  AQ_BLOCK_POOL,    /* CUmemoryPool; detail: its aq_pool */
+} aq_block_kind;
+
+typedef struct {
+  uint64_t key;
+  aq_charge charge;
+  int kind;
+  void *detail;
+} aq_block;
+
+/* Remembers a block; one of the same kind and key is replaced. False: the process has no memory left for it. */
+bool aq_blocks_put(const aq_block *block);
+
+/* Looks a block up; with `take` also forgets it, so that of two threads only one gets it. */
+bool aq_blocks_get(aq_block_kind kind, uint64_t key, aq_block *out);
+bool aq_blocks_take(aq_block_kind kind, uint64_t key, aq_block *out);
+
+/* Calls `visit` for every block of a kind, one stripe locked at a time, until it returns false. `visit` must not come
+ * back here. */
+void aq_blocks_each(aq_block_kind kind, bool (*visit)(const aq_block *block, void *data), void *data);
+
+/* In the child of a fork: the parent's blocks are not the child's. */
+void aq_blocks_forget(void);
+
+#endif

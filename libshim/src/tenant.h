@@ -1,0 +1,55 @@
+/* The slice this process lives in: which pages, which limits, whether they are in force.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef AQ_TENANT_H
+#define AQ_TENANT_H
+
+#include <stdbool.h>
+
+#include "aliquot_pages.h"
+#include "process.h"
+
+typedef enum {
+  AQ_UNDECIDED, /* nobody has looked yet */
+  AQ_PASS,      /* no page and no HAMi-core environment: everything goes to the driver untouched */
+  AQ_GUARD,     /* limits are known; aq_enforcement() says whether they are in force */
+  AQ_DENY,      /* limits were meant but cannot be read: no device memory at all */
+} aq_mode;
+
+#define AQ_NO_CARD (-1)
+
+typedef struct {
+  const aq_control_page *control;
+  aq_usage_page *usage;
+  aq_process self;
+  bool by_ordinal; /* HAMi-core's environment names cards by CUDA ordinal; a control page by UUID */
+} aq_tenant;
+
+extern int aq_tenant_decided; /* an aq_mode; release once the rest is written */
+
+/* The slice. Meaningful in AQ_GUARD only. */
+extern aq_tenant aq_slice;
+
+aq_mode aq_tenant_decide(void);
+
+static inline aq_mode aq_tenant_mode(void) {
+  int mode = __atomic_load_n(&aq_tenant_decided, __ATOMIC_ACQUIRE);
+  return __builtin_expect(mode != AQ_UNDECIDED, 1) ? (aq_mode)mode : aq_tenant_decide();
+}
+
+/* AQ_ENFORCE_…; the agent may change it at any moment. AQ_GUARD only. */
+static inline uint32_t aq_enforcement(void) {
+  return __atomic_load_n(&aq_slice.control->enforcement, __ATOMIC_RELAXED);
+}
+
+/* The limit of a card now, in bytes. AQ_GUARD only. */
+static inline uint64_t aq_memory_limit(int card) {
+  return __atomic_load_n(&aq_slice.control->cards[card].memory_limit, __ATOMIC_RELAXED);
+}
+
+/* Writes what could not be enforced into the usage page, where there is one. */
+void aq_tenant_note(const char *text);
+
+/* In the child of a fork: the parent's slice is not the child's. Called with no other thread alive. */
+void aq_tenant_forget(void);
+
+#endif
