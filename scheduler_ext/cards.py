@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from aliquot.placement import CardShare
+from aliquot.placement import CardShare, Charge
 from aliquot.request import SliceRequest
 
 
@@ -44,6 +44,18 @@ class CardState:
         if not self.healthy or self.mig or self.holders:
             return False
         return self.empty or not wanted.exclusive
+
+    def carries(self, charge: Charge) -> bool:
+        """Whether a charge made out earlier has room beside what is promised now."""
+        return (
+            self.healthy
+            and not self.mig
+            and not self.holders
+            and self.used_mib + charge.memory_mib <= self.usable_mib
+            and self.used_cores + charge.cores <= self.usable_cores
+            and self.used_slots + charge.slots <= self.slots
+            and (self.empty or not charge.exclusive)
+        )
 
     def share(self, wanted: SliceRequest) -> CardShare:
         """The part of this very card that the request means; a percentage is rounded down to whole MiB."""

@@ -39,6 +39,15 @@ def fit(request: PodRequest, node: str, cards: Sequence[CardState], policy: Poli
     return Placement(pod_uid=request.uid, node=node, containers=search.placements())
 
 
+def still_fits(placement: Placement, cards: Sequence[CardState]) -> bool:
+    """Whether a placement made earlier is valid on the cards as they are now, its own charges left out."""
+    by_uuid = {card.uuid: card for card in cards}
+    return all(
+        (card := by_uuid.get(uuid)) is not None and card.carries(charge)
+        for uuid, charge in placement.charges().items()
+    )
+
+
 def phases(kinds: Sequence[ContainerKind]) -> list[frozenset[int]]:
     """Which containers run at the same time: a set of positions per plain init container and a last one."""
     sidecars: list[int] = []

@@ -120,10 +120,17 @@ class Ledger:
         """Forget a node's cards; the promises stay, in case the node comes back."""
         self.table.drop(node)
 
-    def confirm(self, placement: Placement) -> None:
-        """A pod is bound with this placement, whatever was thought of it before."""
-        known = self._entries.get(placement.pod_uid)
-        if known and known.stage is Stage.BOUND and known.placement == placement:
+    def confirm(self, uid: str, placement: Placement | None) -> None:
+        """A pod is bound with this placement, or without any, whatever was thought of it before.
+
+        The first placement seen on a bound pod counts as long as the pod lives: the Binding wrote it, and
+        changing the annotation later does not free what the pod's containers hold.
+        """
+        known = self._entries.get(uid)
+        if known and known.stage is Stage.BOUND:
+            return
+        if placement is None:
+            self.release(uid)
             return
         request = known.request if known else None
         self._put(Entry(placement, Stage.BOUND, self._clock(), request, placement.charges()))

@@ -1,0 +1,104 @@
+"""Starts the extender: `python -m scheduler_ext --kubeconfig FILE --port 9443`."""
+
+import argparse
+import asyncio
+import signal
+import ssl
+import sys
+import time
+from pathlib import Path
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from aliquot import log
+from aliquot.certs import server_context
+from aliquot.dialects import load_dialects
+from aliquot.kube.access import AccessError
+from aliquot.kube.api import Api
+from scheduler_ext.bind import Binder
+from scheduler_ext.feed import Feed
+from scheduler_ext.filter import Filter
+from scheduler_ext.foreign import ForeignAgents
+from scheduler_ext.keeper import RESERVATION_SECONDS, Keeper
+from scheduler_ext.ledger import Ledger
+from scheduler_ext.metrics import ExtenderMetrics
+from scheduler_ext.policy import Policy
+from scheduler_ext.server import Extender
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="aliquot-scheduler-ext", description=__doc__)
+    parser.add_argument("--kubeconfig", type=Path, help="default: the pod's service account")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: %(default)s")
+    parser.add_argument("--port", type=int, default=9443, help="default: %(default)s")
+    parser.add_argument("--tls-cert", type=Path, help="certificate, reloaded when it changes; default: HTTP")
+    parser.add_argument("--tls-key", type=Path, help="key of the certificate")
+    parser.add_argument("--policy", type=Policy, choices=list(Policy), default=Policy.BINPACK)
+    parser.add_argument("--dialects", nargs="*", default=[], metavar="NAME", help="for example: hami")
+    parser.add_argument(
+        "--reservation-seconds",
+        type=float,
+        default=RESERVATION_SECONDS,
+        help="how long a place waits for its bind; default: %(default)s",
+    )
+    log.add_arguments(parser)
+    options = parser.parse_args(arguments)
+    if bool(options.tls_cert) != bool(options.tls_key):
+        parser.error("--tls-cert and --tls-key belong together")
+    return options
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Serve until a signal says stop.
+
+    Raises:
+        AccessError: there is no way to the API server.
+    """
+    dialects = load_dialects(options.dialects)
+    tls = server_context(options.tls_cert, options.tls_key) if options.tls_cert else None
+    async with Api.from_kubeconfig(options.kubeconfig, user_agent="aliquot-scheduler-ext") as api:
+        ledger, foreign = Ledger(time.monotonic), ForeignAgents(dialects)
+        feed = Feed(api, ledger, foreign)
+        binder = Binder(api, ledger, options.policy, dialects=dialects)
+        keeper = Keeper(ledger, binder, time.monotonic, reservation_seconds=options.reservation_seconds)
+        decide = Filter(ledger, foreign, options.policy, dialects=dialects)
+        extender = Extender(decide, binder, ExtenderMetrics(CollectorRegistry(), ledger), feed.missing)
+        await serve(extender.app(), options.host, options.port, tls, feed, keeper)
+
+
+async def serve(
+    app: web.Application, host: str, port: int, tls: ssl.SSLContext | None, *workers: Feed | Keeper
+) -> None:
+    """Answer calls while the workers work, until SIGTERM or SIGINT; a worker that fails ends the process."""
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(worker.run()) for worker in workers]
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+    finally:
+        await runner.cleanup()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the extender; returns the exit status."""
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    log.configure(options.log_level, options.log_format)
+    try:
+        asyncio.run(run(options))
+    except (AccessError, OSError, ValueError) as error:
+        sys.stderr.write(f"aliquot-scheduler-ext: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

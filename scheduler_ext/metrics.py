@@ -1,0 +1,76 @@
+"""What the extender tells Prometheus: its calls, its reservations, and what is promised on every card."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from aliquot.metrics import Metrics
+from aliquot.units import MIB
+from scheduler_ext.cards import CardState
+from scheduler_ext.ledger import Ledger, Stage
+
+PERCENT = 100
+
+
+class ExtenderMetrics:
+    """The counters and timers of the extender's calls."""
+
+    def __init__(self, registry: CollectorRegistry, ledger: Ledger) -> None:
+        made = Metrics(registry, "")
+        self.registry = registry
+        self.filter = made.timer("filter", "Time to answer filter: placed, refused, error or bad.")
+        self.bind = made.timer("bind", "Time to answer bind, the API write included: ok, refused or bad.")
+        registry.register(LedgerCollector(ledger))
+
+
+class LedgerCollector(Collector):
+    """Reads the ledger when Prometheus asks, so that keeping count costs nothing between."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def collect(self) -> Iterator[Metric]:
+        """The ledger's figures now."""
+        yield self._places()
+        yield from self._cards()
+
+    def _places(self) -> Metric:
+        family = GaugeMetricFamily(
+            "aliquot_places", "Pods that hold cards in the scheduler's ledger, by stage.", labels=["stage"]
+        )
+        unconfirmed = [entry.stage for entry in self._ledger.unconfirmed()]
+        for stage in Stage:
+            family.add_metric([stage.value], unconfirmed.count(stage))
+        family.add_metric([Stage.BOUND.value], len(self._ledger) - len(unconfirmed))
+        return family
+
+    def _cards(self) -> Iterator[Metric]:
+        families = {
+            name: GaugeMetricFamily(f"aliquot_scheduler_card_{name}", about, labels=["node", "card"])
+            for name, about in _CARD_FAMILIES.items()
+        }
+        for node in self._ledger.table.nodes():
+            for card in self._ledger.table.cards(node):
+                for name, value in _figures(card).items():
+                    families[name].add_metric([node, card.uuid], value)
+        yield from families.values()
+
+
+_CARD_FAMILIES = {
+    "memory_usable_bytes": "Memory of a card that may be promised.",
+    "memory_promised_bytes": "Memory of a card that is promised to pods, reservations included.",
+    "core_promised_ratio": "Compute time of a card that is promised to pods, 1 is the whole card.",
+    "slices_promised": "Slices of a card that are taken.",
+}
+
+
+def _figures(card: CardState) -> dict[str, float]:
+    return {
+        "memory_usable_bytes": card.usable_mib * MIB,
+        "memory_promised_bytes": card.used_mib * MIB,
+        "core_promised_ratio": card.used_cores / PERCENT,
+        "slices_promised": card.used_slots,
+    }

@@ -1,0 +1,54 @@
+"""Puts the interceptor first in a container's `LD_PRELOAD`, and keeps what the pod preloads itself.
+
+The dynamic loader separates entries by colons or spaces. In a container's environment the last entry of a
+name is the one that counts.
+"""
+
+import re
+from collections.abc import Sequence
+
+from aliquot.kube.objects import Container, EnvVar
+from aliquot.names import INJECT_ANNOTATION, LIBRARY_PATH
+from webhook.patch import Patch, Path
+from webhook.refusal import Refusal
+
+VARIABLE = "LD_PRELOAD"
+_SEPARATORS = re.compile(r"[:\s]+")
+
+
+def inject(patch: Patch, where: Path, container: Container) -> None:
+    """Preload the interceptor into one container.
+
+    Args:
+        patch: The pod.
+        where: The container's place in it.
+        container: The same container, read.
+
+    Raises:
+        Refusal: the pod takes its LD_PRELOAD from elsewhere, where nothing can be put before it.
+    """
+    position = _position(container.env)
+    if position is None:
+        patch.append((*where, "env"), {"name": VARIABLE, "value": LIBRARY_PATH})
+        return
+    own = container.env[position]
+    if own.value_from is not None:
+        raise Refusal(
+            f"container {container.name!r}: env {VARIABLE} comes from {_source(own)}, so the interceptor cannot "
+            f"be put before it; give its value here, or annotate the pod with {INJECT_ANNOTATION}: file"
+        )
+    patch.set((*where, "env", position, "value"), merge(own.value or ""))
+
+
+def merge(own: str) -> str:
+    """The pod's own list with the interceptor in front, once."""
+    others = [entry for entry in _SEPARATORS.split(own) if entry and entry != LIBRARY_PATH]
+    return ":".join([LIBRARY_PATH, *others])
+
+
+def _position(env: Sequence[EnvVar]) -> int | None:
+    return max((n for n, variable in enumerate(env) if variable.name == VARIABLE), default=None)
+
+
+def _source(variable: EnvVar) -> str:
+    return next(iter(variable.value_from or {}), "elsewhere")

@@ -1,0 +1,66 @@
+"""The webhook's HTTP side: `/mutate` for the API server, health and metrics for everybody.
+
+A call is answered from the call alone: no state, nothing asked of anybody, so any number of replicas will do
+and a dry run is like any other.
+"""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from aliquot.metrics import add_routes
+from webhook.metrics import WebhookMetrics
+from webhook.mutate import Mutator
+from webhook.refusal import Refusal
+from webhook.review import Review, ReviewError, allow, deny, read_pod, read_review
+
+LARGEST_BODY = 8 << 20
+"""In bytes; an object of the API server's is at most 3 MiB, and a review may hold two."""
+
+
+class Webhook:
+    """Answers the API server's calls."""
+
+    def __init__(self, mutator: Mutator, metrics: WebhookMetrics) -> None:
+        self._mutator = mutator
+        self._metrics = metrics
+
+    def app(self) -> web.Application:
+        """The web application."""
+        app = web.Application(client_max_size=LARGEST_BODY)
+        app.router.add_post("/mutate", self.mutate)
+        add_routes(app, self._metrics.registry, lambda: "")
+        return app
+
+    async def mutate(self, request: web.Request) -> web.Response:
+        """Answer one AdmissionReview; HTTP 400 for what is none."""
+        with self._metrics.time.measure() as outcome:
+            try:
+                outcome.word, answer = self._answer(read_review(await request.read()))
+                status = HTTPStatus.OK
+            except ReviewError as error:
+                outcome.word, answer, status = "bad", {"error": str(error)}, HTTPStatus.BAD_REQUEST
+        self._metrics.requests.labels(outcome.word).inc()
+        return web.Response(body=msgspec.json.encode(answer), status=status, content_type="application/json")
+
+    def _answer(self, review: Review) -> tuple[str, dict[str, Any]]:
+        """The outcome in a word, and the answer."""
+        if not review.is_pod:
+            return "bad", deny(
+                review.uid,
+                f"this webhook changes pods, not {review.kind_name}; correct the rules of its configuration",
+                code=400,
+                reason="BadRequest",
+            )
+        if not review.is_pod_creation:
+            return "unchanged", allow(review.uid)
+        try:
+            mutation = self._mutator.mutate(*read_pod(review))
+        except ReviewError as error:
+            return "bad", deny(review.uid, str(error), code=400, reason="BadRequest")
+        except Refusal as refusal:
+            return "refused", deny(review.uid, str(refusal))
+        word = "changed" if mutation.operations else "unchanged"
+        return word, allow(review.uid, mutation.operations, mutation.warnings)
