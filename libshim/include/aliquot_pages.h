@@ -70,8 +70,9 @@ typedef struct {
   uint64_t reserved_a[5];
   uint64_t busy_ns;
   uint64_t throttled_ns;
-  int64_t core_debt_ns;   /* the core limit's clock, shared by the tenant's processes */
-  uint64_t core_stamp_ns; /* CLOCK_MONOTONIC of the last payment */
+  /* The core limit's clock, shared by the tenant's processes (src/core_clock.h); CLOCK_MONOTONIC. */
+  uint64_t core_paid_until_ns;    /* before this instant the tenant owes time */
+  uint64_t core_covered_until_ns; /* before this instant everything is charged */
   uint64_t reserved_b[4];
 } aq_usage_card;
 

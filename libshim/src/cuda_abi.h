@@ -34,6 +34,24 @@ enum {
 enum { CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 
 enum { CU_STREAM_CAPTURE_STATUS_NONE = 0 };
+enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
+
+/* The calling thread's own default stream, as a handle. */
+#define CU_STREAM_PER_THREAD ((CUstream)2)
+
+typedef struct {
+  unsigned int grid[3], block[3], shared;
+  CUstream stream;
+  void *attributes;
+  unsigned int attribute_count;
+} CUlaunchConfig;
+
+typedef struct {
+  CUfunction function;
+  unsigned int grid[3], block[3], shared;
+  CUstream stream;
+  void **params;
+} CUDA_LAUNCH_PARAMS;
 
 typedef struct {
   char bytes[16];
@@ -95,6 +113,9 @@ enum {
   CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
 };
 
+static_assert(sizeof(CUlaunchConfig) == 56, "driver ABI");
+static_assert(offsetof(CUlaunchConfig, stream) == 32, "driver ABI");
+static_assert(sizeof(CUDA_LAUNCH_PARAMS) == 56, "driver ABI");
 static_assert(sizeof(CUmemAllocationProp) == 32, "driver ABI");
 static_assert(sizeof(CUmemPoolProps) == 88, "driver ABI");
 static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR) == 24, "driver ABI");

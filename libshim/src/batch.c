@@ -1,0 +1,209 @@
+/* The pool of batches, the queue of those in flight on each card, and the contexts they belong to.
+ *
+ * A card's batches are charged in the order in which they were submitted: with the clock's rule that every instant is
+ * charged once, a short batch that overtakes a long one on another stream hides nothing of it.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "batch.h"
+
+#include <string.h>
+
+#include "cards.h"
+#include "core_limit.h"
+#include "cost.h"
+#include "loader.h"
+
+#define CONTEXTS 64
+#define BATCH_NS UINT64_C(1000000)  /* a batch takes no more work than this */
+#define RECORD_NS UINT64_C(50000)   /* an end event for every so much work */
+
+aq_in_flight aq_flights[AQ_MAX_CARDS];
+
+static aq_batch batches[AQ_BATCH_COUNT];
+static aq_core_context contexts[CONTEXTS];
+static uint64_t generations;
+
+/* The open batch of this thread; it is ours while the generation is what it was. */
+static __thread struct {
+  aq_batch *batch;
+  uint64_t generation;
+} mine;
+
+/* ---- contexts ---- */
+
+static CUevent new_event(void) {
+  CUevent event = NULL;
+  int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* of this thread: making an event must not spoil its capture */
+  bool exchanged = AQ_CUDA(cuThreadExchangeStreamCaptureMode) && !AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  if (!AQ_CUDA(cuEventCreate) || AQ_CUDA(cuEventCreate)(&event, 0) != CUDA_SUCCESS) event = NULL;
+  if (exchanged) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  return event;
+}
+
+static aq_core_context *known_context(CUcontext handle) {
+  for (int i = 0; i < CONTEXTS; i++)
+    if (contexts[i].handle == handle) return &contexts[i];
+  return NULL;
+}
+
+aq_core_context *aq_batch_context(CUcontext handle) {
+  aq_core_context *context = known_context(handle);
+  if (context) return context->card < 0 ? NULL : context;
+  context = known_context(NULL);
+  CUdevice device;
+  if (!context || AQ_CUDA(cuCtxGetDevice)(&device) != CUDA_SUCCESS) return NULL;
+  CUevent reference = new_event();
+  if (!reference) return NULL;
+  *context = (aq_core_context){.handle = handle, .device = device, .card = aq_card_of_device(device), .reference = reference,
+                               .offset_ns = UINT64_MAX, .fresh_offset_ns = UINT64_MAX};
+  return context->card < 0 ? NULL : context;
+}
+
+aq_core_context *aq_batch_contexts(size_t *count) {
+  *count = CONTEXTS;
+  return contexts;
+}
+
+/* ---- joining ---- */
+
+static aq_batch_member *member_of(aq_batch *batch, const void *what) {
+  for (uint32_t i = 0; i < batch->member_count; i++)
+    if (batch->members[i].what == what) return &batch->members[i];
+  return NULL;
+}
+
+static bool can_join(const aq_batch *batch, const aq_core_context *context, CUstream stream) {
+  return batch && batch->generation == mine.generation && batch->state == AQ_BATCH_OPEN && batch->context == context &&
+         batch->stream == stream && batch->estimate < BATCH_NS && batch->member_count < AQ_BATCH_MEMBERS;
+}
+
+static aq_batch *free_batch(void) {
+  for (int i = 0; i < AQ_BATCH_COUNT; i++)
+    if (batches[i].state == AQ_BATCH_FREE && !batches[i].in_call) return &batches[i];
+  return NULL;
+}
+
+/* Events belong to a context; a batch that changes contexts gets new ones. The old ones went with the old context, or
+ * are given back here. */
+static bool has_events(aq_batch *batch, const aq_core_context *context) {
+  if (batch->events_of == context->handle) return true;
+  if (batch->events_of) {
+    AQ_CUDA(cuEventDestroy_v2)(batch->start);
+    AQ_CUDA(cuEventDestroy_v2)(batch->end);
+  }
+  batch->start = new_event();
+  batch->end = batch->start ? new_event() : NULL;
+  batch->events_of = batch->end ? context->handle : NULL;
+  return batch->end != NULL;
+}
+
+static void enqueue(aq_batch *batch) {
+  aq_in_flight *flight = &aq_flights[batch->card];
+  if (flight->newest) flight->newest->next = batch;
+  else flight->oldest = batch;
+  flight->newest = batch;
+  flight->count++;
+}
+
+static aq_batch *open_batch(aq_core_context *context, CUstream stream) {
+  aq_batch *batch = free_batch();
+  if (!batch || !has_events(batch, context)) return NULL;
+  *batch = (aq_batch){.state = AQ_BATCH_OPEN, .generation = ++generations, .context = context, .card = context->card, .stream = stream,
+                      .start = batch->start, .end = batch->end, .events_of = batch->events_of, .fresh = true};
+  enqueue(batch);
+  mine.batch = batch;
+  mine.generation = batch->generation;
+  return batch;
+}
+
+static void add_member(aq_batch *batch, const void *what, uint64_t cost) {
+  aq_batch_member *member = member_of(batch, what);
+  if (!member) {
+    member = &batch->members[batch->member_count++];
+    *member = (aq_batch_member){.what = what, .cost = cost};
+  }
+  member->count++;
+}
+
+aq_batch *aq_batch_join(aq_core_context *context, CUstream stream, const void *what, uint64_t now) {
+  uint64_t cost = aq_cost(what);
+  aq_batch *batch = cost && can_join(mine.batch, context, stream) ? mine.batch : open_batch(context, stream);
+  if (!batch) return NULL;
+  add_member(batch, what, cost);
+  batch->in_call = 1;
+  batch->submissions++;
+  batch->estimate += cost ? cost : BATCH_NS; /* nothing joins work of unknown length */
+  batch->unrecorded += cost;
+  batch->last_ns = now;
+  aq_flights[context->card].estimate += cost ? cost : BATCH_NS;
+  return batch;
+}
+
+bool aq_batch_wants_end(const aq_batch *batch) {
+  return batch->unrecorded >= RECORD_NS || batch->estimate >= BATCH_NS;
+}
+
+/* ---- finishing ---- */
+
+/* Spreads what a batch took over its members by what was expected of each. */
+static void learn(const aq_batch *batch, uint64_t took) {
+  uint64_t expected = 0;
+  for (uint32_t i = 0; i < batch->member_count; i++) expected += batch->members[i].cost * batch->members[i].count;
+  for (uint32_t i = 0; i < batch->member_count; i++) {
+    const aq_batch_member *member = &batch->members[i];
+    if (!member->cost) aq_cost_learn(member->what, took); /* it was alone */
+    else aq_cost_learn(member->what, (uint64_t)((double)took * (double)member->cost / (double)expected));
+  }
+}
+
+static void charge(aq_batch *batch) {
+  aq_usage_card *card = aq_core_usage(batch->card);
+  uint32_t percent = aq_core_cap(batch->card);
+  if (batch->from_ns) aq_clock_charge(card, percent, batch->from_ns, batch->to_ns);
+  else aq_clock_charge_estimate(card, percent, batch->unrecorded, batch->last_ns);
+}
+
+static void charge_finished(aq_in_flight *flight) {
+  while (flight->oldest && flight->oldest->state == AQ_BATCH_DONE) {
+    aq_batch *batch = flight->oldest;
+    charge(batch);
+    flight->oldest = batch->next;
+    if (!flight->oldest) flight->newest = NULL;
+    batch->state = AQ_BATCH_FREE;
+  }
+}
+
+/* The batch is no longer its thread's and no longer in flight. */
+static void close_batch(aq_batch *batch) {
+  aq_in_flight *flight = &aq_flights[batch->card];
+  flight->estimate -= batch->estimate;
+  flight->count--;
+  batch->state = AQ_BATCH_DONE;
+  batch->generation = ++generations;
+}
+
+void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to) {
+  aq_in_flight *flight = &aq_flights[batch->card];
+  close_batch(batch);
+  flight->progress_ns = aq_now_ns();
+  batch->from_ns = from;
+  batch->to_ns = to + batch->unrecorded;
+  if (from) learn(batch, to > from ? to - from : 0);
+  charge_finished(flight);
+}
+
+/* ---- forgetting ---- */
+
+void aq_batch_reset(void) {
+  memset(batches, 0, sizeof batches);
+  memset(contexts, 0, sizeof contexts);
+  memset(aq_flights, 0, sizeof aq_flights);
+}
+
+void aq_batch_forget(aq_core_context *context) {
+  for (int i = 0; i < AQ_BATCH_COUNT; i++) {
+    aq_batch *batch = &batches[i];
+    if (batch->state == AQ_BATCH_OPEN && batch->context == context) aq_batch_finish(batch, 0, 0);
+    if (batch->events_of == context->handle) batch->events_of = NULL;
+  }
+  *context = (aq_core_context){0};
+}

@@ -1,0 +1,146 @@
+/* The gate. A submission of a capped tenant waits here while the tenant owes time, and while so much of unknown or
+ * known length is in flight that closing the gate would mean nothing. It never waits in a capture and never without a
+ * bound: work that waits for other work of the same process (a spinning kernel, a collective) gets its partner.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "compute.h"
+
+#include <pthread.h>
+
+#include "batch.h"
+#include "core_limit.h"
+#include "cost.h"
+#include "loader.h"
+#include "monitor.h"
+
+#define WINDOW_NS UINT64_C(4000000)  /* known work in flight, on one card by one process */
+#define STALL_NS UINT64_C(100000000) /* nothing finished for so long: let one more in */
+#define LOOK_NS UINT64_C(20000000)   /* look again at a limit that may have changed */
+
+#define CLOSED 1 /* odd: no page that holds still has this number */
+
+static const uint32_t nothing;
+const uint32_t *aq_gate_sequence = &nothing;
+uint32_t aq_gate_free_at = CLOSED;
+
+/* ---- is there anything to do ---- */
+
+static bool any_cap(void) {
+  for (int card = 0; card < AQ_MAX_CARDS; card++)
+    if (aq_core_cap(card)) return true;
+  return false;
+}
+
+static void set_gate(const uint32_t *sequence, uint32_t free_at) {
+  __atomic_store_n(&aq_gate_free_at, free_at, __ATOMIC_RELAXED);
+  __atomic_store_n(&aq_gate_sequence, sequence, __ATOMIC_RELAXED);
+}
+
+static void forget_gate(void) { set_gate(&nothing, CLOSED); }
+
+static void prepare(void) { pthread_atfork(NULL, NULL, forget_gate); }
+
+/* Whether a card has a cap as the control page stands now; if none has, the fast path is open until the page changes.
+ * A thread that reads one of the gate's words old and one new takes the slow path, or the fast one once more. */
+static bool is_metered(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, prepare);
+  if (aq_tenant_mode() != AQ_GUARD) {
+    set_gate(&nothing, nothing);
+    return false;
+  }
+  const uint32_t *sequence = &aq_slice.control->sequence;
+  uint32_t seen = __atomic_load_n(sequence, __ATOMIC_ACQUIRE);
+  bool metered = any_cap();
+  set_gate(sequence, metered || seen % 2 ? CLOSED : seen);
+  return metered;
+}
+
+static bool is_capturing(CUstream stream) {
+  int status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (!AQ_CUDA(cuStreamIsCapturing)) return false;
+  return AQ_CUDA(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* ---- waiting ---- */
+
+static bool window_is_full(const aq_in_flight *flight, uint64_t cost) {
+  if (!flight->count) return false;
+  return !cost || flight->estimate + cost > WINDOW_NS;
+}
+
+/* The instant to look again, or 0: go. `began` is when this submission first asked. */
+static uint64_t wait_until(int card, const void *what, uint64_t now, uint64_t began) {
+  const aq_in_flight *flight = &aq_flights[card];
+  uint64_t open_at = aq_clock_open_at(aq_core_usage(card));
+  if (open_at > now) return open_at < now + LOOK_NS ? open_at : now + LOOK_NS;
+  uint64_t progress = flight->progress_ns > began ? flight->progress_ns : began;
+  if (window_is_full(flight, aq_cost(what)) && now < progress + STALL_NS) return progress + STALL_NS;
+  return 0;
+}
+
+/* Under the lock, which is given up while it waits. */
+static void pass_gate(int card, const void *what) {
+  uint64_t began = aq_now_ns(), now = began, until;
+  while (aq_enforcement() == AQ_ENFORCE_ENFORCE && aq_core_cap(card) && (until = wait_until(card, what, now, began))) {
+    aq_monitor_wait(until);
+    now = aq_now_ns();
+  }
+  if (now > began) __atomic_fetch_add(&aq_core_usage(card)->throttled_ns, now - began, __ATOMIC_RELAXED);
+}
+
+/* ---- one submission ---- */
+
+static aq_core_context *current_context(void) {
+  CUcontext handle = NULL;
+  if (!AQ_CUDA(cuCtxGetCurrent) || AQ_CUDA(cuCtxGetCurrent)(&handle) != CUDA_SUCCESS || !handle) return NULL;
+  return aq_batch_context(handle);
+}
+
+/* Records what opens a batch: the context's reference if it has none, and the start. */
+static bool record_start(const aq_batch *batch, bool reference) {
+  if (reference && AQ_CUDA(cuEventRecord)(batch->context->reference, batch->stream) != CUDA_SUCCESS) return false;
+  return AQ_CUDA(cuEventRecord)(batch->start, batch->stream) == CUDA_SUCCESS;
+}
+
+static bool enter(aq_submission *submission, const void *what, bool *reference) {
+  aq_core_context *context = current_context();
+  if (!context || !aq_core_cap(context->card)) return false;
+  pass_gate(context->card, what);
+  aq_batch *batch = aq_batch_join(context, submission->stream, what, aq_now_ns());
+  submission->batch = batch;
+  if (!batch) return false;
+  submission->record = aq_batch_wants_end(batch);
+  bool fresh = batch->fresh;
+  *reference = fresh && !context->referenced;
+  if (*reference) context->referenced = true;
+  batch->fresh = false;
+  return fresh;
+}
+
+void aq_submit_begin(aq_submission *submission, const void *what, CUstream stream) {
+  *submission = (aq_submission){.stream = stream};
+  if (!is_metered() || is_capturing(stream) || !aq_monitor_start()) return;
+  bool reference = false;
+  aq_monitor_lock();
+  bool fresh = enter(submission, what, &reference);
+  aq_monitor_unlock();
+  if (fresh && !record_start(submission->batch, reference)) aq_submit_end(submission, CUDA_ERROR_INVALID_VALUE);
+}
+
+void aq_submit_end(aq_submission *submission, CUresult result) {
+  aq_batch *batch = submission->batch;
+  if (!batch) return;
+  bool recorded = result == CUDA_SUCCESS && submission->record &&
+                  AQ_CUDA(cuEventRecord)(batch->end, submission->stream) == CUDA_SUCCESS;
+  aq_monitor_lock();
+  batch->in_call = 0;
+  if (recorded) {
+    batch->recorded = true;
+    batch->unrecorded = 0;
+  } else if (result != CUDA_SUCCESS && batch->state == AQ_BATCH_OPEN && batch->submissions == 1) {
+    batch->unrecorded = 0;
+    aq_batch_finish(batch, 0, 0);
+  }
+  submission->batch = NULL;
+  aq_monitor_unlock();
+}

@@ -1,0 +1,43 @@
+/* The core limit's gate: every submission of work passes it, and submissions of a capped tenant are measured.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef AQ_COMPUTE_H
+#define AQ_COMPUTE_H
+
+#include <stdbool.h>
+
+#include "cuda_abi.h"
+
+struct aq_batch;
+
+/* One submission between aq_submit_begin and aq_submit_end. */
+typedef struct {
+  struct aq_batch *batch; /* NULL: not measured */
+  CUstream stream;
+  bool record; /* an end event follows the work */
+} aq_submission;
+
+/* The control page's sequence number, and the number at which no card of ours had a cap. Before anybody looked they
+ * differ, and where there are no limits both are zero for ever. Relaxed: a stale answer is one submission old. */
+extern const uint32_t *aq_gate_sequence;
+extern uint32_t aq_gate_free_at;
+
+/* Nothing to wait for and nothing to measure: the fast path. */
+static inline bool aq_gate_free(void) {
+  const uint32_t *sequence = __atomic_load_n(&aq_gate_sequence, __ATOMIC_RELAXED);
+  return __atomic_load_n(sequence, __ATOMIC_RELAXED) == __atomic_load_n(&aq_gate_free_at, __ATOMIC_RELAXED);
+}
+
+/* Before `what` (a function or graph handle) goes to `stream`: waits while the tenant owes time, and opens the measurement.
+ * Never waits in a capture. Always followed by aq_submit_end with the driver's answer. */
+void aq_submit_begin(aq_submission *submission, const void *what, CUstream stream);
+void aq_submit_end(aq_submission *submission, CUresult result);
+
+/* Around a driver call that may destroy a context: in between nothing of ours touches an event from another thread. */
+void aq_compute_pause(void);
+void aq_compute_resume(void);
+
+/* While paused: a context is gone, or every context of a device. */
+void aq_compute_drop_context(CUcontext context);
+void aq_compute_drop_device(CUdevice device);
+
+#endif

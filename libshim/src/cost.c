@@ -1,0 +1,46 @@
+/* A small table of running averages by handle. It may forget: a forgotten cost is measured again.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cost.h"
+
+#include <stddef.h>
+
+#define ENTRIES 2048
+#define PROBES 4
+#define WEIGHT 4 /* a new measurement counts one quarter */
+
+typedef struct {
+  const void *what;
+  uint64_t ns;
+} entry;
+
+static entry table[ENTRIES];
+
+static entry *bucket(const void *what) {
+  uint64_t hash = (uint64_t)(uintptr_t)what * UINT64_C(0x9e3779b97f4a7c15);
+  return &table[(hash >> 32) % (ENTRIES / PROBES) * PROBES];
+}
+
+static entry *find(const void *what) {
+  entry *entries = bucket(what);
+  for (int i = 0; i < PROBES; i++)
+    if (entries[i].what == what) return &entries[i];
+  return NULL;
+}
+
+uint64_t aq_cost(const void *what) {
+  entry *known = find(what);
+  return known ? known->ns : 0;
+}
+
+void aq_cost_learn(const void *what, uint64_t ns) {
+  if (!ns) ns = 1;
+  entry *known = find(what);
+  if (known) {
+    known->ns = (known->ns * (WEIGHT - 1) + ns) / WEIGHT;
+    if (!known->ns) known->ns = 1;
+    return;
+  }
+  entry *entries = bucket(what);
+  for (int i = PROBES - 1; i > 0; i--) entries[i] = entries[i - 1]; /* the oldest of the bucket is forgotten */
+  entries[0] = (entry){what, ns};
+}

@@ -1,0 +1,264 @@
+/* Polls the events of what is in flight and hands finished batches back. It polls with cuEventQuery and never blocks in
+ * the driver, holds no lock while it asks, and asks in relaxed capture mode: no capture of the program is disturbed.
+ *
+ * It sleeps until the oldest work is expected to end, then looks every tenth of a millisecond.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "monitor.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "batch.h"
+#include "core_clock.h"
+#include "loader.h"
+#include "tenant.h"
+
+#define POLL_NS UINT64_C(100000)
+#define LONGEST_SLEEP_NS UINT64_C(2000000)
+#define SILENT_NS UINT64_C(5000000)       /* a batch without an end event is given up after so much silence */
+#define REFERENCE_NS UINT64_C(4000000000) /* a float of milliseconds is exact to half a microsecond up to here */
+#define EXIT_WAIT_NS UINT64_C(20000000)
+#define LOOKS 64
+
+/* What one batch looked like when its events were asked. */
+typedef struct {
+  aq_batch *batch;
+  uint64_t generation;
+  uint32_t submissions;
+  bool recorded, over;
+  uint64_t seen_ns;           /* when it was seen to be over */
+  double from_ms, to_ms;      /* after the context's reference */
+} look;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t finished, wanted; /* something finished or changed; the monitor has something to do */
+static bool running, sleeping, asking, leaving; /* of the monitor, under the lock */
+static int pauses;                              /* threads that may be destroying a context */
+static __thread CUcontext asked_in;
+
+void aq_monitor_lock(void) { pthread_mutex_lock(&lock); }
+
+static bool has_work(void) {
+  for (int card = 0; card < AQ_MAX_CARDS; card++)
+    if (aq_flights[card].count) return true;
+  return false;
+}
+
+void aq_monitor_unlock(void) {
+  if (sleeping && has_work()) pthread_cond_signal(&wanted);
+  pthread_mutex_unlock(&lock);
+}
+
+static void wait_on(pthread_cond_t *condition, uint64_t until_ns) {
+  struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
+  pthread_cond_timedwait(condition, &lock, &until);
+}
+
+void aq_monitor_wait(uint64_t until_ns) {
+  if (sleeping && has_work()) pthread_cond_signal(&wanted);
+  wait_on(&finished, until_ns);
+}
+
+/* ---- asking: without the lock ---- */
+
+static bool elapsed(CUevent from, CUevent to, double *ms) {
+  float found;
+  if (AQ_CUDA(cuEventElapsedTime)(&found, from, to) != CUDA_SUCCESS) return false;
+  *ms = found;
+  return true;
+}
+
+static void ask(look *at) {
+  const aq_batch *batch = at->batch;
+  if (!at->recorded) return;
+  if (asked_in != batch->events_of && AQ_CUDA(cuCtxSetCurrent)(batch->events_of) == CUDA_SUCCESS) asked_in = batch->events_of;
+  if (AQ_CUDA(cuEventQuery)(batch->end) != CUDA_SUCCESS) return;
+  at->seen_ns = aq_now_ns();
+  CUevent reference = batch->context->reference;
+  at->over = elapsed(reference, batch->start, &at->from_ms) && elapsed(reference, batch->end, &at->to_ms);
+}
+
+/* ---- handing back: under the lock ---- */
+
+static int collect_looks(look *looks, uint64_t now) {
+  int count = 0;
+  for (int card = 0; card < AQ_MAX_CARDS; card++)
+    for (aq_batch *batch = aq_flights[card].oldest; batch && count < LOOKS; batch = batch->next) {
+      bool silent = !batch->recorded && now > batch->last_ns + SILENT_NS;
+      if (batch->state != AQ_BATCH_OPEN || batch->in_call || !(batch->recorded || silent)) continue;
+      looks[count++] = (look){.batch = batch, .generation = batch->generation, .submissions = batch->submissions,
+                              .recorded = batch->recorded, .over = silent};
+    }
+  return count;
+}
+
+static uint64_t nanoseconds(double ms) { return ms > 0 ? (uint64_t)(ms * 1e6) : 0; }
+
+static uint64_t on_host(uint64_t offset, double ms) { return ms < 0 ? offset - nanoseconds(-ms) : offset + nanoseconds(ms); }
+
+/* The clocks drift apart and floats lose digits: every few seconds the latest end becomes the reference. */
+static void renew_reference(aq_core_context *context, aq_batch *batch, double ms) {
+  CUevent reference = context->reference;
+  context->reference = batch->end;
+  batch->end = reference;
+  context->offset_ns = on_host(context->fresh_offset_ns, ms);
+  context->fresh_offset_ns = UINT64_MAX;
+}
+
+static void settle(const look *at) {
+  aq_batch *batch = at->batch;
+  if (batch->generation != at->generation || batch->submissions != at->submissions || batch->in_call || !at->over) return;
+  if (!at->recorded) {
+    aq_batch_finish(batch, 0, 0);
+    return;
+  }
+  aq_core_context *context = batch->context;
+  uint64_t offset = at->seen_ns - nanoseconds(at->to_ms);
+  if (offset < context->offset_ns) context->offset_ns = offset;
+  if (offset < context->fresh_offset_ns) context->fresh_offset_ns = offset;
+  uint64_t from = on_host(context->offset_ns, at->from_ms), to = on_host(context->offset_ns, at->to_ms);
+  if (nanoseconds(at->to_ms) > REFERENCE_NS) renew_reference(context, batch, at->to_ms);
+  aq_batch_finish(batch, from, to);
+}
+
+/* One look at everything in flight. */
+static void poll(void) {
+  look looks[LOOKS];
+  int count = collect_looks(looks, aq_now_ns());
+  if (!count) return;
+  asking = true;
+  pthread_mutex_unlock(&lock);
+  for (int i = 0; i < count; i++) ask(&looks[i]);
+  if (asked_in) AQ_CUDA(cuCtxSetCurrent)(asked_in = NULL);
+  pthread_mutex_lock(&lock);
+  asking = false;
+  for (int i = 0; i < count; i++) settle(&looks[i]);
+  pthread_cond_broadcast(&finished);
+}
+
+/* ---- the thread ---- */
+
+/* When the oldest work is expected to be over, but soon. */
+static uint64_t next_poll(uint64_t now) {
+  uint64_t next = now + LONGEST_SLEEP_NS;
+  for (int card = 0; card < AQ_MAX_CARDS; card++) {
+    const aq_batch *oldest = aq_flights[card].oldest;
+    if (!oldest) continue;
+    uint64_t began = oldest->last_ns > aq_flights[card].progress_ns ? oldest->last_ns : aq_flights[card].progress_ns;
+    if (began + oldest->estimate < next) next = began + oldest->estimate;
+  }
+  return next > now + POLL_NS ? next : now + POLL_NS;
+}
+
+static void *watch(void *unused) {
+  (void)unused;
+  int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  prctl(PR_SET_NAME, "aliquot-core");
+  if (AQ_CUDA(cuThreadExchangeStreamCaptureMode)) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  pthread_mutex_lock(&lock);
+  while (!leaving) {
+    sleeping = pauses || !has_work();
+    if (sleeping) pthread_cond_wait(&wanted, &lock);
+    else wait_on(&wanted, next_poll(aq_now_ns()));
+    sleeping = false;
+    if (!pauses && !leaving) poll();
+  }
+  running = false;
+  pthread_cond_broadcast(&finished);
+  pthread_mutex_unlock(&lock);
+  return NULL;
+}
+
+static void init_conditions(void) {
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&finished, &monotonic);
+  pthread_cond_init(&wanted, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+}
+
+/* In the child of a fork there is no monitor, and no batch of its parent's is its own. */
+static void after_fork(void) {
+  pthread_mutex_init(&lock, NULL);
+  init_conditions();
+  running = sleeping = asking = leaving = false;
+  pauses = 0;
+  aq_batch_reset();
+}
+
+/* Before the driver takes itself down: one last look, and nobody asks any more. */
+static void at_exit(void) {
+  uint64_t until = aq_now_ns() + EXIT_WAIT_NS;
+  pthread_mutex_lock(&lock);
+  while (asking && aq_now_ns() < until) wait_on(&finished, until);
+  if (running && !asking) poll();
+  leaving = true;
+  pthread_cond_signal(&wanted);
+  while (running && aq_now_ns() < until) wait_on(&finished, until);
+  pthread_mutex_unlock(&lock);
+}
+
+static void init(void) {
+  init_conditions();
+  pthread_atfork(NULL, NULL, after_fork);
+  atexit(at_exit);
+}
+
+/* With all signals blocked: the program's handlers never run on our thread. */
+static bool start_thread(void) {
+  pthread_t thread;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = pthread_create(&thread, NULL, watch, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (!failed) pthread_detach(thread);
+  return !failed;
+}
+
+bool aq_monitor_start(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, init);
+  pthread_mutex_lock(&lock);
+  bool wanted_now = !running && !leaving;
+  if (wanted_now) running = start_thread();
+  bool runs = running;
+  pthread_mutex_unlock(&lock);
+  if (wanted_now && !runs) aq_tenant_note("the core limit is off: no thread could be started to watch it");
+  return runs;
+}
+
+/* ---- contexts that go ---- */
+
+void aq_compute_pause(void) {
+  pthread_mutex_lock(&lock);
+  pauses++;
+  while (asking) wait_on(&finished, aq_now_ns() + LONGEST_SLEEP_NS);
+  pthread_mutex_unlock(&lock);
+}
+
+void aq_compute_resume(void) {
+  pthread_mutex_lock(&lock);
+  pauses--;
+  pthread_cond_signal(&wanted);
+  pthread_mutex_unlock(&lock);
+}
+
+static void drop(CUcontext handle, CUdevice device) {
+  size_t count;
+  pthread_mutex_lock(&lock);
+  aq_core_context *contexts = aq_batch_contexts(&count);
+  for (size_t i = 0; i < count; i++)
+    if (contexts[i].handle && (handle ? contexts[i].handle == handle : contexts[i].device == device)) aq_batch_forget(&contexts[i]);
+  pthread_mutex_unlock(&lock);
+}
+
+void aq_compute_drop_context(CUcontext context) {
+  if (context) drop(context, 0);
+}
+
+void aq_compute_drop_device(CUdevice device) { drop(NULL, device); }
