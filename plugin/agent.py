@@ -1,0 +1,277 @@
+"""The node agent: every part, put together and kept running.
+
+Start-up asks only this machine: lock, cards, files. The kubelet is served as soon as that is done, because
+pods whose plugin is missing when the kubelet restarts are rejected for good; the API server may come
+whenever it likes.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from aliquot.inventory import GPUNodeStatus
+from aliquot.kube.api import Api
+from aliquot.metrics import Metrics, add_routes
+from plugin.card_table import CardTable
+from plugin.cards import Card, CardsError, Nvml
+from plugin.cdi_spec import CdiSpecs
+from plugin.checkpoint import FILE_NAME
+from plugin.device_plugin import Device, DevicePlugin
+from plugin.gate import Gate
+from plugin.health import Health
+from plugin.housekeeping import Housekeeper
+from plugin.identity import Identifier
+from plugin.interceptor import install_interceptor
+from plugin.inventory import Publisher, describe
+from plugin.journal import Journal
+from plugin.ledger import Ledger
+from plugin.metrics import NodeCollector
+from plugin.pod_resources import PodResources, PodResourcesError
+from plugin.pods import Pods
+from plugin.preference import SlicePreference, choose_any, slice_id
+from plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies
+from plugin.registration import Registration
+from plugin.settings import Settings
+from plugin.tenancies import Tenancies
+from plugin.tenants import Tenants
+from plugin.watched import Watched
+
+log = logging.getLogger(__name__)
+
+DISCOVER_EVERY_S = 30.0
+KUBELET_RETRY_S = 0.25
+
+
+class AlreadyRunningError(Exception):
+    """Another agent works on this node's state; names its process where that is known."""
+
+
+@contextlib.contextmanager
+def only_agent(state_dir: Path) -> Iterator[None]:
+    """Holds the node's lock. Raises AlreadyRunningError if another process does; it ends with the process."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    with (state_dir / "lock").open("a+") as file:
+        lock_or_refuse(file, state_dir)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def lock_or_refuse(file: IO[str], state_dir: Path) -> None:
+    """Takes the lock or says who has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        holder = file.read().strip() or "unknown"
+        raise AlreadyRunningError(
+            f"another node agent (process {holder}) works on this node: it holds {state_dir / 'lock'}"
+        ) from None
+
+
+class Agent:
+    """One node's agent. `run` serves until cancelled."""
+
+    def __init__(self, settings: Settings, nvml: Nvml, api: Api) -> None:
+        self._settings = settings
+        self._nvml = nvml
+        self._api = api
+        self._cards: Watched[tuple[Card, ...]] = Watched(())
+        self._health = Health(nvml, self._cards)
+        self._status = Watched(GPUNodeStatus(slices_per_card=settings.slices_per_card))
+        self._devices: dict[str, Watched[tuple[Device, ...]]] = {}
+        self._registrations: list[Registration] = []
+        self._registry = CollectorRegistry()
+        self._calls = Metrics(self._registry, "plugin").timer(
+            "call", "Calls of the kubelet.", ("call", "resource")
+        )
+        self._table = CardTable(settings.reserve_mib, settings.proc_root)
+        self._journal = Journal(settings.state_dir / "journal")
+        self._tenancies = Tenancies(settings.state_dir / "tenancies")
+        self._tenants = Tenants(settings.run_dir)
+        self._ledger = Ledger({})
+        self._pods = Pods(api, settings.node, settings.state_dir / "pods")
+        self._pod_resources = PodResources(settings.pod_resources_socket)
+        self._checkpoint = settings.device_plugins / FILE_NAME
+        self._specs = CdiSpecs(
+            directory=settings.cdi_dir,
+            driver_root=settings.driver_root,
+            dev_root=settings.dev_root,
+            interceptor=install_interceptor(settings.library, settings.state_dir),
+        )
+        self._housekeeper = self._build_housekeeper()
+        self._gate = self._build_gate()
+        self._publisher = Publisher(api, settings.node, self._status)
+
+    def _build_housekeeper(self) -> Housekeeper:
+        return Housekeeper(
+            pods=self._pods,
+            pod_resources=self._pod_resources,
+            checkpoint=self._checkpoint,
+            journal=self._journal,
+            tenancies=self._tenancies,
+            tenants=self._tenants,
+            specs=self._specs,
+            ledger=self._ledger,
+        )
+
+    def _build_gate(self) -> Gate:
+        return Gate(
+            node=self._settings.node,
+            names=self._settings.names,
+            identifier=Identifier(self._journal, self._pod_resources, self._checkpoint, self._pods),
+            pods=self._pods,
+            ledger=self._ledger,
+            tenancies=self._tenancies,
+            tenants=self._tenants,
+            specs=self._specs,
+            cards=self._table,
+            relieve=self._housekeeper.sweep,
+            wait_s=self._settings.wait_s,
+        )
+
+    async def run(self) -> None:
+        """Serves until cancelled. Raises CardsError if the driver cannot list the cards at the start."""
+        self._take_over(await asyncio.to_thread(self._nvml.cards))
+        recover_tenancies(self._tenancies, self._tenants, self._settings.node)
+        adopt_tenancies(self._ledger, self._tenancies)
+        async with self._serving_metrics(), asyncio.TaskGroup() as group:
+            for work in (self._rebuild(), self._pods.run(), self._housekeeper.run()):
+                group.create_task(work)
+            for work in (self._health.run(), self._follow_health(), self._publisher.run()):
+                group.create_task(work)
+            await self._serve_resources(group)
+
+    async def _serve_resources(self, group: asyncio.TaskGroup) -> None:
+        """Registers each resource once, also those that appear later (a MIG instance of a new profile)."""
+        served: set[str] = set()
+        async for _ in self._cards.changes():
+            for resource in sorted(self._devices.keys() - served):
+                registration = Registration(self._settings.device_plugins, self._device_plugin(resource))
+                self._registrations.append(registration)
+                group.create_task(registration.run())
+                served.add(resource)
+
+    def _device_plugin(self, resource: str) -> DevicePlugin:
+        slices = resource == self._settings.names.gpu
+        return DevicePlugin(
+            resource,
+            self._devices[resource],
+            self._journal,
+            self._gate.open,
+            SlicePreference(self._pods, self._ledger) if slices else choose_any,
+            self._calls,
+        )
+
+    async def _rebuild(self) -> None:
+        """Opens the gate once the kubelet has said what it runs."""
+        while not self._gate.rebuilt.is_set():
+            try:
+                running = await self._pod_resources.list()
+            except PodResourcesError:
+                await asyncio.sleep(KUBELET_RETRY_S)
+                continue
+            adopt_running(self._ledger, self._pods, running, self._checkpoint, self._settings.names)
+            self._gate.rebuilt.set()
+
+    async def _follow_health(self) -> None:
+        """Lists the cards again now and then, and tells kubelet and cluster what has changed."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._discover())
+            async for _ in self._health.reasons.changes():
+                self._announce()
+
+    async def _discover(self) -> None:
+        while True:
+            await asyncio.sleep(DISCOVER_EVERY_S)
+            try:
+                self._take_over(await asyncio.to_thread(self._nvml.cards))
+            except CardsError as error:
+                log.warning("cards not listed again, the last list stays: %s", error)
+
+    def _take_over(self, cards: tuple[Card, ...]) -> None:
+        self._table.set(cards)
+        self._ledger.set_capacities(self._table.capacities())
+        self._announce(cards)
+        self._cards.set(cards)
+
+    def _announce(self, cards: tuple[Card, ...] | None = None) -> None:
+        """Brings device lists and inventory up to date."""
+        cards = self._cards.value if cards is None else cards
+        reasons = self._health.reasons.value
+        listed = self._listed(cards, reasons)
+        for resource in listed.keys() | self._devices.keys():
+            devices = tuple(listed.get(resource, ()))
+            self._devices.setdefault(resource, Watched(())).set(devices)
+        described = tuple(
+            describe(card, self._settings.reserve_mib, reasons.get(card.uuid, "")) for card in cards
+        )
+        self._status.set(
+            GPUNodeStatus(slices_per_card=self._settings.slices_per_card, cards=described),
+        )
+
+    def _listed(self, cards: tuple[Card, ...], reasons: Mapping[str, str]) -> dict[str, list[Device]]:
+        """Every device id by resource; ids that somebody holds stay listed whatever was changed."""
+        names = self._settings.names
+        listed: dict[str, dict[str, Device]] = {names.gpu: {}}
+        for card in cards:
+            well = card.uuid not in reasons
+            for number in range(0 if card.mig_enabled else self._settings.slices_per_card):
+                one = slice_id(card.uuid, number)
+                listed[names.gpu][one] = Device(one, well)
+            for instance in card.mig:
+                resource = names.mig_resource(instance.profile)
+                listed.setdefault(resource, {})[instance.uuid] = Device(instance.uuid, well)
+        for allocation in self._journal.all():
+            devices = listed.setdefault(allocation.resource, {})
+            for one in allocation.ids:
+                devices.setdefault(one, Device(one))
+        return {resource: [found[one] for one in sorted(found)] for resource, found in listed.items()}
+
+    @contextlib.asynccontextmanager
+    async def _serving_metrics(self) -> AsyncIterator[None]:
+        """Serves /metrics, /healthz and /readyz, unless the port is negative."""
+        settings = self._settings
+        self._registry.register(self._collector())
+        app = web.Application()
+        add_routes(app, self._registry, self._missing)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        try:
+            if settings.metrics_port >= 0:
+                site = web.TCPSite(runner, settings.metrics_host, settings.metrics_port)
+                await site.start()
+                log.info("metrics on %s", runner.addresses)
+            yield
+        finally:
+            await runner.cleanup()
+
+    def _collector(self) -> NodeCollector:
+        return NodeCollector(
+            node=self._settings.node,
+            cards=lambda: self._cards.value,
+            usable_mib=lambda: {uuid: offer.usable_mib for uuid, offer in self._table.offers().items()},
+            used_bytes=lambda: self._health.used_bytes,
+            unwell=lambda: self._health.reasons.value,
+            ledger=self._ledger,
+            tenancies=self._tenancies,
+            tenants=self._tenants,
+        )
+
+    def _missing(self) -> str:
+        """What keeps the agent from being ready, in words."""
+        waiting = [r.resource for r in self._registrations if not r.registered]
+        if waiting or not self._registrations:
+            return f"not registered with the kubelet: {', '.join(waiting) or 'nothing to register yet'}"
+        if not self._gate.rebuilt.is_set():
+            return "the kubelet has not said what it runs"
+        return "" if self._publisher.published else "inventory not published"

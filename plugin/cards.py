@@ -1,0 +1,184 @@
+"""What cards this node has, read from NVML.
+
+Everything the agent asks of the driver goes through the `Nvml` protocol. The calls block, some of them for
+seconds on a busy driver, so callers run them in a thread of their own; one NVML session is kept for the
+process's life.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aliquot.inventory import MigInstance
+from plugin.mig import read_instances
+
+MIB = 1 << 20
+NUMA_MASK_WORDS = 16
+BITS_PER_WORD = 64
+AFFINITY_SCOPE_NODE = 0
+
+
+class CardsError(Exception):
+    """The driver cannot say what cards there are; names its own error."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One physical card as the driver describes it.
+
+    `memory_mib` is what applications can have: the driver's own reservation is left out. `numa_node` is -1
+    where the machine does not say.
+    """
+
+    uuid: str
+    index: int
+    minor: int
+    model: str
+    memory_mib: int
+    numa_node: int
+    bus_id: str
+    mig_enabled: bool = False
+    mig: tuple[MigInstance, ...] = ()
+
+
+@dataclass(frozen=True)
+class CardEvent:
+    """Something the driver reported: `uuid` is empty where it could not say of which card; `xid` 0 is ECC."""
+
+    uuid: str
+    xid: int
+    gi: int | None = None
+    ci: int | None = None
+
+
+class Nvml(Protocol):
+    """All that this agent wants of NVML. Every method may block; every one raises CardsError."""
+
+    def cards(self) -> tuple[Card, ...]:
+        """Every card of the node, by index."""
+
+    def memory_used(self, uuid: str) -> int:
+        """Bytes in use on a card or MIG instance, by whoever."""
+
+    def next_event(self, timeout_ms: int) -> CardEvent | None:
+        """The next health event of any card, or None when the time is over."""
+
+    def answers(self, uuid: str) -> str:
+        """Why the card does not answer, or an empty string if it does."""
+
+    def close(self) -> None:
+        """Ends the session."""
+
+
+class PyNvml:
+    """The real thing, through NVIDIA's own Python client and whichever libnvidia-ml.so.1 the loader finds."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        self._nvml: Any = pynvml
+        self._events: Any = None
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise CardsError(f"NVML does not start: {error}") from error
+
+    def close(self) -> None:
+        """Ends the session; later calls fail."""
+        self._nvml.nvmlShutdown()
+
+    def cards(self) -> tuple[Card, ...]:
+        """Every card of the node, by index."""
+        try:
+            return tuple(self._card(index, handle) for index, handle in self._handles())
+        except self._nvml.NVMLError as error:
+            raise CardsError(f"NVML cannot list cards: {error}") from error
+
+    def memory_used(self, uuid: str) -> int:
+        """Bytes in use on a card or MIG instance, by whoever."""
+        try:
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(self._nvml.nvmlDeviceGetHandleByUUID(uuid)).used)
+        except self._nvml.NVMLError as error:
+            raise CardsError(f"card {uuid}: {error}") from error
+
+    def answers(self, uuid: str) -> str:
+        """Why the card does not answer, or an empty string if it does."""
+        try:
+            self._nvml.nvmlDeviceGetMemoryInfo(self._nvml.nvmlDeviceGetHandleByUUID(uuid))
+        except self._nvml.NVMLError as error:
+            return str(error)
+        return ""
+
+    def next_event(self, timeout_ms: int) -> CardEvent | None:
+        """The next health event of any card; the first call subscribes to them."""
+        try:
+            self._events = self._events or self._subscribe()
+            return self._read_event(self._nvml.nvmlEventSetWait_v2(self._events, timeout_ms))
+        except self._nvml.NVMLError_Timeout:
+            return None
+        except self._nvml.NVMLError as error:
+            raise CardsError(f"NVML reports no events: {error}") from error
+
+    def _handles(self) -> Iterator[tuple[int, Any]]:
+        for index in range(self._nvml.nvmlDeviceGetCount()):
+            yield index, self._nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def _card(self, index: int, handle: Any) -> Card:
+        nvml = self._nvml
+        mig_enabled = self._mig_enabled(handle)
+        return Card(
+            uuid=nvml.nvmlDeviceGetUUID(handle),
+            index=index,
+            minor=nvml.nvmlDeviceGetMinorNumber(handle),
+            model=nvml.nvmlDeviceGetName(handle),
+            memory_mib=self._memory_mib(handle),
+            numa_node=self._numa_node(handle),
+            bus_id=nvml.nvmlDeviceGetPciInfo(handle).busId,
+            mig_enabled=mig_enabled,
+            mig=read_instances(nvml, handle) if mig_enabled else (),
+        )
+
+    def _memory_mib(self, handle: Any) -> int:
+        """Total less the driver's reservation, which drivers that lack the newer call do not tell."""
+        nvml = self._nvml
+        try:
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
+            return int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB
+        return int(memory.total - memory.reserved) // MIB
+
+    def _mig_enabled(self, handle: Any) -> bool:
+        nvml = self._nvml
+        try:
+            return bool(nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE)
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
+            return False
+
+    def _numa_node(self, handle: Any) -> int:
+        """The first NUMA node the card is close to."""
+        nvml = self._nvml
+        try:
+            words = nvml.nvmlDeviceGetMemoryAffinity(handle, NUMA_MASK_WORDS, AFFINITY_SCOPE_NODE)
+        except nvml.NVMLError:
+            return -1
+        mask = sum(int(word) << (BITS_PER_WORD * place) for place, word in enumerate(words))
+        return (mask & -mask).bit_length() - 1
+
+    def _subscribe(self) -> Any:
+        nvml = self._nvml
+        events = nvml.nvmlEventSetCreate()
+        wanted = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
+        for _, handle in self._handles():
+            supported = nvml.nvmlDeviceGetSupportedEventTypes(handle)
+            if supported & wanted:
+                nvml.nvmlDeviceRegisterEvents(handle, supported & wanted, events)
+        return events
+
+    def _read_event(self, data: Any) -> CardEvent:
+        nvml = self._nvml
+        try:
+            uuid = nvml.nvmlDeviceGetUUID(data.device)
+        except nvml.NVMLError:
+            uuid = ""
+        is_xid = data.eventType & nvml.nvmlEventTypeXidCriticalError
+        return CardEvent(uuid=uuid, xid=int(data.eventData) if is_xid else 0)

@@ -1,0 +1,85 @@
+"""The CDI spec of one nonce: all that the runtime adds to a container so that it can use its slice.
+
+Device nodes of the chosen cards, the driver's files, the interceptor and the two pages. The environment in
+a CDI spec beats the pod's own, so nothing here can be overruled by a manifest.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aliquot.cdi import ContainerEdits, Device, DeviceNode, Mount, Spec, remove_spec, spec_path, write_spec
+from aliquot.names import CONTROL_ENV, CONTROL_PATH, LIBRARY_PATH, USAGE_ENV, USAGE_PATH
+from plugin.device_plugin import CDI_KIND
+from plugin.driver_files import CONTROL_NODES, find_driver_files
+from plugin.tenants import TenantPages
+
+READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
+WRITABLE = ("rw", "nosuid", "nodev", "noexec", "rbind", "rprivate")
+FILE_PREFIX = f"{CDI_KIND.replace('/', '-')}_"
+ENVIRONMENT = (
+    # Keeps NVIDIA's own runtime hook from adding cards by its own rules.
+    "NVIDIA_VISIBLE_DEVICES=void",
+    f"{CONTROL_ENV}={CONTROL_PATH}",
+    f"{USAGE_ENV}={USAGE_PATH}",
+)
+
+
+@dataclass(frozen=True)
+class CdiSpecs:
+    """Writes and removes specs. Paths are the host's."""
+
+    directory: Path
+    driver_root: Path
+    dev_root: Path
+    interceptor: Path
+
+    def write(self, nonce: str, nodes: Sequence[str], tenant: TenantPages) -> None:
+        """Writes the spec of a nonce, also where it lies already: a runtime that missed it then looks again.
+
+        `nodes` are names below /dev. Raises DriverFilesError or OSError.
+        """
+        write_spec(self.directory, file_name(nonce), self.spec(nonce, nodes, tenant))
+
+    def spec(self, nonce: str, nodes: Sequence[str], tenant: TenantPages) -> Spec:
+        """The spec of a nonce. Raises DriverFilesError."""
+        edits = ContainerEdits(
+            env=ENVIRONMENT,
+            device_nodes=tuple(self._nodes(nodes)),
+            mounts=(*self._driver(), *self._pages(tenant)),
+        )
+        return Spec(kind=CDI_KIND, devices=(Device(name=nonce, container_edits=edits),))
+
+    def remove(self, nonce: str) -> None:
+        """Removes the spec of a nonce nobody can use any more."""
+        remove_spec(self.directory, file_name(nonce))
+
+    def exists(self, nonce: str) -> bool:
+        """Whether there is a spec of the nonce."""
+        return spec_path(self.directory, file_name(nonce)).exists()
+
+    def nonces(self) -> frozenset[str]:
+        """Every nonce that has a spec."""
+        return frozenset(
+            path.stem.removeprefix(FILE_PREFIX) for path in self.directory.glob(f"{FILE_PREFIX}*.json")
+        )
+
+    def _nodes(self, names: Sequence[str]) -> Iterable[DeviceNode]:
+        """The nodes asked for, and the driver's control nodes that this host has."""
+        control = [name for name in CONTROL_NODES if (self.dev_root / name).exists()]
+        for name in dict.fromkeys((*names, *control)):
+            yield DeviceNode(path=f"/dev/{name}", host_path=str(self.dev_root / name), permissions="rw")
+
+    def _driver(self) -> Iterable[Mount]:
+        for file in find_driver_files(self.driver_root):
+            yield Mount(host_path=str(file.host), container_path=str(file.container), options=READ_ONLY)
+
+    def _pages(self, tenant: TenantPages) -> Iterable[Mount]:
+        yield Mount(host_path=str(self.interceptor), container_path=LIBRARY_PATH, options=READ_ONLY)
+        yield Mount(host_path=str(tenant.control), container_path=CONTROL_PATH, options=READ_ONLY)
+        yield Mount(host_path=str(tenant.usage), container_path=USAGE_PATH, options=WRITABLE)
+
+
+def file_name(nonce: str) -> str:
+    """The spec's file name, less its ending."""
+    return f"{FILE_PREFIX}{nonce}"

@@ -1,0 +1,91 @@
+"""Does the placement give each container what its manifest asks for: no less, no more, no other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aliquot.names import ResourceNames
+from aliquot.placement import CardShare, ContainerPlacement, Placement
+from aliquot.request import WHOLE, ContainerRequest, PodRequest, SliceRequest
+from aliquot.units import MIB, format_bytes
+
+
+class CoverError(Exception):
+    """Placement and request contradict each other; names pod, container, resource and both values."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What this node knows of a card: MiB that slices may take together."""
+
+    usable_mib: int
+
+
+def check_cover(
+    request: PodRequest, placement: Placement, node: str, offers: Mapping[str, Offer], names: ResourceNames
+) -> None:
+    """Checks every container of a pod.
+
+    Raises:
+        CoverError: a container asks for one thing and was placed with another.
+    """
+    pod = f"pod {request.namespace}/{request.name}"
+    if placement.node != node:
+        raise CoverError(f"{pod}: placed on node {placement.node}, started on {node}")
+    placed = {container.name: container for container in placement.containers}
+    for container in request.containers:
+        if container.slice:
+            Cover(f"{pod}, container {container.name}", names, offers).check(
+                container, placed.get(container.name)
+            )
+
+
+@dataclass(frozen=True)
+class Cover:
+    """The checks of one container; `where` begins every message."""
+
+    where: str
+    names: ResourceNames
+    offers: Mapping[str, Offer]
+
+    def check(self, request: ContainerRequest, placed: ContainerPlacement | None) -> None:
+        """Compares cards, memory, compute and exclusivity."""
+        wanted = request.slice
+        if wanted is None:
+            return
+        if placed is None:
+            raise self._error(self.names.gpu, f"asks for {wanted.cards} card(s), the placement leaves it out")
+        if len(placed.cards) != wanted.cards:
+            raise self._error(
+                self.names.gpu, f"asks for {wanted.cards} card(s), the placement gives {len(placed.cards)}"
+            )
+        if placed.kind is not request.kind:
+            raise self._error(self.names.gpu, f"is {request.kind}, the placement takes it for {placed.kind}")
+        for share in placed.cards:
+            self._check_share(wanted, share)
+
+    def _check_share(self, wanted: SliceRequest, share: CardShare) -> None:
+        offer = self.offers.get(share.uuid)
+        if offer is None:
+            raise self._error(self.names.gpu, f"placed on card {share.uuid}, which is not on this node")
+        self._check_memory(wanted, share, offer)
+        if share.cores != wanted.cores:
+            raise self._error(
+                self.names.core,
+                f"asks for {wanted.cores}, the placement gives {share.cores} on card {share.uuid}",
+            )
+        if share.exclusive != wanted.exclusive:
+            held = "alone" if wanted.exclusive else "shared"
+            raise self._error(self.names.gpu, f"asks for a card held {held}, the placement says otherwise")
+
+    def _check_memory(self, wanted: SliceRequest, share: CardShare, offer: Offer) -> None:
+        if wanted.memory_mib is not None:
+            resource, mib = self.names.memory, wanted.memory_mib
+        else:
+            resource = self.names.memory_percent
+            mib = offer.usable_mib * (wanted.memory_percent or WHOLE) // WHOLE
+        if share.memory_mib != mib:
+            asked, given = format_bytes(mib * MIB), format_bytes(share.memory_mib * MIB)
+            raise self._error(resource, f"asks for {asked}, the placement gives {given} on card {share.uuid}")
+
+    def _error(self, resource: str, problem: str) -> CoverError:
+        return CoverError(f"{self.where}, {resource}: {problem}")

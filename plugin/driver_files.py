@@ -1,0 +1,72 @@
+"""The driver's files on this host: what a container needs of them to use a card.
+
+A driver's libraries must be those of the kernel module that is loaded, so containers are given the host's:
+the ones that CUDA programs open (compute), those that watch cards (utility), and nothing for graphics.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CONTAINER_LIB_DIR = Path("/usr/lib/x86_64-linux-gnu")
+CONTAINER_BIN_DIR = Path("/usr/bin")
+LIB_DIRS = (".", "usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "lib64", "lib/x86_64-linux-gnu")
+BIN_DIRS = ("usr/bin", "usr/local/bin", "bin")
+LIBRARIES = (
+    "libcuda.so.1",
+    "libnvidia-ml.so.1",
+    "libnvidia-ptxjitcompiler.so.1",
+    "libnvidia-nvvm.so.4",
+    "libnvidia-gpucomp.so.*",
+    "libnvidia-opencl.so.1",
+    "libnvidia-cfg.so.1",
+    "libnvidia-pkcs11.so.*",
+    "libnvidia-pkcs11-openssl3.so.*",
+    "libcudadebugger.so.1",
+    "libnvcuvid.so.1",
+    "libnvidia-encode.so.1",
+    "libnvidia-opticalflow.so.1",
+)
+BINARIES = ("nvidia-smi",)
+CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+
+
+@dataclass(frozen=True)
+class DriverFile:
+    """One file of the driver: where it is on the host (no link) and where a container looks for it."""
+
+    host: Path
+    container: Path
+
+
+class DriverFilesError(Exception):
+    """The driver's main library is not below the directory it was said to be in."""
+
+
+def find_driver_files(root: Path) -> tuple[DriverFile, ...]:
+    """Every file of the driver below `root` that a container is to be given.
+
+    Looked for anew each time, since a driver may be upgraded while the agent runs. Raises DriverFilesError.
+    """
+    libraries = tuple(find_libraries(root))
+    if not any(file.container.name == LIBRARIES[0] for file in libraries):
+        raise DriverFilesError(f"no {LIBRARIES[0]} below {root} (looked in {', '.join(LIB_DIRS)})")
+    return libraries + tuple(find_binaries(root))
+
+
+def find_libraries(root: Path) -> Iterator[DriverFile]:
+    """Each library by the name that programs open, from the first directory that has it."""
+    for pattern in LIBRARIES:
+        for directory in (root / name for name in LIB_DIRS):
+            found = sorted(directory.glob(pattern))
+            if found:
+                yield from (DriverFile(path.resolve(), CONTAINER_LIB_DIR / path.name) for path in found)
+                break
+
+
+def find_binaries(root: Path) -> Iterator[DriverFile]:
+    """The driver's programs."""
+    for name in BINARIES:
+        found = next((path for place in BIN_DIRS if (path := root / place / name).is_file()), None)
+        if found:
+            yield DriverFile(found.resolve(), CONTAINER_BIN_DIR / name)

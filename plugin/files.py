@@ -1,0 +1,48 @@
+"""How this agent touches files of its own: write whole, or set aside what cannot be read."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_durable(path: Path, content: bytes) -> None:
+    """Replaces `path` with `content`; once this returns, not even a power cut brings the old file back.
+
+    A crash at any instant leaves the old file or the new one. Raises OSError; the old file is then untouched.
+    """
+    write_whole(path, content, sync=True)
+    sync_directory(path.parent)
+
+
+def write_whole(path: Path, content: bytes, *, sync: bool = False) -> None:
+    """Replaces `path` with `content` at once, by a rename within its directory. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the directory's entries durable: a file's own fsync does not cover its name."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def quarantine(path: Path) -> Path:
+    """Moves an unreadable file aside, beside its old place, under the first free `.corrupt-N` name."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.corrupt-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    return aside

@@ -1,0 +1,221 @@
+"""The gate before every start of a container: PreStartContainer, once it is known whose container it is.
+
+Device ids → pod and container → placement → does it cover the request, does it fit this node → tenancy on
+disk → pages → CDI spec. Each step can be repeated at will, so a kill between any two of them costs nothing
+but a retry by the kubelet. What may still come (a placement the watch has not brought, memory of a pod
+that is ending) is waited for; an error costs the pod 15 s, so it is the answer only where waiting cannot
+help or has not.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator
+
+from aliquot.names import PLACEMENT_ANNOTATION, SCHEDULER_NAME, ResourceNames
+from aliquot.placement import CardShare, Placement, PlacementError, read_placement
+from aliquot.request import RequestError, read_pod_request
+from aliquot.units import MIB
+from libshim.pages import CardLimit, Control, Enforcement, PageError
+from plugin.card_table import CardTable
+from plugin.cdi_spec import CdiSpecs
+from plugin.cover import CoverError, check_cover
+from plugin.driver_files import DriverFilesError
+from plugin.errors import GateError, NotYetError
+from plugin.identity import Identifier, PodName, Starting
+from plugin.ledger import Ledger, LedgerError
+from plugin.mig import MigError
+from plugin.pods import Pods
+from plugin.tenancies import Tenancies, Tenancy
+from plugin.tenants import Tenants
+
+log = logging.getLogger(__name__)
+
+TRY_EVERY_S = 0.25
+TENANT_NAME_BYTES = 127
+
+
+class Gate:
+    """Lets containers in. `relieve` is asked to give back what ended pods held when a pod does not fit."""
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        names: ResourceNames,
+        identifier: Identifier,
+        pods: Pods,
+        ledger: Ledger,
+        tenancies: Tenancies,
+        tenants: Tenants,
+        specs: CdiSpecs,
+        cards: CardTable,
+        relieve: Callable[[], Awaitable[None]],
+        wait_s: float,
+    ) -> None:
+        self._node = node
+        self._names = names
+        self._identifier = identifier
+        self._pods = pods
+        self._ledger = ledger
+        self._tenancies = tenancies
+        self._tenants = tenants
+        self._specs = specs
+        self._cards = cards
+        self._relieve = relieve
+        self._wait_s = wait_s
+        self._locks: dict[str, asyncio.Lock] = {}
+        self.rebuilt = asyncio.Event()
+
+    async def open(self, resource: str, ids: Collection[str]) -> None:
+        """Makes everything ready for the container that holds these ids.
+
+        Raises:
+            GateError: placement and request contradict each other, or what was waited for has not come.
+        """
+        deadline = time.monotonic() + self._wait_s
+        while True:
+            try:
+                await self._attempt(resource, ids)
+                return
+            except NotYetError as error:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise GateError(f"{error} (waited {self._wait_s:g} s)") from error
+                await self._pods.wait(min(left_s, TRY_EVERY_S))
+
+    async def _attempt(self, resource: str, ids: Collection[str]) -> None:
+        if not self.rebuilt.is_set():
+            raise NotYetError("the node agent is still finding out what runs on this node")
+        starting = await self._identifier.identify(resource, ids)
+        async with self._one_at_a_time(starting.pod.uid):
+            with passing_faults(starting.pod):
+                if self._names.mig_profile(resource) is None:
+                    await self._open_slices(starting, len(ids))
+                else:
+                    await self._open_instances(starting)
+
+    def _one_at_a_time(self, uid: str) -> asyncio.Lock:
+        """A retry beside a call that was given up must not write the same files at the same time."""
+        self._locks = {key: lock for key, lock in self._locks.items() if lock.locked() or key == uid}
+        return self._locks.setdefault(uid, asyncio.Lock())
+
+    async def _open_slices(self, starting: Starting, count: int) -> None:
+        placement = await self._placement(starting.pod)
+        shares = {name: self._shares(starting.pod, placement, name, count) for name in starting.nonces}
+        await self._admit(starting, placement)
+        for container, cards in shares.items():
+            control = Control(
+                tenant=tenant_name(starting.pod, container),
+                cards=tuple(map(card_limit, cards)),
+            )
+            nodes = [self._cards.node_of(card.uuid) for card in cards]
+            await self._equip(starting, container, control, nodes)
+
+    async def _open_instances(self, starting: Starting) -> None:
+        """MIG instances: the ids are the cards, so there is no placement and nothing to divide."""
+        equipment = {name: await self._instances(starting.pod, name) for name in starting.nonces}
+        await self._admit(starting, None)
+        for container, (limits, nodes) in equipment.items():
+            control = Control(tenant_name(starting.pod, container), limits, Enforcement.OBSERVE)
+            await self._equip(starting, container, control, nodes)
+
+    async def _instances(self, pod: PodName, container: str) -> tuple[tuple[CardLimit, ...], list[str]]:
+        """All MIG instances of a container, of whatever profiles: they share one control page."""
+        devices = await self._identifier.devices_of(pod, container)
+        uuids = sorted(
+            one for resource, ids in devices.items() if self._names.mig_profile(resource) for one in ids
+        )
+        found = [self._cards.instance(uuid) for uuid in uuids]
+        limits = tuple(CardLimit(instance.uuid, instance.memory_mib * MIB) for instance, _ in found)
+        return limits, [node for _, nodes in found for node in nodes]
+
+    async def _placement(self, pod: PodName) -> Placement:
+        """The placement; a pod that was let in keeps the one it had then, whatever its annotation says now.
+
+        Raises NotYetError while there is none, GateError where it contradicts the request.
+        """
+        tenancy = self._tenancies.get(pod.uid)
+        if tenancy and tenancy.placement and not tenancy.recovered:
+            return tenancy.placement
+        seen = self._pods.get(pod.uid)
+        if seen is None or PLACEMENT_ANNOTATION not in seen.metadata.annotations:
+            await self._pods.refresh(pod.namespace, pod.name)
+            seen = self._pods.get(pod.uid)
+        if seen is None:
+            raise NotYetError(f"pod {pod}: not seen at the API server yet, so its placement is not known")
+        try:
+            placement = read_placement(seen.metadata.annotations, PLACEMENT_ANNOTATION, pod.uid)
+            if placement is None:
+                raise NotYetError(f"pod {pod}: has no placement; is its schedulerName {SCHEDULER_NAME}?")
+            check_cover(
+                read_pod_request(seen, self._names), placement, self._node, self._cards.offers(), self._names
+            )
+        except RequestError as error:
+            raise GateError(f"pod {pod}: {error}") from error
+        except (PlacementError, CoverError) as error:
+            text = str(error)
+            raise GateError(text if text.startswith("pod ") else f"pod {pod}: {text}") from error
+        return placement
+
+    def _shares(self, pod: PodName, placement: Placement, name: str, count: int) -> tuple[CardShare, ...]:
+        """One container's cards."""
+        where = f"pod {pod}, container {name}, {self._names.gpu}"
+        container = next((one for one in placement.containers if one.name == name), None)
+        if container is None:
+            raise GateError(f"{where}: holds {count} slice(s), the placement leaves it out")
+        if len(container.cards) != count:
+            raise GateError(
+                f"{where}: holds {count} slice(s), the placement gives {len(container.cards)} card(s)"
+            )
+        return container.cards
+
+    async def _admit(self, starting: Starting, placement: Placement | None) -> None:
+        """Enters the pod in the ledger and writes down that it is in, before anything is made for it."""
+        pod = starting.pod
+        await self._enter(pod, placement)
+        known = self._tenancies.get(pod.uid)
+        base = Tenancy(pod.uid, pod.namespace, pod.name, placement, known.nonces if known else {})
+        if placement is None and known:
+            base = known
+        try:
+            await asyncio.to_thread(self._tenancies.save, base.with_nonces(starting.nonces))
+        except OSError:
+            if known is None:
+                self._ledger.release(pod.uid)
+            raise
+
+    async def _enter(self, pod: PodName, placement: Placement | None) -> None:
+        if placement is None:
+            return
+        try:
+            self._ledger.admit(pod.uid, placement.charges())
+        except LedgerError as error:
+            await self._relieve()
+            raise NotYetError(f"pod {pod}: does not fit this node: {error}") from error
+
+    async def _equip(self, starting: Starting, container: str, control: Control, nodes: list[str]) -> None:
+        """Pages first, then the specs that name them."""
+        tenant = await asyncio.to_thread(self._tenants.prepare, starting.pod.uid, container, control)
+        for nonce in starting.nonces[container]:
+            await asyncio.to_thread(self._specs.write, nonce, nodes, tenant)
+
+
+@contextlib.contextmanager
+def passing_faults(pod: PodName) -> Iterator[None]:
+    """A full disk or a driver that is being upgraded may be mended while we wait."""
+    try:
+        yield
+    except (OSError, PageError, DriverFilesError, MigError) as error:
+        raise NotYetError(f"pod {pod}: {error}") from error
+
+
+def card_limit(share: CardShare) -> CardLimit:
+    """A share as the interceptor reads it; a card held alone has nobody to be fair to."""
+    return CardLimit(share.uuid, share.memory_mib * MIB, 0 if share.exclusive else share.cores)
+
+
+def tenant_name(pod: PodName, container: str) -> str:
+    """`namespace/pod/container`, as much of it as a page holds."""
+    return f"{pod}/{container}"[:TENANT_NAME_BYTES]

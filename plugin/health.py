@@ -1,0 +1,92 @@
+"""Which cards are well, and what they hold: the driver's events, and a question every few seconds.
+
+A card is unhealthy when the driver reports an XID that is not the application's own fault, an uncorrected
+ECC error, or when the card no longer answers. One that answers again is well again; one with an XID stays
+unhealthy until this agent is restarted, since NVML cannot say that it was repaired. Every question is
+asked in a thread: a driver that hangs must not stop the agent from talking to the kubelet.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from plugin.cards import Card, CardEvent, CardsError, Nvml
+from plugin.watched import Watched
+
+log = logging.getLogger(__name__)
+
+# What a program can cause by itself (page faults, stopped channels, clean-up): the card is well.
+HARMLESS_XIDS = frozenset({13, 31, 43, 45, 68, 109})
+EVENT_WAIT_MS = 500
+LOOK_EVERY_S = 2.0
+RETRY_S = 10.0
+
+
+@dataclass(frozen=True)
+class CardState:
+    """What was last seen. `reason` is empty for a card that is well."""
+
+    reason: str = ""
+    used_bytes: int = 0
+
+
+@dataclass
+class Health:
+    """Follows the health of the cards; `reasons` has an entry for each card that is not well."""
+
+    nvml: Nvml
+    cards: Watched[tuple[Card, ...]]
+    reasons: Watched[Mapping[str, str]] = field(default_factory=lambda: Watched({}))
+    used_bytes: dict[str, int] = field(default_factory=dict)
+    _struck: dict[str, str] = field(default_factory=dict)
+    _silent: dict[str, str] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Follows until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_events())
+            group.create_task(self._ask_cards())
+
+    async def _follow_events(self) -> None:
+        said = ""
+        while True:
+            try:
+                event = await asyncio.to_thread(self.nvml.next_event, EVENT_WAIT_MS)
+            except CardsError as error:
+                if str(error) != said:
+                    log.warning("card events cannot be followed: %s", error)
+                said = str(error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._strike(event)
+
+    def _strike(self, event: CardEvent | None) -> None:
+        if event is None or event.xid in HARMLESS_XIDS:
+            return
+        reason = f"XID {event.xid}" if event.xid else "uncorrected ECC error"
+        for card in self.cards.value:
+            if event.uuid in ("", card.uuid):
+                self._struck[card.uuid] = reason
+                log.error("card %s: %s", card.uuid, reason)
+        self._publish()
+
+    async def _ask_cards(self) -> None:
+        while True:
+            for card in self.cards.value:
+                await self._ask(card.uuid)
+            self._publish()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _ask(self, uuid: str) -> None:
+        try:
+            self.used_bytes[uuid] = await asyncio.to_thread(self.nvml.memory_used, uuid)
+        except CardsError as error:
+            if uuid not in self._silent:
+                log.error("card does not answer: %s", error)  # noqa: TRY400
+            self._silent[uuid] = str(error)
+        else:
+            self._silent.pop(uuid, None)
+
+    def _publish(self) -> None:
+        self.reasons.set({**self._silent, **self._struck})

@@ -1,0 +1,136 @@
+"""Gives back what pods had that are gone: specs, pages, nonces, and their place in the ledger.
+
+The kubelet has no call for "this container is over", so it is found out. A pod is gone when the API server
+has said so, the kubelet does not run it, and no process of it lives: a force-deleted pod has left the API
+while its processes still hold memory. Nothing is given back on silence: not while the API server has never
+answered, nor while the kubelet does not.
+"""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from libshim.pages import PageError, read_usage
+from plugin.cdi_spec import CdiSpecs
+from plugin.checkpoint import read_checkpoint
+from plugin.journal import Journal
+from plugin.ledger import Ledger
+from plugin.pod_resources import PodResources, PodResourcesError, Running
+from plugin.pods import Pods
+from plugin.processes import ProcessTable, read_processes
+from plugin.tenancies import Tenancies, Tenancy
+from plugin.tenants import Tenants, living
+
+log = logging.getLogger(__name__)
+
+SWEEP_EVERY_S = 5.0
+UNCLAIMED_FOR_S = 60.0
+
+
+@dataclass
+class Housekeeper:
+    """Sweeps now and then, and whenever the gate finds no room."""
+
+    pods: Pods
+    pod_resources: PodResources
+    checkpoint: Path
+    journal: Journal
+    tenancies: Tenancies
+    tenants: Tenants
+    specs: CdiSpecs
+    ledger: Ledger
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    unclaimed_since: dict[str, float] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Sweeps until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """Gives back what can be given back now. A failure is logged and mended by a later sweep."""
+        async with self.lock:
+            if not self.pods.synced:
+                return
+            before = tuple(self.tenancies)
+            try:
+                running = await self.pod_resources.list()
+            except PodResourcesError as error:
+                log.debug("no sweep: %s", error)
+                return
+            table = await asyncio.to_thread(read_processes)
+            try:
+                self._give_back(before, running, table)
+                self._forget_unclaimed()
+            except OSError as error:
+                log.warning("sweep not finished: %s", error)
+
+    def _give_back(self, before: tuple[Tenancy, ...], running: Running, table: ProcessTable) -> None:
+        """What no tenancy owns is removed too; a tenancy that changed since `before` is in use."""
+        for tenancy in before:
+            if self.tenancies.get(tenancy.pod_uid) is tenancy and self._gone(tenancy, running, table):
+                self._remove(tenancy)
+        in_use = {tenancy.pod_uid for tenancy in self.tenancies}
+        for uid in (self.pods.known_uids() | self.ledger.pod_uids()) - in_use:
+            if self.pods.over(uid):
+                self.pods.forget(uid)
+                self.ledger.release(uid)
+        owned = {nonce for tenancy in self.tenancies for nonce in tenancy.all_nonces}
+        for nonce in self.specs.nonces() - owned:
+            self.specs.remove(nonce)
+
+    def _gone(self, tenancy: Tenancy, running: Running, table: ProcessTable) -> bool:
+        uid = tenancy.pod_uid
+        if not self.pods.over(uid) or self._alive(uid, table):
+            return False
+        if (tenancy.namespace, tenancy.pod) not in running.pods:
+            return True
+        return self.pods.finished(uid) or self.pods.replaced(uid, tenancy.namespace, tenancy.pod)
+
+    def _alive(self, uid: str, table: ProcessTable) -> bool:
+        """Whether a process of the pod lives, by its cgroup or by its pages."""
+        return uid in table.pod_uids or any(
+            page_names_living(tenant.usage, table) for tenant in self.tenants.of_pod(uid)
+        )
+
+    def _remove(self, tenancy: Tenancy) -> None:
+        """The tenancy's file goes last, so that a kill half-way is finished by the next sweep."""
+        for nonce in tenancy.all_nonces:
+            self.specs.remove(nonce)
+        self.tenants.remove(tenancy.pod_uid)
+        self.journal.forget(tenancy.all_nonces)
+        self.pods.forget(tenancy.pod_uid)
+        self.tenancies.remove(tenancy.pod_uid)
+        self.ledger.release(tenancy.pod_uid)
+        log.info(
+            "pod %s/%s (%s) is gone; its slices are free", tenancy.namespace, tenancy.pod, tenancy.pod_uid
+        )
+
+    def _forget_unclaimed(self) -> None:
+        """Drops allocations of pods that ended before they started: no tenancy or kept answer names them."""
+        owned = {nonce for tenancy in self.tenancies for nonce in tenancy.all_nonces}
+        entries = read_checkpoint(self.checkpoint)
+        kept = {entry.nonce for entry in entries}
+        unread = {(entry.resource, entry.ids) for entry in entries if not entry.nonce}
+        unclaimed = {
+            one.nonce
+            for one in self.journal.all()
+            if one.nonce not in owned | kept and (one.resource, one.ids) not in unread
+        }
+        now = time.monotonic()
+        for nonce in self.unclaimed_since.keys() - unclaimed:
+            del self.unclaimed_since[nonce]
+        for nonce in unclaimed:
+            self.unclaimed_since.setdefault(nonce, now)
+        self.journal.forget([n for n, since in self.unclaimed_since.items() if now - since > UNCLAIMED_FOR_S])
+
+
+def page_names_living(usage: Path, table: ProcessTable) -> bool:
+    """Whether a usage page names a process that lives; a page that cannot be read names nobody."""
+    try:
+        return living(read_usage(usage), table)
+    except (OSError, PageError):
+        return False

@@ -1,0 +1,104 @@
+"""What the pods let in on this node take of each card, and whether one more fits: the last fence.
+
+The scheduler decides, but two schedulers, a stale one or a placement written by hand could promise the
+same memory twice. Who was let in first keeps what it has; a later pod that does not fit waits and is then
+refused. The ledger itself is never stored: it is built again from the tenancies on disk, from the pages of
+tenants and from what the kubelet says it runs.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aliquot.placement import Charge
+
+WHOLE_CORES = 100
+
+
+class LedgerError(Exception):
+    """A pod does not fit, now or ever; names the card, what is asked and what is left."""
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a card has for slices: MiB after the reserve. A card divided by MIG has none."""
+
+    usable_mib: int
+    divided: bool = False
+
+
+Charges = Mapping[str, Charge]
+"""What one pod takes, by card UUID."""
+
+
+class Ledger:
+    """Charges of pods by UID. Lives in one event loop and never waits: check and entry are one step."""
+
+    def __init__(self, capacities: Mapping[str, Capacity]) -> None:
+        self._capacities = dict(capacities)
+        self._pods: dict[str, Charges] = {}
+
+    def set_capacities(self, capacities: Mapping[str, Capacity]) -> None:
+        """Takes over what the cards have now; pods that are in stay in."""
+        self._capacities = dict(capacities)
+
+    def admit(self, pod_uid: str, charges: Charges) -> None:
+        """Enters a pod if it fits beside all others. A pod that is in with the same charges stays in.
+
+        Raises:
+            LedgerError: it does not fit; the ledger is unchanged.
+        """
+        if self._pods.get(pod_uid) == charges:
+            return
+        for uuid, charge in sorted(charges.items()):
+            self._check(
+                uuid, charge, [c[uuid] for uid, c in self._pods.items() if uid != pod_uid and uuid in c]
+            )
+        self._pods[pod_uid] = charges
+
+    def adopt(self, pod_uid: str, charges: Charges) -> None:
+        """Enters a pod that is running already, whether it fits or not: what is used is used."""
+        self._pods[pod_uid] = charges
+
+    def release(self, pod_uid: str) -> None:
+        """Gives back what a pod had."""
+        self._pods.pop(pod_uid, None)
+
+    def __contains__(self, pod_uid: object) -> bool:
+        return pod_uid in self._pods
+
+    def pod_uids(self) -> frozenset[str]:
+        """Every pod that is in."""
+        return frozenset(self._pods)
+
+    def promised(self, uuid: str) -> Charge:
+        """What all pods together take of a card."""
+        return total(charges[uuid] for charges in self._pods.values() if uuid in charges)
+
+    def overcommitted(self) -> tuple[str, ...]:
+        """Cards of which more is promised than they have, which only adopted pods can bring about."""
+        return tuple(
+            uuid
+            for uuid, capacity in self._capacities.items()
+            if (now := self.promised(uuid)).memory_mib > capacity.usable_mib or now.cores > WHOLE_CORES
+        )
+
+    def _check(self, uuid: str, charge: Charge, others: list[Charge]) -> None:
+        capacity = self._capacities.get(uuid)
+        if capacity is None:
+            raise LedgerError(f"card {uuid} is not on this node")
+        if capacity.divided:
+            raise LedgerError(f"card {uuid} is divided by MIG and offers no slices")
+        taken = total(others)
+        if taken.exclusive or (charge.exclusive and others):
+            raise LedgerError(f"card {uuid} would not be held alone: {len(others)} other pod(s) on it")
+        left_mib = capacity.usable_mib - taken.memory_mib
+        if charge.memory_mib > left_mib:
+            raise LedgerError(f"card {uuid}: {charge.memory_mib} MiB asked, {max(0, left_mib)} MiB left")
+        left_cores = WHOLE_CORES - taken.cores
+        if charge.cores > left_cores:
+            raise LedgerError(f"card {uuid}: {charge.cores} % of its time asked, {max(0, left_cores)} % left")
+
+
+def total(charges: Iterable[Charge]) -> Charge:
+    """The sum of what runs at the same time."""
+    return sum(charges, Charge())

@@ -1,0 +1,74 @@
+"""Which processes of this machine are alive, as tenants' pages and cgroups name them.
+
+A usage page names a process by its pid in its own namespace, that namespace's inode and its start time;
+the host sees another pid. One walk over /proc gives a table to look such names up in. A process that a
+container started but that has not used a card yet is in no page; it is found by its cgroup, whose path
+holds the pod's UID.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+START_TIME_FIELD = 19
+POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+
+@dataclass(frozen=True)
+class ProcessName:
+    """A process as its own namespace knows it; `start_time` is field 22 of /proc/PID/stat, in clock ticks."""
+
+    pid: int
+    pid_namespace: int
+    start_time: int
+
+
+@dataclass(frozen=True)
+class ProcessTable:
+    """Who was alive at one moment."""
+
+    names: frozenset[ProcessName]
+    pod_uids: frozenset[str]
+
+
+def read_processes(proc: Path = PROC) -> ProcessTable:
+    """Everything alive now that this process may look at; what ends while we look is left out."""
+    names: set[ProcessName] = set()
+    uids: set[str] = set()
+    for directory in process_directories(proc):
+        try:
+            names.add(name_of(directory))
+            uids.update(uid.replace("_", "-") for uid in POD_UID.findall((directory / "cgroup").read_text()))
+        except (OSError, ValueError, IndexError):
+            continue
+    return ProcessTable(frozenset(names), frozenset(uids))
+
+
+def process_directories(proc: Path) -> Iterator[Path]:
+    """The directory of each process."""
+    return (entry for entry in proc.iterdir() if entry.name.isdigit())
+
+
+def name_of(directory: Path) -> ProcessName:
+    """The name of one process. Raises OSError, ValueError or IndexError if it has ended.
+
+    A zombie holds no memory, unless only its first thread has ended.
+    """
+    fields = (directory / "stat").read_text().rpartition(")")[2].split()
+    if fields[0] in "ZX" and len(list((directory / "task").iterdir())) <= 1:
+        raise ValueError("the process has ended")
+    return ProcessName(
+        pid=innermost_pid(directory),
+        pid_namespace=(directory / "ns" / "pid").stat().st_ino,
+        start_time=int(fields[START_TIME_FIELD]),
+    )
+
+
+def innermost_pid(directory: Path) -> int:
+    """The process's pid in its own namespace: the last number of the NSpid line."""
+    for line in (directory / "status").read_text().splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return int(directory.name)

@@ -1,0 +1,1 @@
+"""The sources of plugin/pb, and the program that generates it."""

@@ -1,0 +1,95 @@
+"""Builds the ledger again after a restart of this agent, from whatever was not lost.
+
+In this order: tenancies on disk; pages of pods whose tenancy was lost (they say what each container may
+use); pods the kubelet runs for which a placement is known. The first two are taken as they are, since
+those pods may be running; of the third only what fits, since their containers still have to pass the gate.
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
+from aliquot.placement import CardShare, ContainerPlacement, Placement, PlacementError, read_placement
+from aliquot.request import ContainerKind
+from aliquot.units import MIB
+from libshim.pages import Control, PageError, read_control
+from plugin.checkpoint import read_checkpoint
+from plugin.ledger import Ledger, LedgerError
+from plugin.pod_resources import Running
+from plugin.pods import Pods
+from plugin.tenancies import Tenancies, Tenancy
+from plugin.tenants import TenantPages, Tenants
+
+log = logging.getLogger(__name__)
+
+MIG_UUID_PREFIX = "MIG-"
+
+
+def recover_tenancies(tenancies: Tenancies, tenants: Tenants, node: str) -> None:
+    """Makes a tenancy of the pages of each pod that has lost its own."""
+    for uid in sorted(tenants.pod_uids()):
+        if tenancies.get(uid) is None:
+            controls = dict(readable_controls(tenants.of_pod(uid)))
+            if controls:
+                tenancies.save(tenancy_of_pages(uid, node, controls))
+                log.warning("tenancy of pod %s recovered from its pages", uid)
+
+
+def readable_controls(pages: tuple[TenantPages, ...]) -> Iterator[tuple[str, Control]]:
+    """The control pages of a pod by container."""
+    for tenant in pages:
+        try:
+            yield tenant.container, read_control(tenant.control)
+        except (OSError, PageError) as error:
+            log.warning(
+                "pages of pod %s, container %s, left out: %s", tenant.pod_uid, tenant.container, error
+            )
+
+
+def tenancy_of_pages(uid: str, node: str, controls: dict[str, Control]) -> Tenancy:
+    """What the pages of a pod add up to; every container is taken to run, which is never too little."""
+    containers = tuple(
+        ContainerPlacement(name, ContainerKind.REGULAR, shares)
+        for name, control in controls.items()
+        if (shares := shares_of(control))
+    )
+    namespace, _, rest = next(iter(controls.values())).tenant.partition("/")
+    placement = Placement(uid, node, containers) if containers else None
+    return Tenancy(uid, namespace, rest.partition("/")[0], placement, recovered=True)
+
+
+def shares_of(control: Control) -> tuple[CardShare, ...]:
+    """The parts of cards that a control page grants."""
+    return tuple(
+        CardShare(card.uuid, max(1, card.memory_bytes // MIB), card.core_percent)
+        for card in control.cards
+        if not card.uuid.startswith(MIG_UUID_PREFIX)
+    )
+
+
+def adopt_tenancies(ledger: Ledger, tenancies: Tenancies) -> None:
+    """Enters every pod that was let in."""
+    for tenancy in tenancies:
+        if tenancy.placement:
+            ledger.adopt(tenancy.pod_uid, tenancy.placement.charges())
+    for uuid in ledger.overcommitted():
+        log.error("more of card %s is promised than it has; nobody else is let in on it", uuid)
+
+
+def adopt_running(
+    ledger: Ledger, pods: Pods, running: Running, checkpoint: Path, names: ResourceNames
+) -> None:
+    """Enters pods that hold slices and have a placement, if they fit."""
+    holding = {(h.namespace, h.pod) for h in running.holders if h.devices.get(names.gpu)}
+    uids = {entry.pod_uid for entry in read_checkpoint(checkpoint) if entry.resource == names.gpu}
+    for pod in pods.placed():
+        meta = pod.metadata
+        if meta.uid in ledger or ((meta.namespace, meta.name) not in holding and meta.uid not in uids):
+            continue
+        try:
+            placement = read_placement(meta.annotations, PLACEMENT_ANNOTATION, meta.uid)
+            if placement:
+                ledger.admit(meta.uid, placement.charges())
+        except (PlacementError, LedgerError) as error:
+            log.error("pod %s holds slices, but is not let in: %s", pod.key, error)  # noqa: TRY400

@@ -1,0 +1,118 @@
+"""Keeps one resource registered with a kubelet that comes and goes.
+
+A kubelet that starts deletes every socket in its directory and makes its own anew, and it must be told
+again of each plugin. So the sign to act on is that `kubelet.sock` is another file than the one we
+registered with, or that our own socket is gone. A plugin must be serving before it registers: the kubelet
+dials back at once.
+"""
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+
+import grpc
+
+from plugin.device_plugin import DevicePlugin, options
+from plugin.pb.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+API_VERSION = "v1beta1"
+KUBELET_SOCKET = "kubelet.sock"
+REGISTER_TIMEOUT_S = 5.0
+LOOK_EVERY_S = 0.25
+RETRY_FIRST_S, RETRY_MOST_S = 0.25, 5.0
+STOP_GRACE_S = 0.5
+
+Identity = tuple[int, int, int]
+
+
+class Registration:
+    """Serves a device plugin on `<directory>/aliquot-<resource>.sock` and keeps the kubelet told of it."""
+
+    def __init__(self, directory: Path, plugin: DevicePlugin) -> None:
+        self._directory = directory
+        self._plugin = plugin
+        self._kubelet = directory / KUBELET_SOCKET
+        self.socket = directory / f"aliquot-{plugin.resource.rpartition('/')[2]}.sock"
+        self.resource = plugin.resource
+        self.registered = False
+
+    async def run(self) -> None:
+        """Serves and registers for ever, each time the kubelet is new. Cancelling it removes the socket."""
+        complaint, wait_s = "", RETRY_FIRST_S
+        while True:
+            await self._kubelet_there()
+            try:
+                await self._serve_one_kubelet()
+                complaint, wait_s = "", RETRY_FIRST_S
+            except (grpc.aio.AioRpcError, OSError, RuntimeError) as error:
+                complaint = self._complain(error, complaint)
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_MOST_S)
+
+    def _complain(self, error: Exception, previous: str) -> str:
+        """Says what went wrong, once for each new reason."""
+        text = error.details() or str(error.code()) if isinstance(error, grpc.aio.AioRpcError) else str(error)
+        if text != previous:
+            log.warning("%s not registered with the kubelet: %s; trying on", self._plugin.resource, text)
+        return text
+
+    async def _kubelet_there(self) -> None:
+        """Waits until the kubelet's socket exists; says once that it does not."""
+        if file_identity(self._kubelet) is None:
+            log.warning("no kubelet at %s; %s waits for it", self._kubelet, self._plugin.resource)
+        while file_identity(self._kubelet) is None:  # noqa: ASYNC110 - files tell nobody
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _serve_one_kubelet(self) -> None:
+        """Serves and registers, and returns when the kubelet is another one or our socket is gone."""
+        kubelet = file_identity(self._kubelet)
+        server = await self._serve()
+        try:
+            own = file_identity(self.socket)
+            await self._register()
+            self.registered = True
+            log.info("registered %s with the kubelet", self._plugin.resource)
+            await self._until_changed(kubelet, own)
+        finally:
+            self.registered = False
+            await server.stop(STOP_GRACE_S)
+
+    async def _serve(self) -> grpc.aio.Server:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self.socket.unlink(missing_ok=True)
+        server = grpc.aio.server()
+        self._plugin.add_to(server)
+        server.add_insecure_port(f"unix://{self.socket}")
+        await server.start()
+        return server
+
+    async def _register(self) -> None:
+        async with grpc.aio.insecure_channel(f"unix://{self._kubelet}") as channel:
+            await api_pb2_grpc.RegistrationStub(channel).Register(
+                api_pb2.RegisterRequest(
+                    version=API_VERSION,
+                    endpoint=self.socket.name,
+                    resource_name=self._plugin.resource,
+                    options=options(),
+                ),
+                timeout=REGISTER_TIMEOUT_S,
+            )
+
+    async def _until_changed(self, kubelet: Identity | None, own: Identity | None) -> None:
+        while (file_identity(self._kubelet), file_identity(self.socket)) == (kubelet, own):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_EVERY_S)
+        log.info("the kubelet's socket or ours has changed; registering %s again", self._plugin.resource)
+
+
+def file_identity(path: Path) -> Identity | None:
+    """What tells a file from its successor under the same name, or None if there is none.
+
+    An inode number alone can be given out again at once; the time of the last status change cannot.
+    """
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_dev, status.st_ino, status.st_ctime_ns
+    return None

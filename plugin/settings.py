@@ -1,0 +1,124 @@
+"""What the agent is told on its command line."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aliquot import log
+from aliquot.names import ResourceNames
+from aliquot.units import QuantityError, parse_bytes, to_mib
+from libshim.pages import library_path
+
+WAIT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Paths are the host's; `wait_s` is how long a container's start may wait for its placement."""
+
+    node: str
+    kubeconfig: Path | None
+    kubelet_dir: Path
+    pod_resources_socket: Path
+    state_dir: Path
+    run_dir: Path
+    cdi_dir: Path
+    slices_per_card: int
+    reserve_mib: int
+    driver_root: Path
+    dev_root: Path
+    proc_root: Path
+    library: Path
+    metrics_port: int
+    metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus scrapes it from another pod
+    wait_s: float = WAIT_S
+    log_level: str = "info"
+    log_format: str = "plain"
+    names: ResourceNames = field(default_factory=ResourceNames)
+
+    @property
+    def device_plugins(self) -> Path:
+        """Where plugins and the kubelet keep their sockets."""
+        return self.kubelet_dir / "device-plugins"
+
+
+def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
+    """Reads the command line; ends the process with a message where it is wrong."""
+    given = build_parser().parse_args(arguments)
+    kubelet_dir: Path = given.kubelet_dir
+    return Settings(
+        node=given.node_name,
+        kubeconfig=given.kubeconfig,
+        kubelet_dir=kubelet_dir,
+        pod_resources_socket=given.pod_resources_socket or kubelet_dir / "pod-resources" / "kubelet.sock",
+        state_dir=given.state_dir,
+        run_dir=given.run_dir,
+        cdi_dir=given.cdi_dir,
+        slices_per_card=given.slices_per_card,
+        reserve_mib=given.reserve,
+        driver_root=given.driver_root,
+        dev_root=given.dev_root,
+        proc_root=given.proc_root,
+        library=given.library,
+        metrics_port=given.metrics_port,
+        metrics_host=given.metrics_host,
+        wait_s=given.placement_wait,
+        log_level=given.log_level,
+        log_format=given.log_format,
+    )
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All flags with their defaults."""
+    parser = argparse.ArgumentParser(prog="aliquot-plugin", description="Aliquot's node agent.")
+    add = parser.add_argument
+    add("--node-name", default=os.environ.get("NODE_NAME") or os.uname().nodename, help="this node's name")
+    add("--kubeconfig", type=Path, help="how to reach the API server; default: the pod's service account")
+    add("--kubelet-dir", type=Path, default=Path("/var/lib/kubelet"), help="the kubelet's directory")
+    add(
+        "--pod-resources-socket",
+        type=Path,
+        help="default: pod-resources/kubelet.sock in the kubelet's directory",
+    )
+    add("--state-dir", type=Path, default=Path("/var/lib/aliquot"), help="what must survive a reboot")
+    add("--run-dir", type=Path, default=Path("/run/aliquot/host"), help="tenants' pages; on tmpfs")
+    add(
+        "--cdi-dir",
+        type=Path,
+        default=Path("/var/run/cdi"),
+        help="where the container runtime reads CDI specs",
+    )
+    add("--slices-per-card", type=positive, default=10, help="how many containers may share a card")
+    add(
+        "--reserve",
+        type=mebibytes,
+        default=0,
+        metavar="QUANTITY",
+        help="memory of each card never given away",
+    )
+    add("--driver-root", type=Path, default=Path("/"), help="below this the driver's libraries are searched")
+    add("--dev-root", type=Path, default=Path("/dev"), help="where the device nodes are")
+    add("--proc-root", type=Path, default=Path("/proc"), help="where the driver lists its MIG capabilities")
+    add("--library", type=Path, default=library_path(), help="the interceptor to install")
+    add("--metrics-port", type=int, default=9464, help="0 picks a free port; -1 serves none")
+    add("--metrics-host", default="0.0.0.0", help="address to serve metrics on")  # noqa: S104
+    add("--placement-wait", type=float, default=WAIT_S, metavar="SECONDS", help="longest wait before a start")
+    log.add_arguments(parser)
+    return parser
+
+
+def positive(text: str) -> int:
+    """A whole number from 1. Raises argparse's error."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
+def mebibytes(text: str) -> int:
+    """A quantity in MiB, rounded up. Raises argparse's error."""
+    try:
+        return to_mib(parse_bytes(text))
+    except QuantityError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -1,0 +1,143 @@
+"""The directories of tenants: two pages for each container, on tmpfs, outliving this agent.
+
+    <run-dir>/tenants/<pod UID>/<container>/{control,usage}
+
+A page keeps its inode as long as its container may live, because the container holds that inode and not
+the name.
+"""
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from libshim import pages as shim
+from plugin.processes import ProcessName, ProcessTable, read_processes
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TenantPages:
+    """The pages of one container, as paths on the host."""
+
+    pod_uid: str
+    container: str
+    directory: Path
+
+    @property
+    def control(self) -> Path:
+        """The agent's page."""
+        return self.directory / "control"
+
+    @property
+    def usage(self) -> Path:
+        """The tenant's page."""
+        return self.directory / "usage"
+
+
+class Tenants:
+    """All tenants' pages of this node."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._root = run_dir / "tenants"
+        self._root.mkdir(parents=True, exist_ok=True)
+
+    def pages(self, pod_uid: str, container: str) -> TenantPages:
+        """Where the pages of a container are or will be."""
+        return TenantPages(pod_uid, container, self._root / pod_uid / container)
+
+    def of_pod(self, pod_uid: str) -> tuple[TenantPages, ...]:
+        """The containers of a pod that have pages."""
+        with contextlib.suppress(FileNotFoundError):
+            names = sorted(entry.name for entry in (self._root / pod_uid).iterdir())
+            return tuple(self.pages(pod_uid, name) for name in names)
+        return ()
+
+    def pod_uids(self) -> frozenset[str]:
+        """Pods that have pages."""
+        return frozenset(entry.name for entry in self._root.iterdir())
+
+    def __iter__(self) -> Iterator[TenantPages]:
+        return (tenant for uid in sorted(self.pod_uids()) for tenant in self.of_pod(uid))
+
+    def prepare(self, pod_uid: str, container: str, control: shim.Control) -> TenantPages:
+        """Makes the pages of a container that is about to start, or brings them up to date.
+
+        Raises:
+            shim.PageError: the limits do not fit a page.
+            OSError: the files cannot be written.
+        """
+        tenant = self.pages(pod_uid, container)
+        tenant.directory.mkdir(parents=True, exist_ok=True)
+        prepare_usage(tenant)
+        prepare_control(tenant, control)
+        return tenant
+
+    def remove(self, pod_uid: str) -> None:
+        """Removes the pages of a pod that is gone."""
+        shutil.rmtree(self._root / pod_uid, ignore_errors=True)
+
+
+def prepare_control(tenant: TenantPages, control: shim.Control) -> None:
+    """Writes the control page: in place if it has the same cards, anew if it is missing or of no use."""
+    try:
+        current = shim.read_control(tenant.control)
+        if current == control:
+            return
+        if uuids(current) == uuids(control):
+            shim.update_control(tenant.control, control)
+            return
+    except FileNotFoundError:
+        pass
+    except shim.PageError as error:
+        log.warning("control page made anew: %s", error)
+    shim.create_control(tenant.control, control)
+
+
+def prepare_usage(tenant: TenantPages) -> None:
+    """Makes the usage page, or clears what a dead earlier container of the same name left in it."""
+    try:
+        usage = shim.read_usage(tenant.usage)
+    except FileNotFoundError:
+        shim.create_usage(tenant.usage)
+        return
+    except shim.PageError as error:
+        log.warning("usage page cleared: %s", error)
+        clear_usage(tenant)
+        return
+    if pristine(usage) or living(usage, read_processes()):
+        return
+    clear_usage(tenant)
+
+
+def clear_usage(tenant: TenantPages) -> None:
+    """Empties a usage page in place, whatever its size now: a container may hold this very inode."""
+    fresh = tenant.usage.with_name(".usage.fresh")
+    shim.create_usage(fresh)
+    try:
+        with tenant.usage.open("r+b") as file:
+            file.write(fresh.read_bytes())
+            file.truncate()
+    finally:
+        fresh.unlink()
+
+
+def pristine(usage: shim.Usage) -> bool:
+    """Whether no process has used the page yet."""
+    return not usage.processes and not any(card.memory_used_bytes for card in usage.cards)
+
+
+def living(usage: shim.Usage, table: ProcessTable) -> bool:
+    """Whether a process that the page names is alive."""
+    return any(
+        ProcessName(process.pid, process.pid_namespace, process.start_time) in table.names
+        for process in usage.processes
+    )
+
+
+def uuids(control: shim.Control) -> tuple[str, ...]:
+    """The cards of a control page, in its order."""
+    return tuple(card.uuid for card in control.cards)
