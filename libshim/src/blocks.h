@@ -15,7 +15,6 @@ typedef enum {
   AQ_BLOCK_MIPMAP,  /* CUmipmappedArray */
   AQ_BLOCK_HANDLE,  /* physical memory; detail: its aq_allocation */
   AQ_BLOCK_MAPPING, /* an address where physical memory is mapped; detail: its aq_allocation */
-  AQ_BLOCK_POOL,    /* CUmemoryPool; detail: its aq_pool */
 } aq_block_kind;
 
 typedef struct {
@@ -25,7 +24,8 @@ typedef struct {
   void *detail;
 } aq_block;
 
-/* Remembers a block; one of the same kind and key is replaced. False: the process has no memory left for it. */
+/* Remembers a block. One of the same kind and key is forgotten and its charge given back: the driver has freed it
+ * without our seeing it. False: the process has no memory left for the table. */
 bool aq_blocks_put(const aq_block *block);
 
 /* Looks a block up; with `take` also forgets it, so that of two threads only one gets it. */

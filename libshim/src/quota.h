@@ -25,7 +25,7 @@ void aq_quota_give(const aq_charge *charge);
 /* Changes a charge to `bytes`, now that the true size is known. False: the rest does not fit; nothing was changed. */
 bool aq_quota_resize(aq_charge *charge, uint64_t bytes);
 
-/* Counts a refusal on a device; where only observed, nothing is refused. */
+/* Counts a refusal on a device. */
 void aq_quota_refused(CUdevice device);
 
 /* The slice as the program may see it: the part of `total` and `available` (the driver's words) that is its own. */

@@ -1,0 +1,128 @@
+/* Linear probing at most half full, with backward shifting on removal, so that no tombstones pile up.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "blocks.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#define STRIPES 64
+#define FIRST_CAPACITY 128
+#define SPINS 100
+
+typedef struct {
+  uint32_t busy; /* a lock held for a few loads and stores; growing is the longest */
+  uint32_t count;
+  uint64_t capacity; /* a power of two; 0 before the first block */
+  aq_block *entries;
+  char padding[40];
+} stripe;
+
+static_assert(sizeof(stripe) == 64, "neighbouring stripes share no cache line");
+
+static stripe stripes[STRIPES] __attribute__((aligned(64)));
+
+static void enter(stripe *s) {
+  for (int spins = 0; __atomic_exchange_n(&s->busy, 1, __ATOMIC_ACQUIRE); spins++)
+    if (spins > SPINS) sched_yield();
+}
+
+static void leave(stripe *s) { __atomic_store_n(&s->busy, 0, __ATOMIC_RELEASE); }
+
+static uint64_t hash(int kind, uint64_t key) {
+  uint64_t h = (key ^ (uint64_t)kind << 60) * UINT64_C(0x9e3779b97f4a7c15);
+  return h ^ h >> 32;
+}
+
+/* The lower bits choose the stripe, the upper ones the place in it. */
+static stripe *stripe_of(uint64_t h) { return &stripes[h % STRIPES]; }
+static uint64_t home_of(const stripe *s, uint64_t h) { return (h / STRIPES) & (s->capacity - 1); }
+
+static bool is(const aq_block *entry, int kind, uint64_t key) { return entry->kind == kind && entry->key == key; }
+
+/* Where the block is, or the free place where it would be. The stripe has entries. */
+static uint64_t find(const stripe *s, int kind, uint64_t key) {
+  uint64_t at = home_of(s, hash(kind, key));
+  while (s->entries[at].kind != AQ_BLOCK_NONE && !is(&s->entries[at], kind, key)) at = (at + 1) & (s->capacity - 1);
+  return at;
+}
+
+static bool grow(stripe *s) {
+  stripe bigger = {.capacity = s->capacity ? s->capacity * 2 : FIRST_CAPACITY};
+  int saved = errno;
+  void *memory = mmap(NULL, bigger.capacity * sizeof(aq_block), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  errno = saved;
+  if (memory == MAP_FAILED) return false;
+  bigger.entries = memory;
+  for (uint64_t i = 0; i < s->capacity; i++) {
+    const aq_block *entry = &s->entries[i];
+    if (entry->kind != AQ_BLOCK_NONE) bigger.entries[find(&bigger, entry->kind, entry->key)] = *entry;
+  }
+  if (s->entries) munmap(s->entries, s->capacity * sizeof(aq_block));
+  s->capacity = bigger.capacity;
+  s->entries = bigger.entries;
+  return true;
+}
+
+bool aq_blocks_put(const aq_block *block) {
+  stripe *s = stripe_of(hash(block->kind, block->key));
+  assert(block->kind != AQ_BLOCK_NONE);
+  enter(s);
+  aq_block stale = {.charge.card = AQ_NO_CARD};
+  bool room = (s->count + 1) * 2 <= s->capacity || grow(s);
+  if (room) {
+    aq_block *entry = &s->entries[find(s, block->kind, block->key)];
+    if (entry->kind == AQ_BLOCK_NONE) s->count++;
+    else stale = *entry;
+    *entry = *block;
+  }
+  leave(s);
+  aq_quota_give(&stale.charge);
+  return room;
+}
+
+/* Empties a place and moves up those behind it which would no longer be found. */
+static void remove_at(stripe *s, uint64_t hole) {
+  uint64_t mask = s->capacity - 1;
+  for (uint64_t at = (hole + 1) & mask; s->entries[at].kind != AQ_BLOCK_NONE; at = (at + 1) & mask) {
+    uint64_t home = home_of(s, hash(s->entries[at].kind, s->entries[at].key));
+    if (((at - home) & mask) < ((at - hole) & mask)) continue;
+    s->entries[hole] = s->entries[at];
+    hole = at;
+  }
+  s->entries[hole].kind = AQ_BLOCK_NONE;
+  s->count--;
+}
+
+static bool look_up(aq_block_kind kind, uint64_t key, aq_block *out, bool take) {
+  stripe *s = stripe_of(hash((int)kind, key));
+  enter(s);
+  uint64_t at = s->capacity ? find(s, (int)kind, key) : 0;
+  bool found = s->capacity && s->entries[at].kind != AQ_BLOCK_NONE;
+  if (found) *out = s->entries[at];
+  if (found && take) remove_at(s, at);
+  leave(s);
+  return found;
+}
+
+bool aq_blocks_get(aq_block_kind kind, uint64_t key, aq_block *out) { return look_up(kind, key, out, false); }
+bool aq_blocks_take(aq_block_kind kind, uint64_t key, aq_block *out) { return look_up(kind, key, out, true); }
+
+void aq_blocks_each(aq_block_kind kind, bool (*visit)(const aq_block *block, void *data), void *data) {
+  bool more = true;
+  for (int i = 0; i < STRIPES && more; i++) {
+    stripe *s = &stripes[i];
+    enter(s);
+    for (uint64_t at = 0; at < s->capacity && more; at++)
+      if (s->entries[at].kind == (int)kind) more = visit(&s->entries[at], data);
+    leave(s);
+  }
+}
+
+void aq_blocks_forget(void) {
+  for (int i = 0; i < STRIPES; i++) {
+    if (stripes[i].entries) munmap(stripes[i].entries, stripes[i].capacity * sizeof(aq_block));
+    stripes[i] = (stripe){.busy = 0};
+  }
+}

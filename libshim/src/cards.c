@@ -1,0 +1,76 @@
+/* CUDA numbers the devices that a process may see, in an order of its own; the control page names cards by UUID.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cards.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "loader.h"
+
+#define KNOWN_DEVICES 64
+
+/* Card + 2 by device; 0: not looked up yet. Relaxed: a number that is the same whoever looks it up. */
+static uint8_t known[KNOWN_DEVICES];
+
+static int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  c |= 0x20;
+  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The 16 bytes of "GPU-8d7a6b9c-…": the prefix and the dashes are for people. */
+static bool parse_uuid(const char *text, uint8_t out[16]) {
+  int digits = 0;
+  if (!strncmp(text, "GPU-", 4) || !strncmp(text, "MIG-", 4)) text += 4;
+  for (; *text && digits < 32; text++) {
+    if (*text == '-') continue;
+    int value = hex_value(*text);
+    if (value < 0) return false;
+    out[digits / 2] = (uint8_t)(digits & 1 ? out[digits / 2] << 4 | value : value);
+    digits++;
+  }
+  return digits == 32 && !*text;
+}
+
+static int card_of_bytes(const uint8_t wanted[16]) {
+  for (uint32_t card = 0; card < aq_slice.control->card_count && card < AQ_MAX_CARDS; card++) {
+    uint8_t bytes[16];
+    char text[AQ_UUID_SIZE];
+    memcpy(text, aq_slice.control->cards[card].uuid, sizeof text);
+    text[sizeof text - 1] = '\0';
+    if (parse_uuid(text, bytes) && !memcmp(bytes, wanted, sizeof bytes)) return (int)card;
+  }
+  return AQ_NO_CARD;
+}
+
+int aq_card_of_uuid(const char *uuid) {
+  uint8_t bytes[16];
+  return parse_uuid(uuid, bytes) ? card_of_bytes(bytes) : AQ_NO_CARD;
+}
+
+/* A MIG instance has a UUID of its own, which only the newer question tells. */
+static int look_up(CUdevice device) {
+  CUuuid uuid;
+  int card = AQ_NO_CARD;
+  if (aq_slice.by_ordinal) return device >= 0 && device < AQ_MAX_CARDS ? device : AQ_NO_CARD;
+  if (AQ_CUDA(cuDeviceGetUuid_v2) && AQ_CUDA(cuDeviceGetUuid_v2)(&uuid, device) == CUDA_SUCCESS)
+    card = card_of_bytes((const uint8_t *)uuid.bytes);
+  if (card == AQ_NO_CARD && AQ_CUDA(cuDeviceGetUuid) && AQ_CUDA(cuDeviceGetUuid)(&uuid, device) == CUDA_SUCCESS)
+    card = card_of_bytes((const uint8_t *)uuid.bytes);
+  return card;
+}
+
+int aq_card_of_device(CUdevice device) {
+  if (device < 0 || device >= KNOWN_DEVICES) return look_up(device);
+  int card = (int)__atomic_load_n(&known[device], __ATOMIC_RELAXED) - 2;
+  if (card != -2) return card;
+  card = look_up(device);
+  __atomic_store_n(&known[device], (uint8_t)(card + 2), __ATOMIC_RELAXED);
+  return card;
+}
+
+CUresult aq_current_device(CUdevice *device) {
+  return AQ_CUDA(cuCtxGetDevice) ? AQ_CUDA(cuCtxGetDevice)(device) : CUDA_ERROR_NOT_FOUND;
+}
+
+void aq_cards_forget(void) { memset(known, 0, sizeof known); }

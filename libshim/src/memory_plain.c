@@ -1,0 +1,102 @@
+/* cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree.
+ *
+ * Charged is what was asked for, to the byte; the driver's own rounding counts, like contexts and modules, as overhead
+ * of the slice. Managed memory is charged in full, wherever its pages happen to be.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "memory.h"
+
+/* The widest pitch known of any card. A driver with a wider one is settled after the call. */
+#define PITCH_ALIGNMENT 512
+
+static void free_memory(uint64_t key) {
+  if (AQ_CUDA(cuMemFree_v2)) AQ_CUDA(cuMemFree_v2)(key);
+}
+
+static CUresult keep(CUresult result, uint64_t key, const aq_charge *charge) {
+  return aq_memory_keep(result, &(aq_block){.key = key, .charge = *charge, .kind = AQ_BLOCK_MEMORY}, free_memory);
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes) {
+  CUdevice device;
+  aq_charge charge;
+  if (!AQ_CUDA(cuMemAlloc_v2)) return CUDA_ERROR_NOT_FOUND;
+  if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return AQ_CUDA(cuMemAlloc_v2)(dptr, bytes);
+  if (!aq_memory_take(device, bytes, &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = AQ_CUDA(cuMemAlloc_v2)(dptr, bytes);
+  return keep(result, result == CUDA_SUCCESS ? *dptr : 0, &charge);
+}
+
+CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytes) {
+  CUdevice device;
+  aq_charge charge;
+  if (!AQ_CUDA(cuMemAlloc)) return CUDA_ERROR_NOT_FOUND;
+  if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return AQ_CUDA(cuMemAlloc)(dptr, bytes);
+  if (!aq_memory_take(device, bytes, &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = AQ_CUDA(cuMemAlloc)(dptr, bytes);
+  return keep(result, result == CUDA_SUCCESS ? *dptr : 0, &charge);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned int flags) {
+  CUdevice device;
+  aq_charge charge;
+  if (!AQ_CUDA(cuMemAllocManaged)) return CUDA_ERROR_NOT_FOUND;
+  if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return AQ_CUDA(cuMemAllocManaged)(dptr, bytes, flags);
+  if (!aq_memory_take(device, bytes, &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = AQ_CUDA(cuMemAllocManaged)(dptr, bytes, flags);
+  return keep(result, result == CUDA_SUCCESS ? *dptr : 0, &charge);
+}
+
+/* rows × width rounded up to the pitch; what overflows fits no slice. */
+static uint64_t pitched_bytes(uint64_t width, uint64_t height) {
+  uint64_t pitch, bytes;
+  if (__builtin_add_overflow(width, PITCH_ALIGNMENT - 1, &pitch)) return UINT64_MAX;
+  pitch -= pitch % PITCH_ALIGNMENT;
+  return __builtin_mul_overflow(pitch, height, &bytes) ? UINT64_MAX : bytes;
+}
+
+/* Now the pitch is known: charges the true size, or undoes the call where that does not fit. */
+static CUresult keep_pitched(CUresult result, uint64_t key, uint64_t bytes, CUdevice device, aq_charge *charge) {
+  if (result == CUDA_SUCCESS && !aq_quota_resize(charge, bytes)) {
+    free_memory(key);
+    aq_quota_refused(device);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return keep(result, key, charge);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height, unsigned int element) {
+  CUdevice device;
+  aq_charge charge;
+  if (!AQ_CUDA(cuMemAllocPitch_v2)) return CUDA_ERROR_NOT_FOUND;
+  if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device))
+    return AQ_CUDA(cuMemAllocPitch_v2)(dptr, pitch, width, height, element);
+  if (!aq_memory_take(device, pitched_bytes(width, height), &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = AQ_CUDA(cuMemAllocPitch_v2)(dptr, pitch, width, height, element);
+  bool made = result == CUDA_SUCCESS;
+  return keep_pitched(result, made ? *dptr : 0, made ? *pitch * height : 0, device, &charge);
+}
+
+CUresult cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pitch, unsigned int width, unsigned int height,
+                         unsigned int element) {
+  CUdevice device;
+  aq_charge charge;
+  if (!AQ_CUDA(cuMemAllocPitch)) return CUDA_ERROR_NOT_FOUND;
+  if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device))
+    return AQ_CUDA(cuMemAllocPitch)(dptr, pitch, width, height, element);
+  if (!aq_memory_take(device, pitched_bytes(width, height), &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = AQ_CUDA(cuMemAllocPitch)(dptr, pitch, width, height, element);
+  bool made = result == CUDA_SUCCESS;
+  return keep_pitched(result, made ? *dptr : 0, made ? (uint64_t)*pitch * height : 0, device, &charge);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr dptr) {
+  if (!AQ_CUDA(cuMemFree_v2)) return CUDA_ERROR_NOT_FOUND;
+  aq_freeing freeing = aq_memory_freeing(AQ_BLOCK_MEMORY, dptr);
+  return aq_memory_freed(AQ_CUDA(cuMemFree_v2)(dptr), &freeing);
+}
+
+CUresult cuMemFree(CUdeviceptr_v1 dptr) {
+  if (!AQ_CUDA(cuMemFree)) return CUDA_ERROR_NOT_FOUND;
+  aq_freeing freeing = aq_memory_freeing(AQ_BLOCK_MEMORY, dptr);
+  return aq_memory_freed(AQ_CUDA(cuMemFree)(dptr), &freeing);
+}

@@ -1,0 +1,131 @@
+/* Between the hooks, which know what the driver was asked, and the ledger, which knows what the tenant holds.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "quota.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <time.h>
+
+#include "cards.h"
+#include "ledger.h"
+#include "lock.h"
+
+#define COLLECT_EVERY_NS UINT64_C(1000000000)
+
+/* Makes this process's changes of the ledger serial; no other process can hold it. */
+static aq_lock changing;
+static int slot = AQ_NO_SLOT;      /* under `changing` */
+static uint64_t collected_at_ns;   /* relaxed: a hint */
+
+static const aq_charge nothing = {.bytes = 0, .card = AQ_NO_CARD};
+
+static bool enforced(void) { return aq_enforcement() == AQ_ENFORCE_ENFORCE; }
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Under `changing`. */
+static bool have_slot(void) {
+  if (slot == AQ_NO_SLOT) slot = aq_ledger_join(aq_slice.usage, &aq_slice.self);
+  return slot != AQ_NO_SLOT;
+}
+
+/* Under `changing`: takes the bytes, after what the dead held was given back if need be. */
+static bool add(int card, uint64_t bytes, uint64_t limit) {
+  if (aq_ledger_add(aq_slice.usage, slot, card, bytes, limit)) return true;
+  return aq_ledger_collect(aq_slice.usage, &aq_slice.self) &&
+         aq_ledger_add(aq_slice.usage, slot, card, bytes, limit);
+}
+
+static void count_refusal(int card) {
+  __atomic_fetch_add(&aq_slice.usage->cards[card].denied, 1, __ATOMIC_RELAXED);
+}
+
+/* Where limits are only observed, what they would have refused is counted. */
+static void observe(int card) {
+  bool over = aq_ledger_used(aq_slice.usage, card) > aq_memory_limit(card);
+  if (over && aq_enforcement() == AQ_ENFORCE_OBSERVE) count_refusal(card);
+}
+
+/* Takes bytes of a card; where limits are not enforced, whatever the ledger cannot hold goes uncounted. */
+static bool take(int card, uint64_t bytes, bool *counted) {
+  bool strict = enforced();
+  aq_lock_acquire(&changing);
+  bool in_table = have_slot();
+  *counted = in_table && add(card, bytes, strict ? aq_memory_limit(card) : AQ_MEMORY_MAX);
+  aq_lock_release(&changing);
+  if (!strict) observe(card);
+  if (!in_table) aq_tenant_note("more processes than the usage page has slots: the newest get no device memory");
+  return *counted || !strict;
+}
+
+bool aq_quota_take(CUdevice device, uint64_t bytes, aq_charge *charge) {
+  bool counted = false;
+  aq_mode mode = aq_tenant_mode();
+  *charge = nothing;
+  if (mode != AQ_GUARD) return mode == AQ_PASS;
+  int card = aq_card_of_device(device);
+  if (card == AQ_NO_CARD) return !enforced();
+  if (!take(card, bytes, &counted)) return false;
+  if (counted) *charge = (aq_charge){.bytes = bytes, .card = card};
+  return true;
+}
+
+void aq_quota_give(const aq_charge *charge) {
+  if (charge->card == AQ_NO_CARD) return;
+  aq_lock_acquire(&changing);
+  if (slot != AQ_NO_SLOT) aq_ledger_subtract(aq_slice.usage, slot, charge->card, charge->bytes);
+  aq_lock_release(&changing);
+}
+
+bool aq_quota_resize(aq_charge *charge, uint64_t bytes) {
+  bool counted = true;
+  if (charge->card == AQ_NO_CARD || charge->bytes == bytes) return true;
+  if (bytes < charge->bytes) {
+    aq_quota_give(&(aq_charge){.bytes = charge->bytes - bytes, .card = charge->card});
+  } else if (!take(charge->card, bytes - charge->bytes, &counted)) {
+    return false;
+  }
+  if (counted) charge->bytes = bytes;
+  return true;
+}
+
+void aq_quota_refused(CUdevice device) {
+  if (aq_tenant_mode() != AQ_GUARD) return;
+  int card = aq_card_of_device(device);
+  if (card != AQ_NO_CARD) count_refusal(card);
+}
+
+/* Gives back what others left behind, at most once a second: a program that waits for memory asks for it here. */
+static void collect_sometimes(void) {
+  uint64_t now = now_ns();
+  if (now - __atomic_load_n(&collected_at_ns, __ATOMIC_RELAXED) < COLLECT_EVERY_NS) return;
+  __atomic_store_n(&collected_at_ns, now, __ATOMIC_RELAXED);
+  aq_lock_acquire(&changing);
+  if (have_slot()) aq_ledger_collect(aq_slice.usage, &aq_slice.self);
+  aq_lock_release(&changing);
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+void aq_quota_show(CUdevice device, size_t *available, size_t *total) {
+  aq_mode mode = aq_tenant_mode();
+  if (mode == AQ_PASS || (mode == AQ_GUARD && !enforced())) return;
+  int card = mode == AQ_GUARD ? aq_card_of_device(device) : AQ_NO_CARD;
+  if (card == AQ_NO_CARD) {
+    *available = 0;
+    return;
+  }
+  collect_sometimes();
+  uint64_t limit = aq_memory_limit(card), used = aq_ledger_used(aq_slice.usage, card);
+  *available = smaller(*available, used < limit ? limit - used : 0);
+  *total = smaller(*total, limit);
+}
+
+void aq_quota_forget(void) {
+  aq_lock_reset(&changing);
+  slot = AQ_NO_SLOT;
+}

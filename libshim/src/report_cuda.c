@@ -1,0 +1,48 @@
+/* cuMemGetInfo and cuDeviceTotalMem: the program sees its slice as if it were the card.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cards.h"
+#include "loader.h"
+#include "quota.h"
+
+CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
+  CUdevice device;
+  if (!AQ_CUDA(cuMemGetInfo_v2)) return CUDA_ERROR_NOT_FOUND;
+  CUresult result = AQ_CUDA(cuMemGetInfo_v2)(available, total);
+  if (result == CUDA_SUCCESS && aq_tenant_mode() != AQ_PASS && !aq_current_device(&device))
+    aq_quota_show(device, available, total);
+  return result;
+}
+
+/* The 32-bit forms show what fits in them. */
+static unsigned int narrow(size_t bytes) { return bytes < UINT32_MAX ? (unsigned int)bytes : UINT32_MAX; }
+
+CUresult cuMemGetInfo(unsigned int *available, unsigned int *total) {
+  CUdevice device;
+  if (!AQ_CUDA(cuMemGetInfo)) return CUDA_ERROR_NOT_FOUND;
+  CUresult result = AQ_CUDA(cuMemGetInfo)(available, total);
+  if (result != CUDA_SUCCESS || aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return result;
+  size_t wide_available = *available, wide_total = *total;
+  aq_quota_show(device, &wide_available, &wide_total);
+  *available = narrow(wide_available);
+  *total = narrow(wide_total);
+  return result;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+  size_t available = 0;
+  if (!AQ_CUDA(cuDeviceTotalMem_v2)) return CUDA_ERROR_NOT_FOUND;
+  CUresult result = AQ_CUDA(cuDeviceTotalMem_v2)(bytes, device);
+  if (result == CUDA_SUCCESS) aq_quota_show(device, &available, bytes);
+  return result;
+}
+
+CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {
+  size_t available = 0, wide;
+  if (!AQ_CUDA(cuDeviceTotalMem)) return CUDA_ERROR_NOT_FOUND;
+  CUresult result = AQ_CUDA(cuDeviceTotalMem)(bytes, device);
+  if (result != CUDA_SUCCESS) return result;
+  wide = *bytes;
+  aq_quota_show(device, &available, &wide);
+  *bytes = narrow(wide);
+  return result;
+}

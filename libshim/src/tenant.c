@@ -1,0 +1,200 @@
+/* Finds out, at the first call that matters, which slice this process lives in.
+ *
+ * The fixed mounts of a container come first, because no environment can move them; then the environment, for
+ * `aliquot run`; then HAMi-core's. What is there but cannot be read means no device memory, never all of it.
+ * A usage page that the tenant truncates while it runs kills its own processes by SIGBUS at their next allocation:
+ * a mapping cannot be guarded against that without a signal handler, which would be the host program's business.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tenant.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "aliquot_control.h"
+#include "hami_env.h"
+#include "ledger.h"
+#include "lock.h"
+#include "say.h"
+
+#define CONTROL_PATH "/run/aliquot/control"
+#define USAGE_PATH "/run/aliquot/usage"
+#define CONTROL_ENV "ALIQUOT_CONTROL_PAGE"
+#define USAGE_ENV "ALIQUOT_USAGE_PAGE"
+#define SHIM_VERSION "aliquot 0.1.0"
+
+int aq_tenant_decided = AQ_UNDECIDED;
+aq_tenant aq_slice;
+
+static aq_lock deciding;
+static aq_control_page from_environment; /* stands for the control page under HAMi-core's environment */
+
+/* Why the pages cannot be used: one sentence. */
+typedef struct {
+  char text[AQ_NOTE_SIZE];
+  bool passing; /* trying again may help */
+} refusal;
+
+static const char *refuse(refusal *why, const char *path, const char *reason) {
+  snprintf(why->text, sizeof why->text, "%.300s: %s", path, reason);
+  return NULL;
+}
+
+/* Whether something is there, readable or not. */
+static bool is_there(const char *path) {
+  struct stat unused;
+  return !lstat(path, &unused) || (errno != ENOENT && errno != ENOTDIR);
+}
+
+/* The page at the fixed path, else the one the environment names, else NULL. */
+static const char *find_page(const char *fixed, const char *variable) {
+  if (is_there(fixed)) return fixed;
+  const char *path = getenv(variable);
+  return path && *path ? path : NULL;
+}
+
+static void *map_file(const char *path, size_t size, bool writable, refusal *why) {
+  struct stat info;
+  void *page = NULL;
+  int file = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) {
+    refuse(why, path, strerror(errno));
+  } else if (fstat(file, &info) || !S_ISREG(info.st_mode)) {
+    refuse(why, path, "not a regular file");
+  } else if (info.st_size < (off_t)size) {
+    refuse(why, path, "cut short");
+  } else if (writable && fallocate(file, 0, 0, (off_t)size) && errno == ENOSPC) {
+    refuse(why, path, "its file system is full"); /* a hole that cannot be filled would be SIGBUS later */
+  } else {
+    page = mmap(NULL, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, 0);
+    if (page == MAP_FAILED) page = NULL, refuse(why, path, strerror(errno));
+  }
+  if (file >= 0) close(file);
+  return page;
+}
+
+static const char *control_problem(const aq_control_page *page) {
+  if (page->magic != AQ_CONTROL_MAGIC) return "not a control page";
+  if (page->version != AQ_PAGE_VERSION) return "a control page of another version";
+  if (page->size < AQ_CONTROL_SIZE || page->card_count > AQ_MAX_CARDS) return "a damaged control page";
+  if (page->enforcement > AQ_ENFORCE_ENFORCE) return "an unknown level of enforcement";
+  return NULL;
+}
+
+static const char *usage_problem(const aq_usage_page *page) {
+  if (page->magic != AQ_USAGE_MAGIC) return "not a usage page";
+  if (page->version != AQ_PAGE_VERSION) return "a usage page of another version";
+  if (page->size < AQ_USAGE_SIZE || page->card_count != AQ_MAX_CARDS || page->slot_count != AQ_MAX_SLOTS)
+    return "a damaged usage page";
+  return NULL;
+}
+
+static bool map_control(const char *path, refusal *why) {
+  aq_control_page copy;
+  const aq_control_page *page = map_file(path, sizeof *page, false, why);
+  if (!page) return false;
+  why->passing = aq_control_snapshot(page, &copy) != 0;
+  const char *problem = why->passing ? "its writer left it half-written" : control_problem(&copy);
+  if (problem) {
+    munmap((void *)page, sizeof *page);
+    return refuse(why, path, problem);
+  }
+  aq_slice.control = page;
+  return true;
+}
+
+static bool map_usage(const char *path, refusal *why) {
+  aq_usage_page *page = map_file(path, sizeof *page, true, why);
+  if (!page) return false;
+  const char *problem = usage_problem(page);
+  if (problem) {
+    munmap(page, sizeof *page);
+    return refuse(why, path, problem);
+  }
+  memcpy(page->shim_version, SHIM_VERSION, sizeof SHIM_VERSION);
+  aq_slice.usage = page;
+  return true;
+}
+
+static void write_note(aq_usage_page *page, const char *text) {
+  size_t length = strnlen(text, AQ_NOTE_SIZE - 1);
+  memcpy(page->note, text, length);
+  page->note[length] = '\0';
+}
+
+/* No memory for this process: says so on stderr, and in the usage page where that can still be written. */
+static aq_mode deny(refusal *why, const char *usage_path) {
+  refusal unused;
+  aq_say("no device memory for this process: %s", why->text);
+  if (!aq_slice.usage && usage_path) map_usage(usage_path, &unused);
+  if (aq_slice.usage) write_note(aq_slice.usage, why->text);
+  return AQ_DENY;
+}
+
+static aq_mode decide_by_pages(const char *control, refusal *why) {
+  const char *usage = !strcmp(control, CONTROL_PATH) ? USAGE_PATH : find_page(USAGE_PATH, USAGE_ENV);
+  if (!usage) refuse(why, control, "there is no usage page beside it (" USAGE_ENV ")");
+  if (!usage || !map_control(control, why) || !map_usage(usage, why)) return deny(why, usage);
+  aq_slice.by_ordinal = false;
+  return AQ_GUARD;
+}
+
+static aq_mode decide_by_hami(refusal *why) {
+  static aq_hami_env env;
+  extern char **environ;
+  aq_hami_read(environ, &env);
+  if (!env.present || env.disabled) return AQ_PASS;
+  if (env.problem[0]) {
+    refuse(why, "environment", env.problem);
+    return deny(why, env.usage_path);
+  }
+  int error = aq_hami_create_usage(env.usage_path);
+  if (error) refuse(why, env.usage_path, strerror(error));
+  if (error || !map_usage(env.usage_path, why)) return deny(why, NULL);
+  from_environment.enforcement = AQ_ENFORCE_ENFORCE;
+  from_environment.card_count = AQ_MAX_CARDS;
+  for (int card = 0; card < AQ_MAX_CARDS; card++) {
+    from_environment.cards[card].memory_limit = env.memory_limit[card] ? env.memory_limit[card] : AQ_MEMORY_MAX;
+    from_environment.cards[card].core_percent = env.core_percent[card];
+  }
+  aq_slice.control = &from_environment;
+  aq_slice.by_ordinal = true;
+  return AQ_GUARD;
+}
+
+static aq_mode decide(refusal *why) {
+  const char *control = find_page(CONTROL_PATH, CONTROL_ENV);
+  aq_slice.self = aq_process_self();
+  return control ? decide_by_pages(control, why) : decide_by_hami(why);
+}
+
+aq_mode aq_tenant_decide(void) {
+  refusal why = {.text = ""};
+  aq_lock_acquire(&deciding);
+  int mode = __atomic_load_n(&aq_tenant_decided, __ATOMIC_RELAXED);
+  if (mode == AQ_UNDECIDED) {
+    int saved = errno;
+    mode = decide(&why);
+    errno = saved;
+    if (!why.passing) __atomic_store_n(&aq_tenant_decided, mode, __ATOMIC_RELEASE);
+  }
+  aq_lock_release(&deciding);
+  return (aq_mode)mode;
+}
+
+void aq_tenant_note(const char *text) {
+  if (aq_slice.usage) write_note(aq_slice.usage, text);
+}
+
+void aq_tenant_forget(void) {
+  aq_lock_reset(&deciding);
+  __atomic_store_n(&aq_tenant_decided, AQ_UNDECIDED, __ATOMIC_RELAXED);
+  if (aq_slice.usage) munmap(aq_slice.usage, sizeof *aq_slice.usage);
+  if (aq_slice.control && aq_slice.control != &from_environment) munmap((void *)aq_slice.control, AQ_CONTROL_SIZE);
+  aq_slice = (aq_tenant){.usage = NULL};
+}
