@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from kubernetes import config as kube_config
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException
@@ -62,7 +63,7 @@ def load_access(kubeconfig: Path | str | None = None, context: str | None = None
             config_file=path, context=context, client_configuration=configuration, persist_config=False
         )
         return _access(configuration)
-    except (ConfigException, OSError, ssl.SSLError, ValueError, TypeError) as error:
+    except (ConfigException, OSError, yaml.YAMLError, ValueError, TypeError, AttributeError) as error:
         raise AccessError(
             f"no access to a cluster ({kubeconfig or 'pod or default kubeconfig'}): {error}"
         ) from error

@@ -1,0 +1,259 @@
+"""The Kubernetes client: what it sends, and what it makes of bad answers."""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from aliquot.certs import server_context, write_pair
+from aliquot.inventory import Card, GPUNodeStatus
+from aliquot.kube.access import Access, AccessError, load_access
+from aliquot.kube.api import Api, ApiError, PatchType
+from aliquot.kube.resources import GPU_NODES, NODES, PODS
+
+Kube = Any  # the server of conftest.py
+
+
+def with_client(kube: Kube, scene: Callable[[Api], Awaitable[None]]) -> None:
+    """Run a scene with the server up and a client of it."""
+
+    async def run() -> None:
+        async with kube, Api(Access(kube.url)) as api:
+            await scene(api)
+
+    asyncio.run(run())
+
+
+def test_paths_are_those_of_the_api():
+    """Core and group resources, namespaced or not, with subresources; odd names cannot leave their place."""
+    assert PODS.path() == "/api/v1/pods"
+    assert PODS.path("p", "ns", "binding") == "/api/v1/namespaces/ns/pods/p/binding"
+    assert NODES.path("n") == "/api/v1/nodes/n"
+    assert GPU_NODES.path("n", subresource="status") == "/apis/aliquot.dev/v1alpha1/gpunodes/n/status"
+    assert PODS.path("../nodes/n", "ns") == "/api/v1/namespaces/ns/pods/..%2Fnodes%2Fn"
+
+
+def test_the_binding_carries_uid_and_annotations(kube: Kube):
+    """One write names the pod by UID, its node, and the placement."""
+
+    async def scene(api: Api) -> None:
+        await api.bind_pod("ns", "p", "u-1", "node-a", {"aliquot.dev/placement": "{}"})
+
+    with_client(kube, scene)
+    ((method, path, _, body),) = kube.requests
+    assert (method, path) == ("POST", "/api/v1/namespaces/ns/pods/p/binding")
+    assert body["kind"] == "Binding"
+    assert body["metadata"]["uid"] == "u-1"
+    assert body["metadata"]["annotations"] == {"aliquot.dev/placement": "{}"}
+    assert body["target"] == {"apiVersion": "v1", "kind": "Node", "name": "node-a"}
+
+
+def test_patches_say_what_kind_they_are(kube: Kube):
+    """The content type tells the API server how to apply a body."""
+
+    async def scene(api: Api) -> None:
+        await api.patch(PODS, "p", {"metadata": {"labels": {"a": "b"}}}, "ns")
+        await api.patch(PODS, "p", [{"op": "remove", "path": "/spec"}], "ns", how=PatchType.JSON)
+        status = GPUNodeStatus(cards=(Card(uuid="GPU-1", memory_mib=16384),))
+        await api.patch_status(GPU_NODES, "node-a", status)
+
+    with_client(kube, scene)
+    merge, json_patch, status = kube.requests
+    assert merge[2] == "application/merge-patch+json"
+    assert json_patch[2] == "application/json-patch+json"
+    assert status[1].endswith("/gpunodes/node-a/status")
+    assert status[3]["status"]["cards"][0]["memoryMiB"] == 16384
+
+
+def test_deletion_can_insist_on_a_uid(kube: Kube):
+    """A pod re-created under the name is not deleted by mistake."""
+
+    async def scene(api: Api) -> None:
+        await api.delete(PODS, "p", "ns", uid="u-1")
+        await api.delete(PODS, "p", "ns")
+
+    with_client(kube, scene)
+    assert [request[3] for request in kube.requests] == [{"preconditions": {"uid": "u-1"}}, None]
+
+
+def test_events_name_their_object(kube: Kube):
+    """An event is found by `kubectl describe` through the object's name, namespace and UID."""
+
+    async def scene(api: Api) -> None:
+        kube.put("a")
+        pod = (await api.list(PODS)).items[0]
+        await api.create_event(pod, "SliceDenied", "no room", component="aliquot-plugin", warning=True)
+
+    with_client(kube, scene)
+    ((_, path, _, event),) = kube.requests
+    assert path == "/api/v1/namespaces/ns/events"
+    assert event["involvedObject"] == {
+        "apiVersion": "v1", "kind": "Pod", "name": "a", "namespace": "ns", "uid": "uid-a",
+    }  # fmt: skip
+    assert (event["type"], event["reason"], event["source"]) == (
+        "Warning",
+        "SliceDenied",
+        {"component": "aliquot-plugin"},
+    )
+
+
+ANSWERS: dict[str, tuple[int, str, str, dict[str, bool]]] = {
+    "not found": (
+        404,
+        '{"reason":"NotFound","message":"pods \\"p\\" not found"}',
+        "NotFound",
+        {"not_found": True},
+    ),
+    "conflict": (409, '{"reason":"Conflict","message":"changed"}', "Conflict", {"conflict": True}),
+    "gone": (410, '{"reason":"Expired","message":"too old"}', "Expired", {"gone": True}),
+    "too many": (
+        429,
+        '{"reason":"TooManyRequests","message":"wait"}',
+        "TooManyRequests",
+        {"transient": True},
+    ),
+    "a proxy's page": (502, "<html>bad gateway</html>", "", {"transient": True}),
+    "an empty answer": (500, "", "", {"transient": True}),
+    "something else than JSON": (200, "<html>login</html>", "", {"unreachable": True, "transient": True}),
+    "something else than a pod": (200, "[]", "", {"unreachable": True, "transient": True}),
+}
+KINDS = ("not_found", "conflict", "gone", "transient", "unreachable")
+
+
+@pytest.mark.parametrize(("code", "text", "reason", "kinds"), ANSWERS.values(), ids=ANSWERS)
+def test_bad_answers_become_errors_of_one_kind(
+    kube: Kube, code: int, text: str, reason: str, kinds: dict[str, bool]
+):
+    """Whatever comes back, the caller gets an ApiError that says what it may do about it."""
+    kube.answer = lambda _: web.Response(status=code, text=text)
+
+    async def scene(api: Api) -> None:
+        with pytest.raises(ApiError) as refused:
+            await api.get(PODS, "p", "ns")
+        assert refused.value.reason == reason
+        assert refused.value.message
+        assert {kind: True for kind in KINDS if getattr(refused.value, kind)} == kinds
+
+    with_client(kube, scene)
+
+
+def test_a_server_that_is_not_there_is_unreachable(kube: Kube):
+    """No connection is an ApiError too, and worth another try."""
+
+    async def scene(api: Api) -> None:
+        await kube.stop()
+        with pytest.raises(ApiError, match="no answer from http://127") as refused:
+            await api.get(PODS, "p", "ns")
+        assert refused.value.unreachable
+
+    with_client(kube, scene)
+
+
+def test_a_watch_takes_lines_of_any_length(kube: Kube):
+    """A pod larger than the reader's buffer is one event."""
+
+    async def scene(api: Api) -> None:
+        watch = api.watch(PODS, "1")
+        kube.put("big", message="x" * 3_000_000)
+        event = await anext(watch)
+        assert event.type == "ADDED"
+        assert len(bytes(event.object)) > 3_000_000
+        await watch.aclose()  # type: ignore[attr-defined]
+
+    with_client(kube, scene)
+
+
+def kubeconfig(path: Path, server: str, ca: bytes, user: dict[str, Any]) -> Path:
+    """Write a kubeconfig of one cluster and one user."""
+    cluster = {"server": server, "certificate-authority-data": base64.b64encode(ca).decode()}
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": user}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    return path
+
+
+def test_a_kubeconfig_is_enough_to_talk_tls(tmp_path: Path):
+    """Server, CA and token come from the file; a server that the CA did not sign is not spoken to."""
+    pair = write_pair(tmp_path / "good", ["127.0.0.1"])
+    other = write_pair(tmp_path / "other", ["127.0.0.1"])
+    seen: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Authorization"))
+        return web.json_response({"metadata": {"name": "n"}})
+
+    async def run() -> None:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_context(pair.cert, pair.key)).start()
+        server = f"https://127.0.0.1:{runner.addresses[0][1]}"
+        good = kubeconfig(tmp_path / "good.yaml", server, pair.ca.read_bytes(), {"token": "s3cret"})
+        async with Api.from_kubeconfig(good) as api:
+            assert (await api.get(NODES, "n")).metadata.name == "n"
+        bad = kubeconfig(tmp_path / "bad.yaml", server, other.ca.read_bytes(), {"token": "s3cret"})
+        async with Api.from_kubeconfig(bad) as api:
+            with pytest.raises(ApiError, match="CERTIFICATE_VERIFY_FAILED"):
+                await api.get(NODES, "n")
+        await runner.cleanup()
+
+    asyncio.run(run())
+    assert seen == ["Bearer s3cret"]
+
+
+def test_a_refused_token_is_read_again(kube: Kube, tmp_path: Path):
+    """A token that expired on the server's side is replaced before the next request."""
+    token = tmp_path / "token"
+    tokens: list[str] = []
+
+    class Rotating:
+        """Stands for the library's configuration of a service account whose token file changes."""
+
+        username = None
+
+        def get_api_key_with_prefix(self, key: str) -> str | None:
+            return f"Bearer {token.read_text()}" if key == "BearerToken" else None
+
+    def answer(request: web.Request) -> web.Response:
+        tokens.append(request.headers["Authorization"])
+        good = tokens[-1] == "Bearer new"
+        return web.json_response({"reason": "Unauthorized"}, status=200 if good else 401)
+
+    async def run() -> None:
+        kube.answer = answer
+        async with kube, Api(Access(kube.url, configuration=Rotating())) as api:
+            token.write_text("old")
+            with pytest.raises(ApiError):
+                await api.get(PODS, "p", "ns")
+            token.write_text("new")
+            await api.get(PODS, "p", "ns")
+            token.write_text("newer, not needed yet")
+            await api.get(PODS, "p", "ns")
+
+    asyncio.run(run())
+    assert tokens == ["Bearer old", "Bearer new", "Bearer new"]
+
+
+@pytest.mark.parametrize("text", [None, "", "]", "hello", "kind: Config\n"])
+def test_a_useless_kubeconfig_is_refused_by_name(tmp_path: Path, text: str | None):
+    """The error names the file."""
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(AccessError, match=str(path)):
+        load_access(path)
