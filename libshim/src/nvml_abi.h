@@ -3,12 +3,47 @@
 #ifndef AQ_NVML_ABI_H
 #define AQ_NVML_ABI_H
 
+#include <assert.h>
+
 typedef int nvmlReturn_t;
 typedef struct nvmlDevice_st *nvmlDevice_t;
 
 enum {
   NVML_SUCCESS = 0,
+  NVML_ERROR_INVALID_ARGUMENT = 2,
+  NVML_ERROR_NOT_FOUND = 6,
+  NVML_ERROR_INSUFFICIENT_SIZE = 7,
   NVML_ERROR_FUNCTION_NOT_FOUND = 13,
 };
+
+enum { NVML_UUID_SIZE = 96 };
+
+/* Of a process that runs on no MIG instance. */
+#define NVML_NO_INSTANCE 0xffffffffu
+
+typedef struct {
+  unsigned long long total, free, used;
+} nvmlMemory_t;
+
+typedef struct {
+  unsigned int version;
+  unsigned long long total, reserved, free, used;
+} nvmlMemory_v2_t;
+
+typedef struct {
+  unsigned int pid;
+  unsigned long long used;
+} nvmlProcessInfo_v1_t;
+
+/* Of the second and third version of the calls. */
+typedef struct {
+  unsigned int pid;
+  unsigned long long used;
+  unsigned int gpu_instance, compute_instance;
+} nvmlProcessInfo_t;
+
+static_assert(sizeof(nvmlMemory_v2_t) == 40, "NVML's ABI");
+static_assert(sizeof(nvmlProcessInfo_v1_t) == 16, "NVML's ABI");
+static_assert(sizeof(nvmlProcessInfo_t) == 24, "NVML's ABI");
 
 #endif

@@ -1,0 +1,47 @@
+/* NVML's devices and the slice's cards: by UUID where a control page names them, by CUDA's order of the devices under
+ * HAMi-core's environment, where CUDA_VISIBLE_DEVICES says which those are. CUDA itself is not asked: a program that
+ * watches cards need not load it.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "nvml_cards.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cards.h"
+#include "loader.h"
+
+bool aq_nvml_is_narrowed(void) {
+  if (aq_tenant_mode() != AQ_GUARD || aq_slice.by_ordinal) return false;
+  for (uint32_t card = 0; card < aq_slice.control->card_count; card++)
+    if (!strncmp(aq_slice.control->cards[card].uuid, "MIG-", 4)) return false;
+  return true;
+}
+
+/* Whether an entry of CUDA_VISIBLE_DEVICES is this device: its index, or its UUID as far as it is written. */
+static bool names_device(const char *entry, size_t length, unsigned int index, const char *uuid) {
+  char *end;
+  unsigned long number = strtoul(entry, &end, 10);
+  if (end == entry + length && length) return number == index;
+  return length > 4 && !strncmp(entry, uuid, length);
+}
+
+static int ordinal(unsigned int index, const char *uuid) {
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  if (!visible) return index < AQ_MAX_CARDS ? (int)index : AQ_NO_CARD;
+  for (int card = 0; card < AQ_MAX_CARDS; card++) {
+    size_t length = strcspn(visible, ",");
+    if (names_device(visible, length, index, uuid)) return card;
+    if (!visible[length]) break;
+    visible += length + 1;
+  }
+  return AQ_NO_CARD;
+}
+
+int aq_nvml_card(nvmlDevice_t device) {
+  char uuid[NVML_UUID_SIZE];
+  unsigned int index;
+  if (!AQ_NVML(nvmlDeviceGetUUID) || AQ_NVML(nvmlDeviceGetUUID)(device, uuid, sizeof uuid)) return AQ_NO_CARD;
+  if (!aq_slice.by_ordinal) return aq_card_of_uuid(uuid);
+  if (!AQ_NVML(nvmlDeviceGetIndex) || AQ_NVML(nvmlDeviceGetIndex)(device, &index)) return AQ_NO_CARD;
+  return ordinal(index, uuid);
+}
