@@ -111,11 +111,10 @@ static void collect_sometimes(void) {
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-void aq_quota_show(CUdevice device, size_t *available, size_t *total) {
+void aq_quota_show_card(int card, size_t *available, size_t *total) {
   aq_mode mode = aq_tenant_mode();
   if (mode == AQ_PASS || (mode == AQ_GUARD && !enforced())) return;
-  int card = mode == AQ_GUARD ? aq_card_of_device(device) : AQ_NO_CARD;
-  if (card == AQ_NO_CARD) {
+  if (mode == AQ_DENY || card == AQ_NO_CARD) {
     *available = 0;
     return;
   }
@@ -123,6 +122,10 @@ void aq_quota_show(CUdevice device, size_t *available, size_t *total) {
   uint64_t limit = aq_memory_limit(card), used = aq_ledger_used(aq_slice.usage, card);
   *available = smaller(*available, used < limit ? limit - used : 0);
   *total = smaller(*total, limit);
+}
+
+void aq_quota_show(CUdevice device, size_t *available, size_t *total) {
+  aq_quota_show_card(aq_tenant_mode() == AQ_GUARD ? aq_card_of_device(device) : AQ_NO_CARD, available, total);
 }
 
 void aq_quota_forget(void) {

@@ -30,6 +30,7 @@ void aq_quota_refused(CUdevice device);
 
 /* The slice as the program may see it: the part of `total` and `available` (the driver's words) that is its own. */
 void aq_quota_show(CUdevice device, size_t *available, size_t *total);
+void aq_quota_show_card(int card, size_t *available, size_t *total);
 
 /* In the child of a fork. */
 void aq_quota_forget(void);
