@@ -63,9 +63,6 @@ class Nvml(Protocol):
     def next_event(self, timeout_ms: int) -> CardEvent | None:
         """The next health event of any card, or None when the time is over."""
 
-    def answers(self, uuid: str) -> str:
-        """Why the card does not answer, or an empty string if it does."""
-
     def close(self) -> None:
         """Ends the session."""
 
@@ -95,19 +92,11 @@ class PyNvml:
             raise CardsError(f"NVML cannot list cards: {error}") from error
 
     def memory_used(self, uuid: str) -> int:
-        """Bytes in use on a card or MIG instance, by whoever."""
+        """Bytes in use on a card or MIG instance, by whoever; the driver's own reservation is not counted."""
         try:
-            return int(self._nvml.nvmlDeviceGetMemoryInfo(self._nvml.nvmlDeviceGetHandleByUUID(uuid)).used)
+            return int(self._memory(self._nvml.nvmlDeviceGetHandleByUUID(uuid)).used)
         except self._nvml.NVMLError as error:
             raise CardsError(f"card {uuid}: {error}") from error
-
-    def answers(self, uuid: str) -> str:
-        """Why the card does not answer, or an empty string if it does."""
-        try:
-            self._nvml.nvmlDeviceGetMemoryInfo(self._nvml.nvmlDeviceGetHandleByUUID(uuid))
-        except self._nvml.NVMLError as error:
-            return str(error)
-        return ""
 
     def next_event(self, timeout_ms: int) -> CardEvent | None:
         """The next health event of any card; the first call subscribes to them."""
@@ -138,14 +127,18 @@ class PyNvml:
             mig=read_instances(nvml, handle) if mig_enabled else (),
         )
 
-    def _memory_mib(self, handle: Any) -> int:
-        """Total less the driver's reservation, which drivers that lack the newer call do not tell."""
+    def _memory(self, handle: Any) -> Any:
+        """Memory by the newer call, which tells the driver's reservation apart, else by the older."""
         nvml = self._nvml
         try:
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+            return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
         except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
-            return int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB
-        return int(memory.total - memory.reserved) // MIB
+            return nvml.nvmlDeviceGetMemoryInfo(handle)
+
+    def _memory_mib(self, handle: Any) -> int:
+        """Total less the driver's reservation, where the driver tells it."""
+        memory = self._memory(handle)
+        return int(memory.total - getattr(memory, "reserved", 0)) // MIB
 
     def _mig_enabled(self, handle: Any) -> bool:
         nvml = self._nvml

@@ -1,0 +1,85 @@
+"""Makes pretend nodes for the tests of the node agent."""
+
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from world import REPOSITORY, ApiServer, World
+
+from sandbox.gpus import SimCard
+
+MakeWorld = Callable[..., World]
+
+
+def short_directory() -> Path:
+    """A directory whose sockets fit the 107 bytes of a socket's address."""
+    return Path(tempfile.mkdtemp(prefix="aq", dir="/tmp"))  # noqa: S108
+
+
+def start_api(directory: Path) -> ApiServer:
+    """An API server that knows our CRD."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = ApiServer(directory, port)
+    server.start()
+    crd = yaml.safe_load((REPOSITORY / "deploy" / "crds" / "gpunodes.yaml").read_text())
+    server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    return server
+
+
+@pytest.fixture(scope="session")
+def shared_api() -> Iterator[ApiServer]:
+    """One API server for all tests that do not kill it."""
+    directory = short_directory()
+    server = start_api(directory)
+    yield server
+    server.kill()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def own_api() -> Iterator[ApiServer]:
+    """An API server that a test may kill."""
+    directory = short_directory()
+    server = start_api(directory)
+    yield server
+    server.kill()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def make_world(shared_api: ApiServer) -> Iterator[MakeWorld]:
+    """Makes nodes with a running kubelet and, unless told otherwise, a running plugin."""
+    worlds: list[World] = []
+
+    def make(
+        *cards: SimCard, api: ApiServer | None = None, start: bool = True, flags: list[str] | None = None
+    ) -> World:
+        root = short_directory()
+        world = World(root, root.name.lower().replace("_", "-"), api or shared_api, cards or (SimCard(), SimCard()))
+        world.flags += flags or []
+        worlds.append(world)
+        world.kubelet.start()
+        if start:
+            world.start_plugin()
+            world.ready()
+        return world
+
+    yield make
+    for world in worlds:
+        world.close()
+        shutil.rmtree(world.root)
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """A node with two cards of 16 GiB, its plugin registered."""
+    return make_world()

@@ -1,0 +1,246 @@
+"""One pretend node: simulated cards, a small kubelet, a real API server process and the real plugin process."""
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from small_kubelet import SmallKubelet, until
+
+from aliquot.cdi import Spec, read_spec
+from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request import ContainerKind
+from sandbox.gpus import SimCard, SimMachine
+
+Json = dict[str, Any]
+GPU = "aliquot.dev/gpu"
+REPOSITORY = Path(__file__).parents[3]
+
+
+@dataclass
+class ApiServer:
+    """The pocket API server as a process of its own; its port and its state survive a restart."""
+
+    directory: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it and waits until it answers."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = ["-m", "sandbox.cluster.apiserver", "--dir", str(self.directory), "--port", str(self.port)]
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *command], cwd=REPOSITORY, stdout=log, stderr=log
+            )
+        until(self._answers, "API server up")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Where clients read how to reach it."""
+        return self.directory / "kubeconfig"
+
+    def _answers(self) -> bool:
+        try:
+            self.request("GET", "/readyz")
+        except (OSError, urllib.error.URLError):
+            return False
+        return True
+
+    def request(self, method: str, path: str, body: Json | None = None, kind: str = "application/json") -> Any:
+        """One request; raises HTTPError where it is refused."""
+        document = yaml.safe_load(self.kubeconfig.read_text())
+        cluster = document["clusters"][0]["cluster"]
+        trust = ssl.create_default_context(cadata=b64decode(cluster["certificate-authority-data"]).decode())
+        headers = {
+            "Authorization": f"Bearer {document['users'][0]['user']['token']}",
+            "Content-Type": kind,
+        }
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(cluster["server"] + path, data, headers, method=method)  # noqa: S310
+        with urllib.request.urlopen(request, context=trust, timeout=10) as answer:  # noqa: S310
+            content = answer.read()
+        return json.loads(content) if content.startswith(b"{") else content.decode()
+
+
+def container(name: str, limits: Mapping[str, str], **more: Any) -> Json:
+    """A container that asks for something."""
+    return {"name": name, "image": "demo", "resources": {"limits": dict(limits)}, **more}
+
+
+def slice_of(memory: str, core: int = 0, cards: int = 1) -> dict[str, str]:
+    """Limits of a slice as the webhook leaves them."""
+    limits = {GPU: str(cards), "aliquot.dev/gpu-mem": memory}
+    return {**limits, "aliquot.dev/gpu-core": str(core)} if core else limits
+
+
+@dataclass
+class World:
+    """A node with everything on it; each test has one of its own, all share an API server."""
+
+    root: Path
+    node: str
+    api: ApiServer
+    cards: Sequence[SimCard]
+    flags: list[str] = field(default_factory=lambda: ["--placement-wait", "2"])
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.machine = SimMachine(self.root / "machine", self.cards)
+        self.machine.create()
+        self.kubelet = SmallKubelet(self.root / "kubelet")
+        self.uuids = [card.uuid for card in self.machine.cards]
+
+    @property
+    def state(self) -> Path:
+        """The plugin's durable state."""
+        return self.root / "state"
+
+    @property
+    def log(self) -> str:
+        """What the plugin has said so far."""
+        path = self.root / "plugin.log"
+        return path.read_text() if path.exists() else ""
+
+    def command(self, *more: str) -> list[str]:
+        """The plugin's command line on this node."""
+        paths = {
+            "--kubeconfig": self.api.kubeconfig,
+            "--kubelet-dir": self.kubelet.directory,
+            "--state-dir": self.state,
+            "--run-dir": self.root / "run",
+            "--cdi-dir": self.root / "cdi",
+            "--driver-root": self.machine.lib_dir,
+            "--dev-root": self.machine.dev_dir,
+            "--proc-root": self.machine.root / "proc",
+        }
+        given = [word for flag, path in paths.items() for word in (flag, str(path))]
+        flags = ["--node-name", self.node, "--metrics-port", "-1", "--log-level", "debug"]
+        return [sys.executable, "-m", "plugin", *flags, *given, *self.flags, *more]
+
+    def start_plugin(self, *more: str) -> None:
+        """Starts the plugin; returns at once."""
+        with (self.root / "plugin.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(*more), cwd=REPOSITORY, env=self.env(), stdout=log, stderr=log
+            )
+
+    def env(self) -> dict[str, str]:
+        """An environment in which the loader finds the simulated driver."""
+        return {**os.environ, **self.machine.env(), "NO_PROXY": "*"}
+
+    def kill_plugin(self, number: int = signal.SIGKILL) -> None:
+        """Ends the plugin, by default without a warning."""
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(10)
+            self.process = None
+
+    def restart_plugin(self, *more: str) -> None:
+        """SIGKILL, and start again."""
+        self.kill_plugin()
+        self.start_plugin(*more)
+
+    def close(self) -> None:
+        """Ends everything of this node."""
+        self.kill_plugin()
+        self.kubelet.stop()
+
+    def placement(self, uid: str, containers: Mapping[str, Sequence[CardShare]], **kinds: ContainerKind) -> str:
+        """The annotation that the scheduler would write."""
+        return encode_placement(
+            Placement(
+                uid,
+                self.node,
+                tuple(
+                    ContainerPlacement(name, kinds.get(name, ContainerKind.REGULAR), tuple(shares))
+                    for name, shares in containers.items()
+                ),
+            ),
+        )
+
+    def pod(
+        self,
+        name: str,
+        containers: Sequence[Json],
+        placed: Mapping[str, Sequence[CardShare]] | None = None,
+        init: Sequence[Json] = (),
+        **kinds: ContainerKind,
+    ) -> Json:
+        """A pod created and bound to this node, with its placement in the Binding."""
+        spec = {"containers": list(containers), "initContainers": list(init), "schedulerName": "aliquot-scheduler"}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        created = self.api.request("POST", self._pods(), body)
+        self.bind(created, placed, **kinds)
+        return self.read(name)
+
+    def bind(
+        self, pod: Json, placed: Mapping[str, Sequence[CardShare]] | None, **kinds: ContainerKind
+    ) -> None:
+        """The one write of the scheduler."""
+        meta = pod["metadata"]
+        text = None if placed is None else self.placement(meta["uid"], placed, **kinds)
+        self.bind_with(pod, {} if text is None else {"aliquot.dev/placement": text})
+
+    def bind_with(self, pod: Json, annotations: Mapping[str, str]) -> None:
+        """Binds with any annotations."""
+        meta = pod["metadata"]
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": meta["name"], "uid": meta["uid"], "annotations": dict(annotations)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
+        }
+        self.api.request("POST", f"{self._pods()}/{meta['name']}/binding", binding)
+
+    def read(self, name: str) -> Json:
+        """A pod as it is now."""
+        pod: Json = self.api.request("GET", f"{self._pods()}/{name}")
+        return pod
+
+    def delete(self, name: str) -> None:
+        """Force-deletes a pod from the API."""
+        self.api.request("DELETE", f"{self._pods()}/{name}", {"gracePeriodSeconds": 0})
+
+    def _pods(self) -> str:
+        return "/api/v1/namespaces/default/pods"
+
+    def spec(self, nonce: str) -> Spec:
+        """The CDI spec of a nonce."""
+        return read_spec(self.root / "cdi" / f"aliquot.dev-slice_{nonce}.json")
+
+    def edits(self, nonce: str) -> tuple[dict[str, str], list[str], list[str]]:
+        """Mounts (container path to host path), device nodes and environment of a nonce."""
+        (device,) = self.spec(nonce).devices
+        edits = device.container_edits
+        mounts = {mount.container_path: mount.host_path for mount in edits.mounts}
+        return mounts, [node.path for node in edits.device_nodes], list(edits.env)
+
+    def control(self, nonce: str) -> Path:
+        """The control page a container of this nonce would see."""
+        return Path(self.edits(nonce)[0]["/run/aliquot/control"])
+
+    def usage(self, nonce: str) -> Path:
+        """The usage page a container of this nonce would see."""
+        return Path(self.edits(nonce)[0]["/run/aliquot/usage"])
+
+    def ready(self, resource: str = GPU) -> None:
+        """Waits until the plugin serves a resource."""
+        self.kubelet.wait_for(resource)
