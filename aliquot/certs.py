@@ -165,8 +165,8 @@ def _write(path: Path, content: bytes) -> None:
 def server_context(cert: Path, key: Path) -> ssl.SSLContext:
     """Make a TLS context for a server that presents a renewed certificate from the next handshake on.
 
-    Both files are looked at in every handshake (two stat calls). While they do not fit each other, as halfway
-    through a renewal, the last good pair stays in use.
+    Both files are read in every handshake, which costs little beside it. While they do not fit each other, as
+    halfway through a renewal, the last good pair stays in use.
 
     Raises:
         OSError: a file is missing (ssl.SSLError, its subclass: or it is no certificate, or they do not fit).
@@ -183,7 +183,7 @@ class _Reloader:
 
     def __init__(self, cert: Path, key: Path) -> None:
         self._files = (cert, key)
-        self._seen = self._stamp()
+        self._seen = self._read()
         self._current = self._load()
         self.front = self._load()
         self.front.sni_callback = self._redirect
@@ -194,19 +194,17 @@ class _Reloader:
         connection.context = self._current
 
     def _refresh(self) -> None:
+        """Load the files if they changed; compared by content, since clocks and inodes can stand still."""
         try:
-            stamp = self._stamp()
-            if stamp == self._seen:
-                return
-            self._seen = stamp
-            self._current = self._load()
+            found = self._read()
+            if found != self._seen:
+                self._seen = found
+                self._current = self._load()
         except OSError as error:
             _log.warning("certificate %s cannot be loaded, the last stays: %s", self._files[0], error)
 
-    def _stamp(self) -> tuple[tuple[int, int, int], ...]:
-        """Tell the files' state, which a rewrite or a rename changes, also behind a Secret's links."""
-        states = [path.stat() for path in self._files]
-        return tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
+    def _read(self) -> tuple[bytes, ...]:
+        return tuple(path.read_bytes() for path in self._files)
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -7,7 +7,7 @@ how long, only the caller knows; `ApiError.transient` tells it what is worth rep
 import datetime as dt
 import secrets
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -284,8 +284,11 @@ class Api:
         field_selector: str = "",
         label_selector: str = "",
         seconds: int = 300,
+        on_open: Callable[[], None] | None = None,
     ) -> AsyncIterator[WatchEvent]:
         """Follow changes after a resource version, until the server ends the watch after about `seconds`.
+
+        `on_open` is called once the server has agreed, which may be long before the first event.
 
         Raises:
             ApiError: the server refused (`gone`: list again), or the connection broke, even within a line.
@@ -303,6 +306,8 @@ class Api:
             "GET", resource.path(namespace=namespace), params, timeout=timeout
         ) as answer:
             _keep_alive(answer)
+            if on_open is not None:
+                on_open()
             async for line in _lines(answer.content):
                 yield _read(line, WatchEvent)
 

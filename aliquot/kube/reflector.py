@@ -9,6 +9,7 @@ growing intervals; the copy stays usable meanwhile.
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
@@ -25,6 +26,7 @@ T = TypeVar("T", bound=KubeObject)
 
 _log = logging.getLogger(__name__)
 _WATCH_SECONDS: Final = 300
+_AT_ONCE_SECONDS: Final = 5.0
 _RETRY_THE_WATCH: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
@@ -112,18 +114,27 @@ class Reflector(Generic[T]):
         self.synced.set()
 
     async def _follow(self) -> None:
-        """Apply one watch; ending before anything came counts as a failure, lest we ask in a tight loop."""
-        heard = False
-        seconds = random.randint(self._watch_seconds, 2 * self._watch_seconds)  # noqa: S311 - spreads the load
+        """Apply one watch; one that ends at once with nothing to say counts as a failure, lest we spin."""
+        heard, start = False, time.monotonic()
         events = self._api.watch(
-            self._resource, self._version, self._namespace, seconds=seconds, **self._selectors
+            self._resource,
+            self._version,
+            self._namespace,
+            seconds=random.randint(self._watch_seconds, 2 * self._watch_seconds),  # noqa: S311 - spreads load
+            on_open=self._opened,
+            **self._selectors,
         )
         async for event in events:
-            self._connected = heard = True
+            heard = True
             self._apply(event)
             self._backoff.reset()
-        if not heard:
+        if heard or time.monotonic() - start > _AT_ONCE_SECONDS:
+            self._backoff.reset()
+        else:
             await asyncio.sleep(self._backoff.next())
+
+    def _opened(self) -> None:
+        self._connected = True
 
     def _apply(self, event: WatchEvent) -> None:
         if event.type == "ERROR":

@@ -85,7 +85,7 @@ def test_a_client_that_names_no_host_gets_the_renewed_one_too(tmp_path: Path):
 def test_halfway_through_a_renewal_the_last_good_pair_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    """A certificate that does not fit its key, or is missing, changes nothing until the renewal is complete."""
+    """A certificate that does not fit its key, or is missing, changes nothing until all is there."""
 
     async def scene() -> None:
         pair = write_pair(tmp_path, ["localhost"])

@@ -41,6 +41,7 @@ class KubeServer:
     lists: int = 0
     refused: int = 0
     delivered: int = 0
+    opened: int = 0
     watches: list[dict[str, str]] = field(default_factory=list)
     requests: list[tuple[str, str, str, Any]] = field(default_factory=list)
     answer: Callable[[web.Request], web.Response | None] = lambda _: None
@@ -124,6 +125,11 @@ class KubeServer:
         self._open = []
         self._wake()
 
+    def end_watches(self) -> None:
+        """End every watch in good order, as a server does after `timeoutSeconds`."""
+        self._open = []
+        self._wake()
+
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
@@ -152,6 +158,7 @@ class KubeServer:
         response.enable_chunked_encoding()
         await response.prepare(request)
         self._open.append(request)
+        self.opened += 1
         sent = sum(version <= since for version, _ in self.history)
         with suppress(ConnectionError):
             while any(request is other for other in self._open):
