@@ -1,0 +1,35 @@
+/* The table itself. It sees no prototypes, so that one line declares each entry, whatever its arguments. */
+#include "table.h"
+
+#include <string.h>
+
+#define ENTRY(base, symbol, since, stream) CUresult symbol(void);
+#include "../entries/all.def"
+#undef ENTRY
+
+struct entry {
+    const char *base;
+    CUresult (*symbol)(void);
+    int since;
+    enum sim_stream_kind stream;
+};
+
+static const struct entry entries[] = {
+#define ENTRY(base, symbol, since, stream) {#base, symbol, since, stream},
+#include "../entries/all.def"
+#undef ENTRY
+};
+
+void *sim_table_find(const char *name, int version, enum sim_stream_kind stream, bool *known)
+{
+    const struct entry *best = NULL;
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+        const struct entry *entry = &entries[i];
+        if (strcmp(entry->base, name) != 0)
+            continue;
+        *known = true;
+        if (entry->stream == stream && entry->since <= version && (best == NULL || entry->since > best->since))
+            best = entry;
+    }
+    return best == NULL ? NULL : (void *)(uintptr_t)best->symbol;
+}

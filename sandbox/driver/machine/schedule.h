@@ -1,0 +1,30 @@
+/*
+ * Who runs when on a unit: turns of 2 ms, round robin among the processes that have work, or all at once (`concurrent`).
+ *
+ * Nobody drives the schedule. Processes publish nanoseconds of work; `advance` computes, for any instant, every turn that has
+ * begun and ended by then, and writes the record. Whoever looks first does it for all, so a process that is stopped or late
+ * to wake neither loses nor gains GPU time: its work ran when the card would have run it.
+ */
+#ifndef SIM_SCHEDULE_H
+#define SIM_SCHEDULE_H
+
+#include "card.h"
+
+#define SIM_TURN_NS 2000000ULL
+
+/* Publishes `ns` of work; returns its mark: the work is over when the slot's done time has reached the mark. */
+uint64_t sim_schedule_publish(struct sim_unit *unit, int slot, uint64_t ns, bool concurrent);
+
+/*
+ * Has the mark been reached? Then *when is the instant it was. Otherwise *when is an instant before which it cannot be
+ * (at most 20 ms from now, since neighbours may die).
+ */
+bool sim_schedule_reached(struct sim_unit *unit, int slot, uint64_t mark, bool concurrent, uint64_t *when);
+
+/* Brings the record up to date. */
+void sim_schedule_advance(struct sim_unit *unit, bool concurrent);
+
+/* Nanoseconds in [from, to) in which a process (0: any process) ran. Up to date only after advance; includes turns under way. */
+uint64_t sim_schedule_busy(struct sim_unit *unit, int32_t pid, uint64_t from, uint64_t to);
+
+#endif

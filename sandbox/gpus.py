@@ -1,0 +1,292 @@
+"""A pretend machine with GPUs: the simulated driver's libraries, scenario, device nodes and a judge.
+
+The C libraries in `sandbox/driver` read the machine from a directory named by `SIMGPU_DIR`: `scenario` says what
+cards there are, `state` (a mapped file) is what the drivers of all processes share, and what the judge reads to
+know the truth. Nothing runs in the background.
+"""
+
+import ctypes
+import fcntl
+import os
+import shutil
+import subprocess
+import uuid as uuids
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "driver"
+BUILT = SOURCES / "build"
+MIB = 1024 * 1024
+RECORDS = 1 << 16
+
+
+class SimulationError(Exception):
+    """The simulated machine cannot be built or read; the message names the path and the reason."""
+
+
+@dataclass(frozen=True)
+class SimMig:
+    """One MIG instance. `memory_mib` 0: what the profile's name says."""
+
+    profile: str
+    uuid: str = ""
+    memory_mib: int = 0
+    gi: int = 1
+    ci: int = 0
+
+
+@dataclass(frozen=True)
+class SimCard:
+    """One card. Empty `uuid` and `minor` None are derived from the card's index."""
+
+    model: str = "NVIDIA H200"
+    memory_mib: int = 16384
+    reserved_mib: int = 0
+    """What the driver keeps for itself; NVML's first memory query counts it as used."""
+    uuid: str = ""
+    minor: int | None = None
+    numa_node: int = 0
+    concurrent: bool = False
+    """Contexts run side by side, as under MPS, instead of in turns of 2 ms."""
+    context_mib: int = 0
+    """What every context costs."""
+    mig: tuple[SimMig, ...] = ()
+    mig_enabled: bool | None = None
+    """None: enabled when there are instances."""
+    lost: bool = False
+    """Fell off the bus: NVML answers NVML_ERROR_GPU_IS_LOST."""
+    xids: tuple[int, ...] = ()
+    """XID errors so far; appending one makes an event."""
+    temperature: int = 35
+
+
+@dataclass(frozen=True)
+class Busy:
+    """An interval in which a process's kernels ran, in nanoseconds of CLOCK_MONOTONIC."""
+
+    pid: int
+    start_ns: int
+    end_ns: int
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((self.pid, self.start_ns, self.end_ns))
+
+
+class _Record(ctypes.Structure):
+    _fields_ = (("pid", ctypes.c_int32), ("start", ctypes.c_uint64), ("end", ctypes.c_uint64))
+
+
+def build_driver() -> None:
+    """Builds the libraries if they are missing or out of date. Raises SimulationError."""
+    with (SOURCES / "Makefile").open() as lock:  # several test processes may start at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(["make", "-C", str(SOURCES)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SimulationError(f"cannot build {SOURCES}: {done.stderr.strip()}")
+
+
+@dataclass(frozen=True)
+class _Device:
+    """Where a UUID lives: a card, or one MIG instance (mig >= 0) of it."""
+
+    card: int
+    mig: int = -1
+
+
+class SimMachine:
+    """A machine in a directory. `create` builds it; `env` tells how to run programs on it."""
+
+    def __init__(self, root: Path, cards: Sequence[SimCard]) -> None:
+        self.root = Path(root)
+        self.cards: tuple[SimCard, ...] = tuple(_complete(card, index) for index, card in enumerate(cards))
+
+    @property
+    def lib_dir(self) -> Path:
+        """Holds libcuda.so.1 and libnvidia-ml.so.1."""
+        return self.root / "driver"
+
+    @property
+    def dev_dir(self) -> Path:
+        """Stands for the host's /dev."""
+        return self.root / "dev"
+
+    def env(self) -> dict[str, str]:
+        """What a host process needs to find this machine. Libraries on the caller's path stay behind ours."""
+        path = os.environ.get("LD_LIBRARY_PATH", "")
+        return {
+            "SIMGPU_DIR": str(self.root),
+            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(self.lib_dir), path])),
+        }
+
+    def create(self) -> None:
+        """Builds the libraries if needed and writes the machine's files. Raises SimulationError."""
+        build_driver()
+        for directory in (self.lib_dir, self.dev_dir):
+            directory.mkdir(parents=True, exist_ok=True)
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            _copy(BUILT / name, self.lib_dir / name)
+        self._write_scenario()
+        self._write_nodes()
+
+    def update(self, index: int, **changes: object) -> None:
+        """Changes a card while programs run: `lost`, `xids`, `temperature`. NVML sees it at its next call."""
+        cards = list(self.cards)
+        cards[index] = replace(cards[index], **changes)  # type: ignore[arg-type]
+        self.cards = tuple(cards)
+        self._write_scenario()
+
+    def raise_xid(self, index: int, xid: int) -> None:
+        """Reports an XID error on a card to everybody who waits for events."""
+        self.update(index, xids=(*self.cards[index].xids, xid))
+
+    def memory_used(self, uuid: str) -> int:
+        """Bytes in use on a card or MIG instance by all processes: the driver's own truth."""
+        device = self._find(uuid)
+        with self._judge() as (library, machine):
+            return int(library.judge_memory_used(machine, device.card, device.mig))
+
+    def processes(self, uuid: str) -> dict[int, int]:
+        """Living processes on a card or MIG instance: pid -> bytes."""
+        device = self._find(uuid)
+        pids, sizes = (ctypes.c_int32 * 129)(), (ctypes.c_uint64 * 129)()
+        with self._judge() as (library, machine):
+            count = library.judge_processes(machine, device.card, device.mig, pids, sizes)
+        return dict(zip(pids[:count], sizes[:count], strict=True))
+
+    def busy(self, uuid: str) -> list[Busy]:
+        """Who ran when, oldest first: the judge of compute shares. Holds the latest 65,536 intervals."""
+        device = self._find(uuid)
+        records = (_Record * (RECORDS + 128))()
+        with self._judge() as (library, machine):
+            count = library.judge_busy(machine, device.card, device.mig, records, len(records))
+        return [Busy(entry.pid, entry.start, entry.end) for entry in records[:count]]
+
+    def _find(self, uuid: str) -> _Device:
+        for index, card in enumerate(self.cards):
+            if card.uuid == uuid:
+                return _Device(index)
+            for number, mig in enumerate(card.mig):
+                if mig.uuid == uuid:
+                    return _Device(index, number)
+        raise SimulationError(f"{self.root} has no card {uuid}")
+
+    @contextmanager
+    def _judge(self) -> Iterator[tuple[ctypes.CDLL, ctypes.c_void_p]]:
+        library = ctypes.CDLL(str(BUILT / "libjudge.so"))
+        library.judge_open.restype = ctypes.c_void_p
+        library.judge_memory_used.restype = ctypes.c_uint64
+        machine = ctypes.c_void_p(library.judge_open(os.fsencode(self.root)))
+        if not machine:
+            raise SimulationError(f"{self.root} is no simulated machine")
+        try:
+            yield library, machine
+        finally:
+            library.judge_close(machine)
+
+    def _write_scenario(self) -> None:
+        lines = ["driver_version = 615.71.05", "cuda_version = 13050"]
+        for index, card in enumerate(self.cards):
+            lines += _card_lines(index, card)
+        temporary = self.root / f".scenario.{os.getpid()}"
+        temporary.write_text("\n".join(lines) + "\n")
+        temporary.rename(self.root / "scenario")
+
+    def _write_nodes(self) -> None:
+        for name in ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"):
+            (self.dev_dir / name).touch()
+        for card in self.cards:
+            (self.dev_dir / f"nvidia{card.minor}").touch()
+        if any(card.mig for card in self.cards):
+            self._write_caps()
+
+    def _write_caps(self) -> None:
+        """The capability nodes of MIG, and the file of /proc that tells their minor numbers."""
+        caps, proc = self.dev_dir / "nvidia-caps", self.root / "proc" / "driver" / "nvidia-caps"
+        caps.mkdir(exist_ok=True)
+        proc.mkdir(parents=True, exist_ok=True)
+        lines = ["config 1", "monitor 2"]
+        for index, card in enumerate(self.cards):
+            for mig in card.mig:
+                gi_minor, ci_minor = _mig_minors(index, mig)
+                lines.append(f"gpu{card.minor}/gi{mig.gi}/access {gi_minor}")
+                lines.append(f"gpu{card.minor}/gi{mig.gi}/ci{mig.ci}/access {ci_minor}")
+                (caps / f"nvidia-cap{gi_minor}").touch()
+                (caps / f"nvidia-cap{ci_minor}").touch()
+        for minor in (1, 2):
+            (caps / f"nvidia-cap{minor}").touch()
+        (proc / "mig-minors").write_text("\n".join(dict.fromkeys(lines)) + "\n")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Replaces a library by rename: processes that have the old one mapped keep it whole."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.copyfile(source, temporary)
+    temporary.rename(target)
+
+
+def _uuid(prefix: str, name: str) -> str:
+    return f"{prefix}-{uuids.uuid5(uuids.NAMESPACE_DNS, name)}"
+
+
+def _complete(card: SimCard, index: int) -> SimCard:
+    """Fills in what is derived from the index."""
+    uuid = card.uuid or _uuid("GPU", f"card-{index}.sandbox")
+    migs = tuple(
+        replace(
+            mig,
+            uuid=mig.uuid or _uuid("MIG", f"{uuid}/{mig.gi}/{mig.ci}"),
+            memory_mib=mig.memory_mib or _profile_mib(mig.profile),
+        )
+        for mig in card.mig
+    )
+    minor = index if card.minor is None else card.minor
+    enabled = bool(migs) if card.mig_enabled is None else card.mig_enabled
+    return replace(card, uuid=uuid, minor=minor, mig=migs, mig_enabled=enabled)
+
+
+def _profile_mib(profile: str) -> int:
+    """1g.18gb has 18 GiB, as its name says; attributes behind a plus sign do not matter."""
+    size = profile.partition("+")[0].rpartition(".")[2]
+    if not size.endswith("gb") or not size[:-2].isdigit():
+        raise SimulationError(f"{profile!r} is no MIG profile: expected a name like 1g.18gb")
+    return int(size[:-2]) * 1024
+
+
+def _mig_minors(card: int, mig: SimMig) -> tuple[int, int]:
+    """Minor numbers of an instance's two capability nodes, laid out as the driver does."""
+    base = 3 + card * 135 + mig.gi * 9
+    return base, base + 1 + mig.ci
+
+
+def _card_lines(index: int, card: SimCard) -> list[str]:
+    values = {
+        "model": card.model,
+        "uuid": card.uuid,
+        "memory_mib": card.memory_mib,
+        "reserved_mib": card.reserved_mib,
+        "context_mib": card.context_mib,
+        "minor": card.minor,
+        "numa_node": card.numa_node,
+        "temperature": card.temperature,
+        "bus_id": f"00000000:{0x18 + index:02X}:00.0",
+        "concurrent": int(card.concurrent),
+        "lost": int(card.lost),
+        "mig_enabled": int(bool(card.mig_enabled)),
+        "xids": ",".join(map(str, card.xids)),
+    }
+    lines = [f"card.{index}.{key} = {value}" for key, value in values.items()]
+    for number, mig in enumerate(card.mig):
+        gi_minor, ci_minor = _mig_minors(index, mig)
+        fields = {
+            "profile": mig.profile,
+            "uuid": mig.uuid,
+            "memory_mib": mig.memory_mib,
+            "gi": mig.gi,
+            "ci": mig.ci,
+            "gi_minor": gi_minor,
+            "ci_minor": ci_minor,
+        }
+        lines += [f"card.{index}.mig.{number}.{key} = {value}" for key, value in fields.items()]
+    return lines
