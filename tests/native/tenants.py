@@ -1,0 +1,51 @@
+"""Tenants of a simulated machine: processes with pages, as a container or `aliquot run` would have them."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from libshim.pages import Usage, library_path, read_usage
+from sandbox.gpus import SimMachine
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A container as far as the interceptor can tell: pages, and an environment for its processes."""
+
+    machine: SimMachine
+    directory: Path
+
+    @property
+    def control(self) -> Path:
+        """The control page."""
+        return self.directory / "control"
+
+    @property
+    def usage_page(self) -> Path:
+        """The usage page."""
+        return self.directory / "usage"
+
+    def usage(self) -> Usage:
+        """What the tenant says of itself."""
+        return read_usage(self.usage_page)
+
+    def env(self, **extra: str) -> dict[str, str]:
+        """The environment of a process of this tenant."""
+        pages = {"ALIQUOT_CONTROL_PAGE": str(self.control), "ALIQUOT_USAGE_PAGE": str(self.usage_page)}
+        return {**os.environ, **self.machine.env(), "LD_PRELOAD": str(library_path()), **pages, **extra}
+
+    def start(self, program: str, *arguments: object, **extra: str) -> subprocess.Popen[str]:
+        """Starts a Python program, given as text, in the slice."""
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        return subprocess.Popen(
+            command, env=self.env(**extra), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, program: str, *arguments: object, **extra: str) -> str:
+        """Runs a program to its end and returns what it printed; it must succeed."""
+        process = self.start(program, *arguments, **extra)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, output
+        return output

@@ -1,0 +1,176 @@
+"""What a tenant sees through NVML, in processes that never load the CUDA driver."""
+
+import json
+from collections.abc import Callable
+from typing import Self
+
+from tenants import Tenant
+
+from libshim.pages import CardLimit, Control, Enforcement, update_control
+from sandbox.gpus import SimMachine
+
+GIB = 1 << 30
+
+LOOK = """
+import json, sys
+import pynvml as nvml
+
+def name_of_error(call, *arguments):
+    try:
+        call(*arguments)
+    except nvml.NVMLError as error:
+        return type(error).__name__
+    return "none"
+
+nvml.nvmlInit()
+handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+print(json.dumps({
+    "uuids": [nvml.nvmlDeviceGetUUID(handle) for handle in handles],
+    "indexes": [nvml.nvmlDeviceGetIndex(handle) for handle in handles],
+    "beyond": name_of_error(nvml.nvmlDeviceGetHandleByIndex, len(handles)),
+    "others": [name_of_error(nvml.nvmlDeviceGetHandleByUUID, uuid) for uuid in sys.argv[1:]],
+    "v1": [[m.total, m.free, m.used] for m in map(nvml.nvmlDeviceGetMemoryInfo, handles)],
+    "v2": [[m.total, m.free, m.used, m.reserved] for m in (
+        nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2) for handle in handles)],
+    "processes": [[[p.pid, p.usedGpuMemory] for p in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+                  for handle in handles],
+    "graphics": [len(nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)) for handle in handles],
+    "cuda": any("libcuda" in line for line in open("/proc/self/maps")),
+}))
+"""
+
+HOLD = """
+import sys
+from cuda.bindings import driver as cuda
+
+def check(answer):
+    assert answer[0] == cuda.CUresult.CUDA_SUCCESS, answer[0]
+    return answer[1] if len(answer) == 2 else answer[1:]
+
+cuda.cuInit(0)
+device = check(cuda.cuDeviceGet(int(sys.argv[2])))
+cuda.cuCtxSetCurrent(check(cuda.cuDevicePrimaryCtxRetain(device)))
+check(cuda.cuMemAlloc(int(sys.argv[1])))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def look(tenant: Tenant, *others: str, **extra: str) -> dict[str, list[object]]:
+    """What NVML tells a process of the tenant."""
+    found: dict[str, list[object]] = json.loads(tenant.run(LOOK, *others, **extra))
+    assert found["cuda"] is False
+    return found
+
+
+class Holder:
+    """A process that holds memory of a card while the block lasts."""
+
+    def __init__(self, tenant: Tenant, size: int, device: int = 0, **extra: str) -> None:
+        self._process = tenant.start(HOLD, size, device, **extra)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "held\n"
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=30)
+
+
+def test_the_card_is_as_large_as_the_slice(tenant: Callable[..., Tenant]):
+    """Both versions of the memory query show limit, use and rest of the slice, adding up."""
+    own = tenant(4 * GIB)
+    with Holder(own, GIB):
+        seen = look(own)
+    assert seen["v1"] == [[4 * GIB, 3 * GIB, GIB]]
+    assert seen["v2"] == [[4 * GIB, 3 * GIB, GIB, 0]]
+
+
+def test_a_neighbour_is_not_seen(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """Another tenant's memory and processes on the same card are none of ours."""
+    own, neighbour = tenant(4 * GIB), tenant(8 * GIB)
+    with Holder(neighbour, 2 * GIB) as other:
+        assert other.pid in machine.processes(machine.cards[0].uuid)
+        seen = look(own)
+    assert seen["v1"] == [[4 * GIB, 4 * GIB, 0]]
+    assert seen["processes"] == [[]]
+
+
+def test_a_process_sees_those_of_its_container(tenant: Callable[..., Tenant]):
+    """The list holds the container's own pids with what they hold."""
+    own = tenant(4 * GIB)
+    with Holder(own, GIB) as first, Holder(own, 2 * GIB) as second:
+        seen = look(own)
+    assert sorted(seen["processes"][0]) == sorted([[first.pid, GIB], [second.pid, 2 * GIB]])
+    assert seen["graphics"] == [0]
+
+
+def test_a_process_that_ended_is_no_longer_listed(tenant: Callable[..., Tenant]):
+    """Whoever is dead holds nothing and is not shown."""
+    own = tenant(4 * GIB)
+    with Holder(own, GIB):
+        pass
+    assert look(own)["processes"] == [[]]
+
+
+def test_only_the_slices_cards_are_listed(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """Cards count from 0 in the slice, and no other card is found by any name."""
+    first, second = (card.uuid for card in machine.cards)
+    own = tenant(4 * GIB, card=1)
+    seen = look(own, first, second)
+    assert seen["uuids"] == [second]
+    assert seen["indexes"] == [0]
+    assert seen["beyond"] == "NVMLError_InvalidArgument"
+    assert seen["others"] == ["NVMLError_NotFound", "none"]
+
+
+def test_each_card_of_a_slice_has_its_own_limit(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """Limits go by UUID, whatever the order of the control page; the list keeps NVML's order."""
+    first, second = (card.uuid for card in machine.cards)
+    own = tenant(limits=[CardLimit(second, 2 * GIB), CardLimit(first, 3 * GIB)])
+    seen = look(own)
+    assert seen["uuids"] == [first, second]
+    assert [memory[0] for memory in seen["v1"]] == [3 * GIB, 2 * GIB]
+
+
+def test_a_limit_that_changes_is_seen_at_once(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """A running tenant's card grows with its control page."""
+    own = tenant(4 * GIB)
+    control = Control("test/tenant", (CardLimit(machine.cards[0].uuid, 6 * GIB),))
+    update_control(own.control, control)
+    assert look(own)["v1"] == [[6 * GIB, 6 * GIB, 0]]
+
+
+def test_where_limits_are_only_observed_the_card_is_shown_as_it_is(
+    machine: SimMachine, tenant: Callable[..., Tenant]
+):
+    """`observe` changes nothing that a program can see of the memory."""
+    own = tenant(4 * GIB)
+    limits = (CardLimit(machine.cards[0].uuid, 4 * GIB),)
+    update_control(own.control, Control("test/tenant", limits, Enforcement.OBSERVE))
+    assert look(own)["v1"] == [[16 * GIB, 16 * GIB, 0]]
+
+
+def test_without_pages_nothing_changes(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """A process that no slice was made for sees the whole machine."""
+    seen = look(tenant(GIB), ALIQUOT_CONTROL_PAGE="", ALIQUOT_USAGE_PAGE="")
+    assert seen["uuids"] == [card.uuid for card in machine.cards]
+    assert [memory[0] for memory in seen["v1"]] == [16 * GIB, 16 * GIB]
+
+
+def test_hami_cores_environment_is_shown_by_cuda_ordinal(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """Its limits follow CUDA_VISIBLE_DEVICES; the cards stay listed, as HAMi's users know them."""
+    own = tenant(GIB)
+    environment = {
+        "ALIQUOT_CONTROL_PAGE": "",
+        "ALIQUOT_USAGE_PAGE": "",
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "3g",
+        "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(own.directory / "hami.usage"),
+        "CUDA_VISIBLE_DEVICES": machine.cards[1].uuid,
+    }
+    with Holder(own, GIB, **environment):
+        seen = look(own, **environment)
+    assert seen["v1"][1] == [3 * GIB, 2 * GIB, GIB]
+    assert seen["uuids"] == [card.uuid for card in machine.cards]
