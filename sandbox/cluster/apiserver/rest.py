@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sandbox.cluster.objects import Obj
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
-NAMESPACES = ("default", "kube-system")
+NAMESPACES = ("default", "kube-system", "kube-node-lease")
 
 _SUFFIX = "".join(sorted(set(string.ascii_lowercase + string.digits) - set("aeiou013l")))
 

@@ -1,0 +1,132 @@
+"""Processes of the pocket cluster: started with a log file, waited for, killed by pid, started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+T = TypeVar("T")
+
+POLL_SECONDS = 0.02
+STOP_SECONDS = 10.0
+
+
+class ProcessError(Exception):
+    """A process ended before it was ready, or took too long; the text ends with its log's tail."""
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(description: str, predicate: Callable[[], T], deadline: float = 30.0) -> T:
+    """Call `predicate` until it gives something true, and return that.
+
+    Args:
+        description: what is waited for, for the error.
+        predicate: called every few milliseconds.
+        deadline: seconds.
+
+    Raises:
+        TimeoutError: nothing true within the deadline.
+    """
+    end = time.monotonic() + deadline
+    while True:
+        if result := predicate():
+            return result
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {deadline:g} s for {description}; last: {result!r}")
+        time.sleep(POLL_SECONDS)
+
+
+@dataclass
+class Process:
+    """One program that can be killed and started again with the same command line.
+
+    Attributes:
+        ready: says whether the program serves; None: ready as soon as it runs.
+    """
+
+    name: str
+    argv: Sequence[str]
+    log: Path
+    env: Mapping[str, str] | None = None
+    ready: Callable[[], bool] | None = None
+    _popen: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs now."""
+        return self._popen is not None and self._popen.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its pid; 0 when it does not run."""
+        return self._popen.pid if self._popen is not None and self.running else 0
+
+    def start(self, deadline: float = 30.0) -> None:
+        """Start it and wait until it is ready (seconds); its output is appended to the log."""
+        with self.log.open("ab") as log:
+            self._popen = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.env,
+                start_new_session=True,
+            )
+        try:
+            wait_for(f"{self.name} to be ready", self._is_ready, deadline)
+        except TimeoutError as error:
+            raise ProcessError(f"{error}; its log ends:\n{self.tail()}") from error
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL when that does not help."""
+        self._end(signal.SIGTERM)
+
+    def pause(self) -> None:
+        """SIGSTOP: it stays, and does nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def tail(self, lines: int = 30) -> str:
+        """The end of its log."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _is_ready(self) -> bool:
+        if not self.running:
+            code = self._popen.returncode if self._popen else None
+            raise ProcessError(f"{self.name} ended with status {code}; its log ends:\n{self.tail()}")
+        return self.ready is None or self.ready()
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._popen is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._popen.send_signal(number)
+        try:
+            self._popen.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
