@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
 LONGEST_SOCKET_PATH = 107
+SCHEDULER_NAMES = ("default-scheduler", "aliquot-scheduler")
+"""Profiles of the stand-in scheduler: it stands for all schedulers of the cluster."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ class PocketCluster:
         document = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
+            "profiles": [{"schedulerName": name} for name in SCHEDULER_NAMES],
             "extenders": list(extenders),
         }
         config.write_text(yaml.safe_dump(document))
