@@ -29,6 +29,9 @@ from aliquot.units import (
 WHOLE = 100
 """All of a card, in percent."""
 
+MAX_CARDS = 16
+"""How many cards a container can hold: as many as its control page has room for."""
+
 
 class ContainerKind(StrEnum):
     """When a container runs: before the others, beside them from the start, or with them."""
@@ -196,6 +199,8 @@ class _Reader:
             raise self._error(
                 names.gpu, asked[names.gpu], f"0 cards, but {name} is given; remove one of the two"
             )
+        if cards is not None and cards > MAX_CARDS:
+            raise self._error(names.gpu, cards, f"{cards} cards; a container gets at most {MAX_CARDS}")
         if not parts:
             return SliceRequest(cards or 1, None, WHOLE, WHOLE, exclusive=True)
         cores = self._percent(names.core, parts[names.core]) if names.core in parts else 0
