@@ -74,12 +74,8 @@ def _run(machine: Machine, wish: Wish, command: tuple[str, ...]) -> int:
 
 
 def confined_environment(inherited: Mapping[str, str], machine: Machine, holding: Holding) -> dict[str, str]:
-    """The command's environment: one card, our library first in LD_PRELOAD, the simulated driver if any."""
+    """The command's environment: one card, and our library first in LD_PRELOAD."""
     environment = {**inherited, **machine.environment}
-    if "LD_LIBRARY_PATH" in machine.environment:
-        environment["LD_LIBRARY_PATH"] = _first(
-            machine.environment["LD_LIBRARY_PATH"], inherited.get("LD_LIBRARY_PATH")
-        )
     environment["LD_PRELOAD"] = _first(str(_library(holding)), inherited.get("LD_PRELOAD"))
     environment[names.CONTROL_ENV] = str(holding.control)
     environment[names.USAGE_ENV] = str(holding.usage)
