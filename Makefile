@@ -26,7 +26,7 @@ test: setup-test
 
 test-full: setup-test
 	$(BIN)/pytest
-	@tests/not-run
+	@.ci/not-run
 
 lint: setup-test setup-lint
 	$(BIN)/ruff check .
