@@ -10,12 +10,13 @@ in the pod by the same write (`pods/binding`). Bind may be called twice, late, o
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from aliquot.dialects import Dialect
-from aliquot.kube.api import Api, ApiError
+from aliquot.kube.api import ApiError
 from aliquot.kube.objects import Pod
-from aliquot.kube.resources import PODS
+from aliquot.kube.resources import PODS, Resource
 from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.placement import Placement, PlacementError, encode_placement, read_placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
@@ -27,6 +28,18 @@ from scheduler_ext.wire import BindArgs
 _log = logging.getLogger(__name__)
 
 
+class PodApi(Protocol):
+    """What binding needs of the API server; `aliquot.kube.api.Api` has it."""
+
+    async def get(self, resource: Resource[Pod], name: str, namespace: str = "", /) -> Pod:
+        """Read a pod; ApiError when that fails."""
+
+    async def bind_pod(
+        self, namespace: str, name: str, uid: str, node: str, annotations: Mapping[str, str], /
+    ) -> None:
+        """Write a Binding; ApiError when that fails."""
+
+
 class BindError(Exception):
     """The pod is not bound; the message is what kube-scheduler shows and retries on."""
 
@@ -36,7 +49,7 @@ class Binder:
 
     def __init__(
         self,
-        api: Api,
+        api: PodApi,
         ledger: Ledger,
         policy: Policy = Policy.BINPACK,
         *,

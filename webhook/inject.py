@@ -34,8 +34,8 @@ def inject(patch: Patch, where: Path, container: Container) -> None:
     own = container.env[position]
     if own.value_from is not None:
         raise Refusal(
-            f"container {container.name!r}: env {VARIABLE} comes from {_source(own)}, so the interceptor cannot "
-            f"be put before it; give its value here, or annotate the pod with {INJECT_ANNOTATION}: file"
+            f"container {container.name!r}: env {VARIABLE} comes from {_source(own)}, so the interceptor "
+            f"cannot be put before it; give the value here or annotate the pod with {INJECT_ANNOTATION}: file"
         )
     patch.set((*where, "env", position, "value"), merge(own.value or ""))
 

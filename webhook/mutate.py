@@ -1,13 +1,13 @@
 """What changes in a pod that asks for slices.
 
-- Our resources are written out, in limits and requests: `aliquot.dev/gpu` where it was implied, all of them where
-  the pod speaks another project's dialect, whose own resources stay as they are.
+- Our resources are written out, in limits and requests: `aliquot.dev/gpu` where it was implied, all of them
+  where the pod speaks another project's dialect, whose own resources stay as they are.
 - `schedulerName` becomes ours where the pod left the default.
 - The interceptor is preloaded, unless `aliquot.dev/inject: file` leaves that to the node.
 - A placement that the pod brings along (copied, or forged) is taken off: only the scheduler's counts.
 
-Doing it again to the result changes nothing, which `reinvocationPolicy: IfNeeded` relies on. Pods that ask for
-nothing, or for MIG instances alone, stay as they are.
+Doing it again to the result changes nothing, which `reinvocationPolicy: IfNeeded` relies on. Pods that ask
+for nothing, or for MIG instances alone, stay as they are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,0 +1,250 @@
+"""What the webhook makes of pods."""
+
+import copy
+from typing import Any
+
+import jsonpatch
+import msgspec
+import pytest
+
+from aliquot.dialects.hami import HamiDialect
+from aliquot.kube.objects import Pod
+from aliquot.names import LIBRARY_PATH, PLACEMENT_ANNOTATION, ResourceNames
+from webhook.mutate import Mutator
+from webhook.refusal import Refusal
+
+GPU, MEM, CORE = "aliquot.dev/gpu", "aliquot.dev/gpu-mem", "aliquot.dev/gpu-core"
+HERE = Mutator(ResourceNames(), (HamiDialect(),))
+
+Document = dict[str, Any]
+
+
+def container(limits: Document | None = None, name: str = "main", **more: Any) -> Document:
+    """One container; limits are its requests too, as after the API server's defaulting."""
+    resources = {"resources": {"limits": limits, "requests": dict(limits)}} if limits else {}
+    return {"name": name, "image": "x"} | resources | more
+
+
+def pod(*containers: Document, annotations: Document | None = None, **spec: Any) -> Document:
+    """A new pod."""
+    metadata = {"name": "p", "namespace": "default"} | ({"annotations": annotations} if annotations else {})
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": list(containers), "schedulerName": "default-scheduler"} | spec,
+    }
+
+
+def mutate(document: Document, mutator: Mutator = HERE) -> tuple[Document, list[str]]:
+    """The pod after admission, and the warnings."""
+    before = copy.deepcopy(document)
+    mutation = mutator.mutate(document, msgspec.convert(document, Pod))
+    assert document == before
+    changed: Document = jsonpatch.apply_patch(document, list(mutation.operations))
+    return changed, list(mutation.warnings)
+
+
+def refusal(document: Document) -> str:
+    """Why the pod is not admitted."""
+    with pytest.raises(Refusal) as caught:
+        mutate(document)
+    return str(caught.value)
+
+
+def resources(document: Document, position: int = 0, kind: str = "containers") -> Document:
+    """A container's resources, limits and requests being equal."""
+    found = document["spec"][kind][position]["resources"]
+    assert found["limits"] == found["requests"]
+    return dict(found["limits"])
+
+
+def preload(document: Document, position: int = 0, kind: str = "containers") -> str | None:
+    """A container's LD_PRELOAD as its process will see it."""
+    env = {e["name"]: e.get("value") for e in document["spec"][kind][position].get("env") or []}
+    return env.get("LD_PRELOAD")
+
+
+UNTOUCHED = {
+    "a pod that asks for nothing": pod(container()),
+    "a pod that asks for other things": pod(container({"cpu": "1", "nvidia.com/mig-1g.5gb": "1"})),
+    "a pod that asks for MIG instances alone": pod(container({"aliquot.dev/mig-1g.18gb": "1"})),
+    "a pod that asks for 0 cards": pod(container({GPU: "0"})),
+}
+
+
+@pytest.mark.parametrize("document", UNTOUCHED.values(), ids=UNTOUCHED.keys())
+def test_pods_of_others_stay_as_they_are(document: Document):
+    """Whatever asks for no slice is not changed and not commented."""
+    assert mutate(document) == (document, [])
+
+
+ASKS = {
+    "memory alone implies one card": ({MEM: "8Gi"}, {GPU: "1", MEM: "8Gi"}),
+    "compute alone implies one card": ({CORE: "30"}, {GPU: "1", CORE: "30"}),
+    "what is complete stays": ({GPU: "2", MEM: "8Gi", CORE: "30"}, {GPU: "2", MEM: "8Gi", CORE: "30"}),
+    "whole cards stay whole": ({GPU: "2"}, {GPU: "2"}),
+    "HAMi's names are kept and ours added": (
+        {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"},
+        {GPU: "1", MEM: "3000Mi", CORE: "30"},
+    ),
+    "a HAMi card without memory and cores is a whole one": ({"nvidia.com/gpu": "1"}, {GPU: "1"}),
+}
+
+
+@pytest.mark.parametrize(("limits", "ours"), ASKS.values(), ids=ASKS.keys())
+def test_the_request_is_written_out(limits: Document, ours: Document):
+    """Limits and requests name our resources, beside whatever the pod wrote."""
+    changed, warnings = mutate(pod(container(limits)))
+    assert resources(changed) == limits | ours
+    assert changed["spec"]["schedulerName"] == "aliquot-scheduler"
+    assert preload(changed) == LIBRARY_PATH
+    assert warnings == []
+
+
+@pytest.mark.parametrize("limits", [limits for limits, _ in ASKS.values()], ids=ASKS.keys())
+def test_a_second_round_changes_nothing(limits: Document):
+    """The API server may call again with the result, and users re-apply it."""
+    changed, _ = mutate(pod(container(limits)))
+    assert mutate(changed) == (changed, [])
+
+
+def test_resources_given_as_limits_alone_get_requests():
+    """The API server would copy them too, but only before admission."""
+    changed, _ = mutate(pod({"name": "main", "resources": {"limits": {MEM: "8Gi"}}}))
+    assert resources(changed) == {GPU: "1", MEM: "8Gi"}
+
+
+def test_init_containers_and_sidecars_are_changed_too():
+    """Whatever runs a program with a slice gets the interceptor; the others do not."""
+    document = pod(
+        container({MEM: "1Gi"}),
+        container(name="web"),
+        initContainers=[
+            container({MEM: "2Gi"}, name="prepare"),
+            container({CORE: "20"}, name="side", restartPolicy="Always"),
+        ],
+    )
+    changed, _ = mutate(document)
+    assert [preload(changed, n, "initContainers") for n in (0, 1)] == [LIBRARY_PATH] * 2
+    assert [preload(changed, n) for n in (0, 1)] == [LIBRARY_PATH, None]
+    assert changed["spec"]["containers"][1] == container(name="web")
+    assert resources(changed, 1, "initContainers") == {GPU: "1", CORE: "20"}
+
+
+MERGES = {
+    "the pod's own comes after ours": ("/opt/a.so", f"{LIBRARY_PATH}:/opt/a.so"),
+    "spaces separate too": ("/opt/a.so /opt/b.so", f"{LIBRARY_PATH}:/opt/a.so:/opt/b.so"),
+    "an empty one is ours alone": ("", LIBRARY_PATH),
+    "ours is moved to the front": (f"/opt/a.so:{LIBRARY_PATH}", f"{LIBRARY_PATH}:/opt/a.so"),
+    "ours is there once": (f"{LIBRARY_PATH}:{LIBRARY_PATH}", LIBRARY_PATH),
+}
+
+
+@pytest.mark.parametrize(("own", "expected"), MERGES.values(), ids=MERGES.keys())
+def test_preload_is_merged(own: str, expected: str):
+    """Both libraries are loaded, ours first."""
+    env = [{"name": "A", "value": "1"}, {"name": "LD_PRELOAD", "value": own}]
+    changed, _ = mutate(pod(container({MEM: "1Gi"}, env=env)))
+    assert preload(changed) == expected
+    assert len(changed["spec"]["containers"][0]["env"]) == 2
+
+
+def test_the_last_of_several_preloads_counts():
+    """Kubernetes gives the process the last entry of a name."""
+    env = [{"name": "LD_PRELOAD", "value": "/old.so"}, {"name": "LD_PRELOAD", "value": "/new.so"}]
+    changed, _ = mutate(pod(container({MEM: "1Gi"}, env=env)))
+    assert preload(changed) == f"{LIBRARY_PATH}:/new.so"
+
+
+def test_a_preload_from_elsewhere_is_refused_with_a_remedy():
+    """Nothing can be put before a value that is read when the container starts."""
+    env = [{"name": "LD_PRELOAD", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]
+    message = refusal(pod(container({MEM: "1Gi"}, env=env)))
+    assert "'main'" in message
+    assert "configMapKeyRef" in message
+    assert "aliquot.dev/inject: file" in message
+
+
+def test_injection_by_file_sets_no_preload():
+    """The node takes care of it, whatever the pod's LD_PRELOAD says."""
+    env = [{"name": "LD_PRELOAD", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]
+    document = pod(container({MEM: "1Gi"}, env=env), annotations={"aliquot.dev/inject": "file"})
+    changed, _ = mutate(document)
+    assert changed["spec"]["containers"][0]["env"] == env
+    assert resources(changed) == {GPU: "1", MEM: "1Gi"}
+
+
+REFUSED = {
+    "a negative amount": ({MEM: "-1"}, [MEM, "-1"]),
+    "more than 64 bits": ({MEM: "1e9Ei"}, [MEM, "1e9Ei"]),
+    "a fraction of a byte": ({MEM: "0.1m"}, [MEM, "0.1m"]),
+    "a forgotten suffix": ({MEM: "4096"}, [MEM, "4096 is 4096 bytes; did you mean 4096Mi?"]),
+    "no percentage": ({"aliquot.dev/gpu-mem-percent": "0"}, ["gpu-mem-percent", "from 1 to 100"]),
+    "too much of a percentage": ({CORE: "101"}, [CORE, "101"]),
+    "memory given twice": ({MEM: "1Gi", "aliquot.dev/gpu-mem-percent": "10"}, ["gpu-mem-percent", "one of"]),
+    "half a card": ({GPU: "500m"}, [GPU, "500m"]),
+    "a misspelt resource": ({"aliquot.dev/gpu-memory": "1Gi"}, ["did you mean aliquot.dev/gpu-mem"]),
+    "HAMi's percentage out of range": (
+        {"nvidia.com/gpumem-percentage": "150"}, ["nvidia.com/gpumem-percentage", "150"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("limits", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_nonsense_is_refused_in_words(limits: Document, words: list[str]):
+    """The message names the container, the resource and the value."""
+    message = refusal(pod(container(limits, name="trainer")))
+    assert "'trainer'" in message
+    assert [word for word in words if word not in message] == []
+
+
+def test_a_pod_with_a_node_of_its_own_is_refused():
+    """It would pass by the scheduler and wait on the node for cards for ever."""
+    assert "nodeSelector" in refusal(pod(container({MEM: "1Gi"}), nodeName="n1"))
+
+
+def test_an_unknown_kind_of_injection_is_refused():
+    """A typo must not silently mean no injection."""
+    assert "'files'" in refusal(pod(container({MEM: "1Gi"}), annotations={"aliquot.dev/inject": "files"}))
+
+
+def test_another_scheduler_is_kept_and_commented():
+    """Whoever names a scheduler means it, but should know what it takes."""
+    changed, warnings = mutate(pod(container({MEM: "1Gi"}), schedulerName="volcano"))
+    assert changed["spec"]["schedulerName"] == "volcano"
+    assert len(warnings) == 1
+    assert "volcano" in warnings[0]
+
+
+def test_a_placement_of_ones_own_is_taken_off():
+    """Nobody but the scheduler says which cards a pod gets, not even for a pod that asks for none."""
+    annotations = {PLACEMENT_ANNOTATION: "{}", "keep": "this"}
+    for document in (
+        pod(container(), annotations=annotations),
+        pod(container({MEM: "1Gi"}), annotations=annotations),
+    ):
+        changed, warnings = mutate(document)
+        assert changed["metadata"]["annotations"] == {"keep": "this"}
+        assert "removed" in warnings[0]
+
+
+def test_suspicious_settings_are_commented():
+    """What the pod sets in vain, or what gives it more than its slice, is said to its author."""
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    document = pod(
+        container({MEM: "1Gi"}, env=env, securityContext={"privileged": True}),
+        container(name="other", env=env),
+    )
+    _, warnings = mutate(document)
+    assert ["NVIDIA_VISIBLE_DEVICES" in warnings[0], "privileged" in warnings[1], len(warnings)] == [
+        True,
+        True,
+        2,
+    ]
+
+
+def test_without_the_dialect_its_names_mean_nothing():
+    """A dialect is the admin's choice."""
+    document = pod(container({"nvidia.com/gpu": "1"}))
+    assert mutate(document, Mutator(ResourceNames())) == (document, [])
