@@ -74,7 +74,7 @@ class Gate:
         Raises:
             GateError: placement and request contradict each other, or what was waited for has not come.
         """
-        deadline = time.monotonic() + self._wait_s
+        deadline, said = time.monotonic() + self._wait_s, ""
         while True:
             try:
                 await self._attempt(resource, ids)
@@ -83,6 +83,9 @@ class Gate:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     raise GateError(f"{error} (waited {self._wait_s:g} s)") from error
+                if str(error) != said:
+                    log.info("a container waits: %s", error)
+                said = str(error)
                 await self._pods.wait(min(left_s, TRY_EVERY_S))
 
     async def _attempt(self, resource: str, ids: Collection[str]) -> None:

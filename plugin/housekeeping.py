@@ -26,6 +26,7 @@ from plugin.tenants import Tenants, living
 log = logging.getLogger(__name__)
 
 SWEEP_EVERY_S = 5.0
+SETTLE_S = 0.5
 UNCLAIMED_FOR_S = 60.0
 
 
@@ -45,9 +46,10 @@ class Housekeeper:
     unclaimed_since: dict[str, float] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Sweeps until cancelled."""
+        """Sweeps until cancelled: soon after a pod has changed, and now and then."""
         while True:
-            await asyncio.sleep(SWEEP_EVERY_S)
+            await self.pods.wait(SWEEP_EVERY_S)
+            await asyncio.sleep(SETTLE_S)
             await self.sweep()
 
     async def sweep(self) -> None:

@@ -4,7 +4,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +12,14 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from world import REPOSITORY, ApiServer, World
+from world import REPOSITORY, ApiServer, MakeWorld, World
 
 from sandbox.gpus import SimCard
-
-MakeWorld = Callable[..., World]
 
 
 def short_directory() -> Path:
     """A directory whose sockets fit the 107 bytes of a socket's address."""
-    return Path(tempfile.mkdtemp(prefix="aq", dir="/tmp"))  # noqa: S108
+    return Path(tempfile.mkdtemp(prefix="aq", dir="/tmp"))
 
 
 def start_api(directory: Path) -> ApiServer:
@@ -64,7 +62,9 @@ def make_world(shared_api: ApiServer) -> Iterator[MakeWorld]:
         *cards: SimCard, api: ApiServer | None = None, start: bool = True, flags: list[str] | None = None
     ) -> World:
         root = short_directory()
-        world = World(root, root.name.lower().replace("_", "-"), api or shared_api, cards or (SimCard(), SimCard()))
+        world = World(
+            root, root.name.lower().replace("_", "-"), api or shared_api, cards or (SimCard(), SimCard())
+        )
         world.flags += flags or []
         worlds.append(world)
         world.kubelet.start()

@@ -1,7 +1,7 @@
-"""A kubelet small enough to hold in one hand: real sockets, the order of calls a real one was seen to keep.
+"""A kubelet small enough to hold in one hand: real sockets, and the order of calls a real one was seen to keep.
 
-It has its messages from the sandbox's copy of the protocols, not from the plugin's, so that one misreading cannot
-hide in both ends. Containers never run: tests say when one would start.
+It has its messages from the sandbox's copy of the protocols, not from the plugin's, so that one misreading
+cannot hide in both ends. Containers never run: tests say when one would start.
 """
 
 import base64
@@ -156,7 +156,7 @@ class SmallKubelet(pr_grpc.PodResourcesListerServicer):
     def allocate(
         self, pod: dict[str, Any], container: str, resource: str, size: int, *, reuse: Sequence[str] = ()
     ) -> Held:
-        """Admission: choose ids (asking for a preference unless an init container's are used again), Allocate."""
+        """Admission: choose ids, asking for a preference unless an init container's are used again; Allocate."""
         endpoint = self.wait_for(resource)
         ids = list(reuse)[:size]
         if len(ids) < size:
@@ -168,9 +168,7 @@ class SmallKubelet(pr_grpc.PodResourcesListerServicer):
             one["name"] == container and one.get("restartPolicy") != "Always"
             for one in pod["spec"].get("initContainers", ())
         )
-        held = Held(
-            meta["namespace"], meta["name"], meta["uid"], container, resource, ids, answer, init
-        )
+        held = Held(meta["namespace"], meta["name"], meta["uid"], container, resource, ids, answer, init)
         with self._lock:
             self.held.append(held)
         self.write_checkpoint()

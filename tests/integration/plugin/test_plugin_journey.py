@@ -27,13 +27,11 @@ def test_a_container_gets_its_card_its_limits_and_the_driver(world: World):
     assert control.tenant == "default/infer/main"
     assert control.cards == (CardLimit(world.uuids[1], 8 << 30, 30),)
     assert read_usage(world.usage(held.nonce)).processes == ()
-    world.delete("infer")
 
 
 def test_no_placement_is_waited_for_and_then_named(world: World):
     """A pod that was bound by another scheduler is refused with the reason, after the wait."""
     pod = world.pod("unplaced", [container("main", slice_of("8Gi"))])
     held = world.kubelet.allocate(pod, "main", GPU, 1)
-    with pytest.raises(grpc.RpcError, match="pod default/unplaced: has no placement.*waited 2 s"):
+    with pytest.raises(grpc.RpcError, match=r"pod default/unplaced: has no placement.*waited 2 s"):
         world.kubelet.pre_start(held)
-    world.delete("unplaced")

@@ -1,4 +1,4 @@
-"""One pretend node: simulated cards, a small kubelet, a real API server process and the real plugin process."""
+"""One pretend node: simulated cards, a small kubelet, an API server process and the real plugin process."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import sys
 import urllib.error
 import urllib.request
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from small_kubelet import SmallKubelet, until
 from aliquot.cdi import Spec, read_spec
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
 from aliquot.request import ContainerKind
+from libshim._pages import ffi, lib
 from sandbox.gpus import SimCard, SimMachine
 
 Json = dict[str, Any]
@@ -64,7 +65,9 @@ class ApiServer:
             return False
         return True
 
-    def request(self, method: str, path: str, body: Json | None = None, kind: str = "application/json") -> Any:
+    def request(
+        self, method: str, path: str, body: Json | None = None, kind: str = "application/json"
+    ) -> Any:
         """One request; raises HTTPError where it is refused."""
         document = yaml.safe_load(self.kubeconfig.read_text())
         cluster = document["clusters"][0]["cluster"]
@@ -159,11 +162,18 @@ class World:
         self.start_plugin(*more)
 
     def close(self) -> None:
-        """Ends everything of this node."""
+        """Ends everything of this node; its pods leave the API server if there is one."""
         self.kill_plugin()
         self.kubelet.stop()
+        if self.api.process is not None:
+            for pod in self.api.request("GET", f"{self._pods()}?fieldSelector=spec.nodeName%3D{self.node}")[
+                "items"
+            ]:
+                self.delete(pod["metadata"]["name"])
 
-    def placement(self, uid: str, containers: Mapping[str, Sequence[CardShare]], **kinds: ContainerKind) -> str:
+    def placement(
+        self, uid: str, containers: Mapping[str, Sequence[CardShare]], **kinds: ContainerKind
+    ) -> str:
         """The annotation that the scheduler would write."""
         return encode_placement(
             Placement(
@@ -185,7 +195,11 @@ class World:
         **kinds: ContainerKind,
     ) -> Json:
         """A pod created and bound to this node, with its placement in the Binding."""
-        spec = {"containers": list(containers), "initContainers": list(init), "schedulerName": "aliquot-scheduler"}
+        spec = {
+            "containers": list(containers),
+            "initContainers": list(init),
+            "schedulerName": "aliquot-scheduler",
+        }
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         created = self.api.request("POST", self._pods(), body)
         self.bind(created, placed, **kinds)
@@ -244,3 +258,20 @@ class World:
     def ready(self, resource: str = GPU) -> None:
         """Waits until the plugin serves a resource."""
         self.kubelet.wait_for(resource)
+
+
+MakeWorld = Callable[..., World]
+"""Takes the node's cards; see the fixture of this name."""
+
+
+def occupy(usage: Path, process: subprocess.Popen[bytes], size: int) -> None:
+    """Writes into a usage page what the interceptor would: that a process holds memory on the first card."""
+    stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    page = ffi.new("aq_usage_page *")
+    ffi.memmove(page, usage.read_bytes(), lib.AQ_USAGE_SIZE)
+    slot = page.slots[0]
+    slot.owner, slot.pid, slot.start_time = 1, process.pid, int(stat[19])
+    slot.pid_namespace = Path(f"/proc/{process.pid}/ns/pid").stat().st_ino
+    page.cards[0].memory = slot.memory[0] = size << lib.AQ_TALLY_SHIFT
+    with usage.open("r+b") as file:
+        file.write(bytes(ffi.buffer(page)))

@@ -1,0 +1,177 @@
+"""Damaged files, lost files, and an API server that is away."""
+
+import shutil
+
+import grpc
+import pytest
+from small_kubelet import Held, until
+from world import GPU, ApiServer, MakeWorld, World, container, slice_of
+
+from aliquot.placement import CardShare
+from libshim.pages import read_control
+
+GIB = 1024
+
+
+def started(world: World, name: str = "pod", memory: int = 10) -> Held:
+    """A pod whose container has started on the first card."""
+    held = admitted(world, name, memory)
+    world.kubelet.pre_start(held)
+    return held
+
+
+def admitted(world: World, name: str, memory: int = 10) -> Held:
+    """A pod for which Allocate has answered."""
+    share = CardShare(world.uuids[0], memory * GIB, 0)
+    pod = world.pod(name, [container("main", slice_of(f"{memory}Gi"))], {"main": [share]})
+    return world.kubelet.allocate(pod, "main", GPU, 1)
+
+
+def start_again(world: World) -> None:
+    """The plugin after a kill, registered."""
+    before = world.kubelet.registrations
+    world.start_plugin()
+    until(lambda: world.kubelet.registrations > before, "registered again")
+    world.ready()
+
+
+def check_still_taken(world: World) -> None:
+    """The card has no room for another pod of this size."""
+    with pytest.raises(grpc.RpcError, match="6144 MiB left"):
+        world.kubelet.pre_start(admitted(world, "rival"))
+    world.delete("rival")
+
+
+def test_restarts_work_while_the_api_server_is_away(make_world: MakeWorld, own_api: ApiServer):
+    """Agent and container are both restarted; what was placed is in the node's own files."""
+    world = make_world(api=own_api)
+    held, waiting = started(world), admitted(world, "second", 2)
+    until(lambda: (world.state / "pods" / f"{waiting.uid}.json").exists(), "placement cached")
+    own_api.kill()
+    world.kill_plugin()
+    shutil.rmtree(world.root / "run")
+    start_again(world)
+    world.kubelet.pre_start(held)
+    world.kubelet.pre_start(waiting)
+    assert read_control(world.control(held.nonce)).cards[0].memory_bytes == 10 << 30
+    assert read_control(world.control(waiting.nonce)).cards[0].memory_bytes == 2 << 30
+
+
+def test_nothing_is_given_back_on_silence(make_world: MakeWorld, own_api: ApiServer):
+    """The API server is away and the kubelet has just restarted, so neither names the pod: it keeps its card."""
+    world = make_world(api=own_api)
+    started(world)
+    rival = admitted(world, "rival")
+    own_api.kill()
+    world.kill_plugin()
+    kept, world.kubelet.held = world.kubelet.held, []
+    start_again(world)
+    world.kubelet.held = kept
+    with pytest.raises(grpc.RpcError, match="6144 MiB left"):
+        world.kubelet.pre_start(rival)
+
+
+def test_a_damaged_journal_is_set_aside_and_made_good_by_the_kubelets_notes(world: World):
+    """Every good line is kept; a lost one is found in the answer the kubelet has kept."""
+    held = started(world)
+    world.kill_plugin()
+    journal = world.state / "journal"
+    journal.write_bytes(b"garbage\n" + journal.read_bytes()[5:])
+    start_again(world)
+    assert (world.state / "journal.corrupt-1").exists()
+    assert "is damaged (line 1" in world.log
+    world.kubelet.pre_start(held)
+    check_still_taken(world)
+
+
+def test_a_journal_line_cut_short_by_a_kill_is_dropped(world: World):
+    """It was never answered, so nobody misses it and nothing is set aside."""
+    held = started(world)
+    world.kill_plugin()
+    with (world.state / "journal").open("ab") as journal:
+        journal.write(b'12345678 {"nonce":"ab')
+    start_again(world)
+    assert not (world.state / "journal.corrupt-1").exists()
+    world.kubelet.pre_start(held)
+    check_still_taken(world)
+
+
+def test_a_damaged_tenancy_is_recovered_from_the_pages(world: World):
+    """The pages say what the pod may use, so the card stays taken."""
+    held = started(world)
+    world.kill_plugin()
+    path = world.state / "tenancies" / f"{held.uid}.json"
+    path.write_bytes(path.read_bytes()[:40])
+    start_again(world)
+    assert path.with_name(f"{path.name}.corrupt-1").exists()
+    assert f"tenancy of pod {held.uid} recovered from its pages" in world.log
+    check_still_taken(world)
+    world.kubelet.pre_start(held)
+
+
+def test_a_damaged_cached_pod_is_set_aside(world: World):
+    """The API server has the placement still."""
+    held = started(world)
+    world.kill_plugin()
+    (world.state / "pods" / f"{held.uid}.json").write_bytes(b"\x00")
+    start_again(world)
+    assert (world.state / "pods" / f"{held.uid}.json.corrupt-1").exists()
+    world.kubelet.pre_start(held)
+    check_still_taken(world)
+
+
+def test_with_all_files_lost_kubelet_and_api_server_know_enough(world: World):
+    """State and pages are wiped: who holds slices is asked of the kubelet, what was placed of the API server."""
+    held = started(world)
+    world.kill_plugin()
+    shutil.rmtree(world.state)
+    shutil.rmtree(world.root / "run")
+    shutil.rmtree(world.root / "cdi")
+    start_again(world)
+    world.kubelet.pre_start(held)
+    check_still_taken(world)
+
+
+def test_a_deleted_spec_is_there_again_before_the_container_restarts(world: World):
+    """Somebody cleans the CDI directory."""
+    held = started(world)
+    shutil.rmtree(world.root / "cdi")
+    world.kubelet.pre_start(held)
+    assert world.control(held.nonce).exists()
+
+
+def test_ids_in_use_stay_listed_when_slices_per_card_shrink(world: World):
+    """A kubelet restart would reject pods whose ids are gone."""
+    held = [admitted(world, f"pod-{number}", 1) for number in range(3)]
+    world.kill_plugin()
+    world.flags += ["--slices-per-card", "1"]
+    start_again(world)
+    devices = world.kubelet.wait_for(GPU).devices
+    assert {one for h in held for one in h.ids} <= devices.keys()
+    assert len(devices) <= 5
+
+
+def test_sigterm_ends_the_agent_quietly_and_at_once(world: World):
+    """Status 0, and the socket is gone."""
+    process = world.process
+    assert process is not None
+    process.terminate()
+    assert process.wait(10) == 0
+    assert "Traceback" not in world.log
+
+
+def test_the_interceptor_of_a_running_container_is_never_overwritten(world: World):
+    """A new library goes under a new path; the old file keeps its inode."""
+    held = started(world)
+    old = world.edits(held.nonce)[0]["/usr/local/aliquot/libaliquot.so"]
+    (path,) = (world.state / "lib").glob("*/libaliquot.so")
+    inode = path.stat().st_ino
+    assert old == str(path)
+    newer = world.root / "newer.so"
+    newer.write_bytes(path.read_bytes() + b"\0")
+    world.kill_plugin()
+    world.flags += ["--library", str(newer)]
+    start_again(world)
+    world.kubelet.pre_start(held)
+    assert world.edits(held.nonce)[0]["/usr/local/aliquot/libaliquot.so"] != old
+    assert path.stat().st_ino == inode

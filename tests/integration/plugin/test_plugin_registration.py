@@ -1,0 +1,131 @@
+"""Registering with a kubelet that comes, goes and wipes its directory."""
+
+import functools
+import json
+import subprocess
+
+from small_kubelet import until
+from world import GPU, MakeWorld, World, container, slice_of
+
+from aliquot.placement import CardShare
+from sandbox.gpus import SimCard
+from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2 as dp
+
+GIB = 1024
+
+
+def test_all_slices_of_all_cards_are_listed_healthy(world: World):
+    """Ids are `<card>::<n>`, ten a card, none longer than the kubelet allows."""
+    devices = world.kubelet.wait_for(GPU).devices
+    assert devices == {f"{uuid}::{n}": "Healthy" for uuid in world.uuids for n in range(10)}
+    assert max(map(len, devices)) <= 63
+
+
+def test_options_ask_for_the_gate_and_offer_preferences(world: World):
+    """The options are the same at registration and on request."""
+    endpoint = world.kubelet.wait_for(GPU)
+    asked = endpoint.stub.GetDevicePluginOptions(dp.Empty())
+    for options in (asked, endpoint.options):
+        assert (options.pre_start_required, options.get_preferred_allocation_available) == (True, True)
+
+
+def test_a_restarted_kubelet_is_told_again(world: World):
+    """The kubelet's new socket and the wiped directory lead to a new registration with the same ids."""
+    before = dict(world.kubelet.wait_for(GPU).devices)
+    world.kubelet.stop()
+    world.kubelet.start()
+    assert world.kubelet.wait_for(GPU).devices == before
+    assert world.kubelet.registrations == 2
+
+
+def test_a_removed_plugin_socket_is_made_again(world: World):
+    """Somebody cleans the directory while the kubelet lives."""
+    (world.kubelet.plugins / "aliquot-gpu.sock").unlink()
+    until(lambda: world.kubelet.registrations == 2, "registered again")
+    assert world.kubelet.wait_for(GPU).devices
+
+
+def test_an_absent_kubelet_is_waited_for_and_mentioned_once(make_world: MakeWorld):
+    """A node whose kubelet starts last."""
+    world = make_world(start=False)
+    world.kubelet.stop()
+    world.start_plugin()
+    until(lambda: "no kubelet at" in world.log, "the complaint")
+    world.kubelet.start()
+    world.ready()
+    assert world.log.count("no kubelet at") == 1
+
+
+def test_a_dead_kubelet_socket_is_tried_on_and_mentioned_once(make_world: MakeWorld):
+    """A socket file that nobody listens on is no kubelet."""
+    world = make_world(start=False)
+    world.kubelet.stop()
+    world.kubelet.socket.touch()
+    world.start_plugin()
+    until(lambda: "not registered with the kubelet" in world.log, "the complaint")
+    world.kubelet.start()
+    world.ready()
+    assert world.log.count("not registered with the kubelet") == 1
+
+
+def test_a_second_agent_on_the_node_refuses_to_start(world: World):
+    """The lock names the process that has it; the first agent does not notice."""
+    second = subprocess.run(
+        world.command(), env=world.env(), capture_output=True, text=True, timeout=30, check=False
+    )
+    assert second.returncode == 1
+    assert f"another node agent (process {world.process.pid}) works on this node" in second.stderr
+    assert world.kubelet.registrations == 1
+
+
+def test_preferred_ids_are_on_distinct_cards(world: World):
+    """A container that asks for two slices gets tokens of two cards."""
+    pod = world.pod("two", [container("main", slice_of("1Gi", cards=2))], None)
+    held = world.kubelet.allocate(pod, "main", GPU, 2)
+    assert {one.partition("::")[0] for one in held.ids} == set(world.uuids)
+
+
+def test_preferred_ids_follow_the_scheduler_where_its_choice_is_known(world: World):
+    """The one pod that waits was placed on the second card."""
+    share = CardShare(world.uuids[1], GIB, 0)
+    pod = world.pod("steered", [container("main", slice_of("1Gi"))], {"main": [share]})
+    uid = pod["metadata"]["uid"]
+    until(lambda: (world.state / "pods" / f"{uid}.json").exists(), "the plugin has seen the pod")
+    assert world.kubelet.allocate(pod, "main", GPU, 1).ids[0].startswith(world.uuids[1])
+
+
+def test_a_lost_card_is_unhealthy_for_kubelet_and_cluster_and_comes_back(world: World):
+    """Only the slices of that card are withdrawn; answering again makes them healthy."""
+    endpoint = world.kubelet.wait_for(GPU)
+    world.machine.update(0, lost=True)
+    until(lambda: "Unhealthy" in endpoint.devices.values(), "unhealthy slices")
+    assert {i.partition("::")[0] for i, h in endpoint.devices.items() if h == "Unhealthy"} == {world.uuids[0]}
+    until(lambda: published(world)["cards"][0]["health"] == "Unhealthy", "unhealthy in the inventory")
+    assert published(world)["cards"][1]["health"] == "Healthy"
+    world.machine.update(0, lost=False)
+    until(lambda: set(endpoint.devices.values()) == {"Healthy"}, "healthy again")
+
+
+def test_the_inventory_says_what_the_node_has(make_world: MakeWorld):
+    """GPUNode carries memory less the driver's part, the reserve, and where the card is."""
+    world = make_world(SimCard(reserved_mib=384), flags=["--reserve", "1Gi", "--slices-per-card", "4"])
+    status = until(functools.partial(published, world), "published")
+    (card,) = status["cards"]
+    assert status["slicesPerCard"] == 4
+    assert (card["uuid"], card["memoryMiB"], card["reserveMiB"]) == (world.uuids[0], 16000, 1024)
+    assert (card["model"], card["health"], card["migEnabled"]) == ("NVIDIA H200", "Healthy", False)
+
+
+def test_a_deleted_inventory_is_published_again_after_a_restart(world: World):
+    """Whoever deletes the object gets it back."""
+    until(lambda: published(world), "published")
+    world.api.request("DELETE", f"/apis/aliquot.dev/v1alpha1/gpunodes/{world.node}")
+    world.restart_plugin()
+    assert until(lambda: published(world), "published again")["cards"]
+
+
+def published(world: World) -> dict:
+    """The node's GPUNode status; empty while there is none."""
+    nodes = world.api.request("GET", "/apis/aliquot.dev/v1alpha1/gpunodes")
+    mine = [node for node in nodes["items"] if node["metadata"]["name"] == world.node]
+    return json.loads(json.dumps(mine[0].get("status", {}))) if mine else {}
