@@ -176,7 +176,7 @@ def decode_placement(text: str) -> Placement:
         if version != VERSION:
             raise PlacementError(f"placement has version {version}; this program reads version {VERSION}")
         wire = msgspec.json.decode(text, type=_WirePlacement)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise PlacementError(f"no placement: {error}") from error
     placement = Placement(wire.pod_uid, wire.node, tuple(_container(c) for c in wire.containers))
     _check(placement)

@@ -26,6 +26,9 @@ from aliquot.kube.resources import EVENTS, PODS, Resource
 
 T = TypeVar("T", bound=KubeObject)
 
+UNREADABLE: Final = (msgspec.DecodeError, RecursionError)
+"""What decoding raises on an unexpected text; nesting too deep is no error of msgspec's own."""
+
 _REQUEST_SECONDS: Final = 15.0
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
@@ -150,7 +153,7 @@ class Api:
         Raises:
             ApiError: there is none, or the server did not answer.
         """
-        return _read(await self.request("GET", resource.path(name, namespace)), resource.type)
+        return read_answer(await self.request("GET", resource.path(name, namespace)), resource.type)
 
     async def list(
         self,
@@ -166,13 +169,15 @@ class Api:
             ApiError: the server refused or did not answer.
         """
         params = _given(fieldSelector=field_selector, labelSelector=label_selector)
-        raw = _read(await self.request("GET", resource.path(namespace=namespace), params=params), _RawList)
+        raw = read_answer(
+            await self.request("GET", resource.path(namespace=namespace), params=params), _RawList
+        )
         items, unreadable = [], []
         for item in raw.items or ():
             try:
                 items.append(msgspec.json.decode(item, type=resource.type))
-            except msgspec.ValidationError as error:
-                unreadable.append(f"{_read(item, KubeObject).key}: {error}")
+            except UNREADABLE as error:
+                unreadable.append(f"{_name_of(item)}: {error}")
         return Listing(raw.metadata.resource_version, tuple(items), tuple(unreadable))
 
     async def create(self, resource: Resource[T], body: Mapping[str, Any], namespace: str = "") -> T:
@@ -181,7 +186,9 @@ class Api:
         Raises:
             ApiError: it exists (`conflict`), is invalid, or the server did not answer.
         """
-        return _read(await self.request("POST", resource.path(namespace=namespace), body=body), resource.type)
+        return read_answer(
+            await self.request("POST", resource.path(namespace=namespace), body=body), resource.type
+        )
 
     async def replace(
         self, resource: Resource[T], name: str, body: Mapping[str, Any], namespace: str = ""
@@ -191,7 +198,9 @@ class Api:
         Raises:
             ApiError: it changed meanwhile (`conflict`), is gone, or the server did not answer.
         """
-        return _read(await self.request("PUT", resource.path(name, namespace), body=body), resource.type)
+        return read_answer(
+            await self.request("PUT", resource.path(name, namespace), body=body), resource.type
+        )
 
     async def patch(
         self,
@@ -209,7 +218,7 @@ class Api:
             ApiError: the server refused or did not answer.
         """
         path = resource.path(name, namespace, subresource)
-        return _read(await self.request("PATCH", path, body=body, content_type=how), resource.type)
+        return read_answer(await self.request("PATCH", path, body=body, content_type=how), resource.type)
 
     async def patch_status(self, resource: Resource[T], name: str, status: Any, namespace: str = "") -> T:
         """Change parts of an object's status; lists are replaced whole.
@@ -291,7 +300,8 @@ class Api:
         `on_open` is called once the server has agreed, which may be long before the first event.
 
         Raises:
-            ApiError: the server refused (`gone`: list again), or the connection broke, even within a line.
+            ApiError: the server refused (`gone`: list again), sent a line that is no event (500), or the
+                connection broke, even within a line.
         """
         params = _given(fieldSelector=field_selector, labelSelector=label_selector)
         params |= {
@@ -309,7 +319,7 @@ class Api:
             if on_open is not None:
                 on_open()
             async for line in _lines(answer.content):
-                yield _read(line, WatchEvent)
+                yield read_answer(line, WatchEvent, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     async def request(
         self,
@@ -386,7 +396,7 @@ def error_from_status(body: bytes | msgspec.Raw, http_status: int = 0) -> ApiErr
     """Make an error of a `Status` object, or of whatever else a proxy answered."""
     try:
         status = msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         text = bytes(body)[:200].decode(errors="replace").strip()
         return ApiError(http_status, "", text or "no message")
     return ApiError(http_status or status.code, status.reason, status.message or "no message")
@@ -395,12 +405,21 @@ def error_from_status(body: bytes | msgspec.Raw, http_status: int = 0) -> ApiErr
 S = TypeVar("S")
 
 
-def _read(body: bytes | msgspec.Raw, kind: type[S]) -> S:
-    """Read an answer; one that is not what was asked for counts as no answer."""
+def read_answer(body: bytes | msgspec.Raw, kind: type[S], status: int = 0) -> S:
+    """Read what the server sent; anything else than asked for is an ApiError, by default as if none had come."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
-        raise ApiError(0, "", f"the API server did not answer with a {kind.__name__}: {error}") from error
+    except UNREADABLE as error:
+        message = f"the API server did not answer with a {kind.__name__}: {error}"
+        raise ApiError(status, "Unreadable", message) from error
+
+
+def _name_of(item: msgspec.Raw) -> str:
+    """Name an object that could not be read, as well as possible."""
+    try:
+        return msgspec.json.decode(item, type=KubeObject).key
+    except UNREADABLE:
+        return "an object without a name"
 
 
 def _given(**params: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from aliquot.kube.api import Api, ApiError, WatchEvent, error_from_status
+from aliquot.kube.api import UNREADABLE, Api, ApiError, WatchEvent, error_from_status, read_answer
 from aliquot.kube.backoff import Backoff
 from aliquot.kube.objects import KubeObject
 from aliquot.kube.resources import Resource
@@ -139,7 +139,7 @@ class Reflector(Generic[T]):
     def _apply(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
             raise error_from_status(event.object)
-        bare = msgspec.json.decode(event.object, type=KubeObject)
+        bare = read_answer(event.object, KubeObject, HTTPStatus.INTERNAL_SERVER_ERROR)
         if event.type != "BOOKMARK":
             self._change(event, bare.key)
         self._version = bare.metadata.resource_version
@@ -150,7 +150,7 @@ class Reflector(Generic[T]):
             return
         try:
             self._put(key, msgspec.json.decode(event.object, type=self._resource.type))
-        except msgspec.ValidationError as error:
+        except UNREADABLE as error:
             _log.error("%s %s cannot be read; its last state is kept: %s", self._resource.plural, key, error)
 
     def _put(self, key: str, new: T) -> None:

@@ -88,6 +88,13 @@ def parent_of(document: Any, path: tuple[Any, ...]) -> Any:
     return document
 
 
+@pytest.mark.parametrize("text", ['{"a":' * 100_000, '{"version":1,"a":' + "[" * 100_000])
+def test_a_bottomless_annotation_is_refused_like_any_other(text: str):
+    """Nesting that exhausts the decoder is a bad placement, not a crash."""
+    with pytest.raises(PlacementError, match="no placement"):
+        decode_placement(text)
+
+
 FIELDS = [path for path in paths(GOOD) if isinstance(path[-1], str)]
 
 

@@ -119,8 +119,13 @@ ANSWERS: dict[str, tuple[int, str, str, dict[str, bool]]] = {
     ),
     "a proxy's page": (502, "<html>bad gateway</html>", "", {"transient": True}),
     "an empty answer": (500, "", "", {"transient": True}),
-    "something else than JSON": (200, "<html>login</html>", "", {"unreachable": True, "transient": True}),
-    "something else than a pod": (200, "[]", "", {"unreachable": True, "transient": True}),
+    "something else than JSON": (
+        200,
+        "<html>login</html>",
+        "Unreadable",
+        {"unreachable": True, "transient": True},
+    ),
+    "something else than a pod": (200, "[]", "Unreadable", {"unreachable": True, "transient": True}),
 }
 KINDS = ("not_found", "conflict", "gone", "transient", "unreachable")
 
