@@ -37,13 +37,16 @@ def simulated_machine() -> Machine:
 def _create(root: Path) -> tuple[dict[str, str], Path]:
     """Makes the machine unless it is there; returns what a process on it needs, and where its driver is."""
     try:
-        from sandbox.gpus import SimCard, SimMachine
+        from sandbox.gpus import SimCard, SimMachine, SimulationError
     except ImportError as error:
         raise Refusal(f"the simulated driver is not part of this installation ({error})") from error
     machine = SimMachine(root, [SimCard(memory_mib=CARD_MIB) for _ in range(CARD_COUNT)])
     ready = root / "ready"
     if not ready.exists():
-        machine.create()
+        try:
+            machine.create()
+        except (SimulationError, OSError) as error:
+            raise Refusal(f"the simulated machine cannot be made: {error}") from error
         ready.touch()
     return machine.env(), machine.lib_dir
 

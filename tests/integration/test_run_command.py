@@ -1,0 +1,273 @@
+"""`aliquot run` and `aliquot cards`, as a person starts them, on the simulated machine."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+GIB = 1 << 30
+ALIQUOT = [sys.executable, "-m", "aliquot.cli"]
+WAIT_S = 30.0
+
+TENANT = """
+from cuda.bindings import driver
+from cuda.core import Device
+
+device = Device()
+device.set_current()
+stream = device.create_stream()
+total = driver.cuMemGetInfo()[2]
+kept = device.allocate(total // 2, stream=stream)
+try:
+    device.allocate(total, stream=stream)
+except Exception as error:
+    denied = str(error)
+print(device.uuid, total, "OUT_OF_MEMORY" in denied)
+"""
+
+READY_THEN_WAIT = "import sys; print('ready', flush=True); sys.stdin.read()"
+
+
+class Shell:
+    """A user's shell: runs `aliquot` with a runtime directory of its own."""
+
+    def __init__(self, runtime: Path) -> None:
+        self.runtime = runtime
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
+        self.environment = {**inherited, "XDG_RUNTIME_DIR": str(runtime)}
+
+    def aliquot(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs `aliquot` to its end."""
+        return subprocess.run(
+            [*ALIQUOT, *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Starts `aliquot run --simulate …`; its standard input is a pipe."""
+        command = [*ALIQUOT, "run", "--simulate", *arguments]
+        return subprocess.Popen(
+            command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def cards(self) -> list[dict[str, object]]:
+        """What `aliquot cards` says."""
+        done = self.aliquot("cards", "--simulate", "--json")
+        assert done.returncode == 0, done.stderr
+        found: list[dict[str, object]] = json.loads(done.stdout)["cards"]
+        return found
+
+    def promised(self) -> list[object]:
+        """Bytes promised of each card."""
+        return [card["promisedBytes"] for card in self.cards()]
+
+    def run_directories(self) -> list[str]:
+        """What runs have left or still use."""
+        return sorted(path.name for path in self.runtime.glob("aliquot/*/runs/*"))
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """A user with no runs yet."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    return Shell(runtime)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for a condition; fails when it has not come true in time."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        os.sched_yield()
+
+
+def line(stream: IO[str] | None) -> str:
+    """The next line of a process's output."""
+    assert stream is not None
+    return stream.readline().strip()
+
+
+def test_a_cuda_program_sees_and_gets_its_slice(shell: Shell):
+    """Half of the slice can be allocated, the slice again cannot, and the card is as large as the slice."""
+    card = str(shell.cards()[1]["uuid"])
+    done = shell.aliquot(
+        "run", "--simulate", "--mem", "2Gi", "--card", "1", "--", sys.executable, "-c", TENANT
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [card.removeprefix("GPU-"), str(2 * GIB), "True"]
+
+
+def test_options_after_the_command_are_the_commands(shell: Shell):
+    """Nothing behind the command's name is read by aliquot, with or without --."""
+    done = shell.aliquot("run", "--simulate", "--mem", "1Gi", "echo", "--mem", "x")
+    assert (done.returncode, done.stdout) == (0, "--mem x\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 128 + 15), ("kill -KILL $$", 128 + 9)],
+)
+def test_the_exit_status_is_the_commands(shell: Shell, script: str, status: int):
+    """A shell cannot tell the command's end from one without aliquot; afterwards nothing is left."""
+    done = shell.aliquot("run", "--simulate", "--mem", "1Gi", "--", "sh", "-c", script)
+    assert done.returncode == status
+    assert shell.run_directories() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_signals_reach_the_command_once(shell: Shell, number: signal.Signals):
+    """What is sent to aliquot is sent on, and the command decides what it means."""
+    script = f"""
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {{{int(number)}}})
+print("ready", flush=True)
+print(signal.sigwait({{{int(number)}}}) == {int(number)}, signal.sigpending(), flush=True)
+"""
+    with shell.start("--mem", "1Gi", "--", sys.executable, "-c", script) as process:
+        assert line(process.stdout) == "ready"
+        process.send_signal(number)
+        assert line(process.stdout) == "True set()"
+        assert process.wait(WAIT_S) == 0
+
+
+def test_the_command_has_our_library_before_its_own(shell: Shell):
+    """LD_PRELOAD of the caller stays, behind ours."""
+    shell.environment["LD_PRELOAD"] = "libc.so.6"
+    done = shell.aliquot("run", "--simulate", "--mem", "1Gi", "--", "sh", "-c", "echo $LD_PRELOAD")
+    assert re.fullmatch(r"/\S*/libaliquot\.so:libc\.so\.6\n", done.stdout)
+
+
+def test_runs_that_last_at_the_same_time_share_a_card(shell: Shell):
+    """Slices gather on one card; each run has its own."""
+    wait = ("--", sys.executable, "-c", READY_THEN_WAIT)
+    with (
+        shell.start("--mem", "6Gi", "--core", "30", *wait) as first,
+        shell.start("--mem", "4Gi", *wait) as second,
+    ):
+        assert [line(first.stdout), line(second.stdout)] == ["ready", "ready"]
+        card, other = shell.cards()
+        slices = [(share["memoryBytes"], share["corePercent"]) for share in card["slices"]]  # type: ignore[attr-defined]
+        assert sorted(slices) == [(4 * GIB, 0), (6 * GIB, 30)]
+        assert other["slices"] == []
+        table = shell.aliquot("cards", "--simulate").stdout
+        assert "10Gi of 16Gi" in table
+        for process in (first, second):
+            process.communicate(timeout=WAIT_S)
+            assert process.returncode == 0
+    assert shell.promised() == [0, 0]
+
+
+def test_more_than_what_is_left_is_refused(shell: Shell):
+    """The refusal says what is left where; the slice that fits still gets it."""
+    with shell.start("--mem", "15Gi", "--card", "0", "--", sys.executable, "-c", READY_THEN_WAIT) as holder:
+        assert line(holder.stdout) == "ready"
+        refused = shell.aliquot("run", "--simulate", "--mem", "2Gi", "--card", "0", "--", "true")
+        assert refused.returncode == 125
+        assert "has 1Gi of 16Gi" in refused.stderr
+        assert shell.aliquot("run", "--simulate", "--mem", "1Gi", "--card", "0", "--", "true").returncode == 0
+        holder.communicate(timeout=WAIT_S)
+
+
+def test_runs_that_start_at_once_never_get_more_than_the_cards_have(shell: Shell):
+    """Of twelve runs that each want 5Gi, six fit two cards of 16Gi; the others are refused."""
+    shell.cards()
+    wait = ("--mem", "5Gi", "--", sys.executable, "-c", READY_THEN_WAIT)
+    runs = [shell.start(*wait) for _ in range(12)]
+    until(lambda: sum(run.poll() is not None for run in runs) >= 6)
+    living = [run for run in runs if run.poll() is None]
+    assert len(living) == 6
+    assert {line(run.stdout) for run in living} == {"ready"}
+    assert shell.promised() == [15 * GIB, 15 * GIB]
+    statuses = {run.communicate(timeout=WAIT_S) and run.returncode for run in runs}
+    assert statuses == {0, 125}
+
+
+def test_a_killed_run_keeps_its_slice_while_its_command_lives(shell: Shell):
+    """After SIGKILL of aliquot the command keeps its slice; when it ends, the next aliquot cleans up."""
+    script = f"import os; print(os.getpid(), flush=True); {READY_THEN_WAIT}"
+    run = shell.start("--mem", "6Gi", "--card", "0", "--", sys.executable, "-c", script)
+    pid = int(line(run.stdout))
+    assert line(run.stdout) == "ready"
+    run.kill()
+    run.wait(WAIT_S)
+    assert shell.promised() == [6 * GIB, 0]
+    assert Path(f"/proc/{pid}").exists()
+    run.communicate(timeout=WAIT_S)
+    until(lambda: shell.promised() == [0, 0])
+    assert shell.run_directories() == []
+
+
+def test_what_the_command_leaves_behind_keeps_the_slice(shell: Shell):
+    """A background process that outlives the command still has the slice, until it ends."""
+    run = shell.start("--mem", "6Gi", "--card", "0", "--", "sh", "-c", "cat <&0 >&2 &")
+    assert run.wait(WAIT_S) == 0
+    assert shell.promised() == [6 * GIB, 0]
+    run.communicate(timeout=WAIT_S)
+    until(lambda: shell.promised() == [0, 0])
+
+
+REFUSED = [
+    (["--mem", "2Gi"], 2, "no command to run"),
+    (["--", "true"], 2, "say how much"),
+    (["--mem", "4096", "--", "true"], 2, "did you mean 4096Mi?"),
+    (["--mem", "-1", "--", "true"], 2, "negative"),
+    (["--mem", "0", "--", "true"], 2, "0 is no slice"),
+    (["--core", "101", "--", "true"], 2, "from 1 to 100"),
+    (["--core", "0", "--", "true"], 2, "from 1 to 100"),
+    (["--mem", "17Gi", "--", "true"], 125, "has 16Gi of 16Gi"),
+    (["--mem", "1Gi", "--card", "9", "--", "true"], 125, "there is no card '9'"),
+    (["--mem", "1Gi", "--", "no-such-program"], 127, "no-such-program: no such command"),
+    (["--mem", "1Gi", "--", "/etc/passwd"], 126, "Permission denied"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "status", "words"), REFUSED, ids=[" ".join(row[0]) for row in REFUSED])
+def test_what_cannot_be_done_is_refused_with_a_reason(
+    shell: Shell, arguments: list[str], status: int, words: str
+):
+    """Bad input answers with a sentence and leaves nothing behind."""
+    done = shell.aliquot("run", "--simulate", *arguments)
+    assert done.returncode == status
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert shell.run_directories() == []
+
+
+def test_a_slice_cannot_be_sliced_again(shell: Shell):
+    """Inside a run there is no way to a larger slice."""
+    inner = [*ALIQUOT, "run", "--simulate", "--mem", "1Gi", "--", "true"]
+    done = shell.aliquot("run", "--simulate", "--mem", "1Gi", "--", *inner)
+    assert done.returncode == 125
+    assert "confined to a slice already" in done.stderr
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
+def test_without_a_driver_the_remedy_is_named(shell: Shell):
+    """On a machine with no NVIDIA driver both commands say so."""
+    for arguments in (["cards"], ["run", "--mem", "1Gi", "--", "true"]):
+        done = shell.aliquot(*arguments)
+        assert done.returncode == 125
+        assert "no NVIDIA driver" in done.stderr
+        assert "--simulate" in done.stderr
+
+
+def test_a_directory_of_somebody_else_is_not_used(shell: Shell, tmp_path: Path):
+    """A link where our directory should be is refused, not followed."""
+    (tmp_path / "elsewhere").mkdir()
+    (shell.runtime / "aliquot").symlink_to(tmp_path / "elsewhere")
+    done = shell.aliquot("cards", "--simulate")
+    assert done.returncode == 125
+    assert "belongs to somebody else" in done.stderr
