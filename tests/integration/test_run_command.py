@@ -212,7 +212,7 @@ def test_a_killed_run_keeps_its_slice_while_its_command_lives(shell: Shell):
 
 def test_what_the_command_leaves_behind_keeps_the_slice(shell: Shell):
     """A background process that outlives the command still has the slice, until it ends."""
-    run = shell.start("--mem", "6Gi", "--card", "0", "--", "sh", "-c", "cat <&0 >&2 &")
+    run = shell.start("--mem", "6Gi", "--card", "0", "--", "sh", "-c", "exec 3<&0; cat <&3 >&2 &")
     assert run.wait(WAIT_S) == 0
     assert shell.promised() == [6 * GIB, 0]
     run.communicate(timeout=WAIT_S)
