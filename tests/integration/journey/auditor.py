@@ -1,0 +1,147 @@
+"""An independent auditor: recomputes from first-hand evidence what must hold, and never asks our own ledgers.
+
+Evidence: pods as the API server has them, control pages and device directories of living processes, CDI files,
+and the simulated driver's own counts.
+"""
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from aliquot.cli.demo.stack import Node, Stack
+from libshim.pages import read_control
+from sandbox.cluster.processes import wait_for
+
+MIB = 1 << 20
+ORPHAN_DEADLINE_S = 60.0
+UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "": 1}
+
+
+def audit(stack: Stack) -> None:
+    """Assert that everything that must always hold, holds now."""
+    pods = [pod for pod in stack.kubectl.list("pods") if _alive(pod)]
+    for node in stack.nodes.values():
+        placed = [p for p in map(_placement, pods) if p and p["node"] == node.name]
+        _check_cards(node, placed)
+    for pod in pods:
+        if _placement(pod):
+            _check_promise(pod)
+    for node in stack.nodes.values():
+        _check_processes(node, pods)
+
+
+def audit_clean(stack: Stack) -> None:
+    """Assert that nothing is left of pods that are gone: no pages, no CDI files, no memory."""
+    for node in stack.nodes.values():
+        wait_for(f"{node.name} to be clean", lambda n=node: not _leftovers(stack, n), ORPHAN_DEADLINE_S)
+
+
+def _leftovers(stack: Stack, node: Node) -> list[str]:
+    uids = {pod["metadata"]["uid"] for pod in stack.kubectl.list("pods")}
+    pages = [path.name for path in node.tenants.glob("*") if path.name not in uids]
+    specs = list(stack.cluster.node(node.name).cdi.glob("*")) if not uids else []
+    held = [card.uuid for card in node.machine.cards if not uids and node.machine.memory_used(card.uuid)]
+    return pages + [spec.name for spec in specs] + held
+
+
+def _alive(pod: dict[str, Any]) -> bool:
+    return pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+def _placement(pod: dict[str, Any]) -> dict[str, Any] | None:
+    text = pod["metadata"].get("annotations", {}).get("aliquot.dev/placement")
+    return json.loads(text) if text else None
+
+
+def _check_cards(node: Node, placed: list[dict[str, Any]]) -> None:
+    """No card over its memory or cores; an exclusive one has a single tenant."""
+    memory: Counter[str] = Counter()
+    cores: Counter[str] = Counter()
+    tenants: Counter[str] = Counter()
+    alone: set[str] = set()
+    for placement in placed:
+        for uuid, (mib, percent, exclusive) in _peak(placement).items():
+            memory[uuid] += mib
+            cores[uuid] += percent
+            tenants[uuid] += 1
+            alone |= {uuid} if exclusive else set()
+    sizes = {card.uuid: card.memory_mib - card.reserved_mib for card in node.machine.cards}
+    for uuid, total in memory.items():
+        assert total <= sizes[uuid], f"{uuid}: {total} MiB promised of {sizes[uuid]}"
+        assert cores[uuid] <= 100, f"{uuid}: {cores[uuid]} % promised"
+        assert uuid not in alone or tenants[uuid] == 1, f"{uuid}: shared though exclusive"
+
+
+def _peak(placement: dict[str, Any]) -> dict[str, tuple[int, int, bool]]:
+    """What a pod takes of each card at once, at most: containers that outlive others add up."""
+    peaks: dict[str, tuple[int, int, bool]] = {}
+    lasting: dict[str, tuple[int, int, bool]] = {}
+    for container in placement["containers"]:
+        for share in container["cards"]:
+            uuid = share["uuid"]
+            mib, cores, alone = lasting.get(uuid, (0, 0, False))
+            now = (mib + share["memoryMiB"], cores + share["cores"], alone or share["exclusive"])
+            if container["kind"] != "init":
+                lasting[uuid] = now
+            peak = peaks.get(uuid, (0, 0, False))
+            peaks[uuid] = (max(peak[0], now[0]), max(peak[1], now[1]), peak[2] or now[2])
+    return peaks
+
+
+def _check_promise(pod: dict[str, Any]) -> None:
+    """What was granted is what was asked, container by container."""
+    placement = _placement(pod)
+    assert placement is not None
+    assert placement["podUID"] == pod["metadata"]["uid"]
+    assert placement["node"] == pod["spec"]["nodeName"]
+    granted = {container["name"]: container["cards"] for container in placement["containers"]}
+    for container in [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]:
+        limits = container.get("resources", {}).get("limits", {})
+        if "aliquot.dev/gpu" not in limits:
+            assert container["name"] not in granted
+            continue
+        cards = granted[container["name"]]
+        assert len({card["uuid"] for card in cards}) == int(limits["aliquot.dev/gpu"])
+        if "aliquot.dev/gpu-mem" in limits:
+            wanted = math.ceil(_bytes(limits["aliquot.dev/gpu-mem"]) / MIB)
+            assert all(card["memoryMiB"] == wanted for card in cards), (wanted, cards)
+            assert all(card["cores"] == int(limits.get("aliquot.dev/gpu-core", 0)) for card in cards)
+
+
+def _bytes(quantity: str) -> int:
+    unit = quantity.lstrip("0123456789")
+    return int(quantity.removesuffix(unit)) * UNITS[unit]
+
+
+def _check_processes(node: Node, pods: list[dict[str, Any]]) -> None:
+    """What a living container was given is what its pod was granted, and it sees these cards only."""
+    by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
+    for uid, container, environ in _containers(node):
+        if uid not in by_uid:
+            continue
+        placement = _placement(by_uid[uid])
+        assert placement is not None
+        granted = next(c["cards"] for c in placement["containers"] if c["name"] == container)
+        control = read_control(Path(environ["ALIQUOT_CONTROL_PAGE"]))
+        applied = [(card.uuid, card.memory_bytes, card.core_percent) for card in control.cards]
+        assert applied == [(c["uuid"], c["memoryMiB"] * MIB, c["cores"]) for c in granted]
+        minors = {card.uuid: card.minor for card in node.machine.cards}
+        seen = {name for name in os.listdir(environ["SIMGPU_DEV"]) if name[6:].isdigit()}  # noqa: PTH208
+        assert seen == {f"nvidia{minors[card['uuid']]}" for card in granted}
+
+
+def _containers(node: Node) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Living processes with a control page of this node: pod UID, container, environment."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            words = path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        environ = dict(word.partition("=")[::2] for word in words if word)
+        page = Path(environ.get("ALIQUOT_CONTROL_PAGE", "/"))
+        if page.is_relative_to(node.tenants):
+            yield page.parts[-3], page.parts[-2], environ
