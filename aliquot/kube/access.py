@@ -37,9 +37,16 @@ class Access:
     _fresh_until: float = field(default=0.0, init=False)
 
     async def headers(self) -> dict[str, str]:
-        """Return the headers that authenticate a request; empty with client certificates."""
+        """Return the headers that authenticate a request; empty with client certificates.
+
+        Raises:
+            AccessError: there is no token to be had now: the file is being replaced, or a plugin failed.
+        """
         if self.configuration is not None and time.monotonic() >= self._fresh_until:
-            self._header = await asyncio.to_thread(_authorization, self.configuration)
+            try:
+                self._header = await asyncio.to_thread(_authorization, self.configuration)
+            except (ConfigException, OSError, ValueError) as error:
+                raise AccessError(f"no credentials: {error}") from error
             self._fresh_until = time.monotonic() + _TOKEN_SECONDS
         return {"Authorization": self._header} if self._header else {}
 

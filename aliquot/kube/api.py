@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from aliquot.kube.access import Access, load_access
+from aliquot.kube.access import Access, AccessError, load_access
 from aliquot.kube.objects import KubeObject, KubeStruct, Status
 from aliquot.kube.resources import EVENTS, PODS, Resource
 
@@ -369,7 +369,7 @@ class Api:
             ) as answer:
                 await self._refuse_bad(answer)
                 yield answer
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, AccessError) as error:
             why = str(error) or type(error).__name__
             raise ApiError(0, "", f"no answer from {self._access.server}: {why}") from error
 
@@ -406,7 +406,7 @@ S = TypeVar("S")
 
 
 def read_answer(body: bytes | msgspec.Raw, kind: type[S], status: int = 0) -> S:
-    """Read what the server sent; anything else than asked for is an ApiError, by default as if none had come."""
+    """Read what the server sent; anything else than asked for is an ApiError, by default unreachable."""
     try:
         return msgspec.json.decode(body, type=kind)
     except UNREADABLE as error:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
+from kubernetes.config import ConfigException
 
 from aliquot.certs import server_context, write_pair
 from aliquot.inventory import Card, GPUNodeStatus
@@ -222,7 +223,7 @@ def test_a_kubeconfig_is_enough_to_talk_tls(tmp_path: Path):
 
 
 def test_a_refused_token_is_read_again(kube: Kube, tmp_path: Path):
-    """A token that expired on the server's side is replaced before the next request."""
+    """A token that expired is replaced before the next request; one that is being replaced is waited for."""
     token = tmp_path / "token"
     tokens: list[str] = []
 
@@ -232,6 +233,8 @@ def test_a_refused_token_is_read_again(kube: Kube, tmp_path: Path):
         username = None
 
         def get_api_key_with_prefix(self, key: str) -> str | None:
+            if not token.read_text():
+                raise ConfigException("Token file exists but empty.")
             return f"Bearer {token.read_text()}" if key == "BearerToken" else None
 
     def answer(request: web.Request) -> web.Response:
@@ -242,6 +245,10 @@ def test_a_refused_token_is_read_again(kube: Kube, tmp_path: Path):
     async def run() -> None:
         kube.answer = answer
         async with kube, Api(Access(kube.url, configuration=Rotating())) as api:
+            token.write_text("")
+            with pytest.raises(ApiError, match="no credentials") as refused:
+                await api.get(PODS, "p", "ns")
+            assert refused.value.transient
             token.write_text("old")
             with pytest.raises(ApiError):
                 await api.get(PODS, "p", "ns")
