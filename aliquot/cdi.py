@@ -73,11 +73,6 @@ class Spec(_CdiStruct, frozen=True, kw_only=True):
     container_edits: ContainerEdits = ContainerEdits()
 
 
-def qualified_name(kind: str, device: str) -> str:
-    """Return the name by which a container asks for a device."""
-    return f"{kind}={device}"
-
-
 def spec_path(directory: Path, name: str) -> Path:
     """Return where a spec of this name lies.
 

@@ -62,10 +62,6 @@ class Card(KubeStruct, frozen=True, kw_only=True):
         """Whether it takes slices now: healthy, and not divided by MIG."""
         return self.healthy and not self.mig_enabled
 
-    def percent_mib(self, percent: int) -> int:
-        """Return a percentage of the usable memory, rounded down to MiB so that 100 fits an empty card."""
-        return self.usable_mib * percent // 100
-
 
 class GPUNodeStatus(KubeStruct, frozen=True, kw_only=True):
     """What the agent says of its node."""
@@ -80,7 +76,3 @@ class GPUNode(KubeObject, frozen=True, kw_only=True):
     api_version: str = f"{API_GROUP}/{API_VERSION}"
     kind: str = KIND
     status: GPUNodeStatus = GPUNodeStatus()
-
-    def card(self, uuid: str) -> Card | None:
-        """Return the card of this UUID."""
-        return next((card for card in self.status.cards if card.uuid == uuid), None)

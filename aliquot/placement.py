@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from aliquot.request import ContainerKind
+from aliquot.request import MAX_CARDS, ContainerKind
 
 VERSION: Final = 1
 
@@ -119,7 +119,7 @@ class _WireShare(_Wire, frozen=True, kw_only=True):
 class _WireContainer(_Wire, frozen=True, kw_only=True):
     name: _Text
     kind: ContainerKind
-    cards: Annotated[tuple[_WireShare, ...], msgspec.Meta(min_length=1)]
+    cards: Annotated[tuple[_WireShare, ...], msgspec.Meta(min_length=1, max_length=MAX_CARDS)]
 
 
 class _WirePlacement(_Wire, frozen=True, kw_only=True):

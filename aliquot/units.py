@@ -12,7 +12,6 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
-KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 INT64_MAX: Final = (1 << 63) - 1

@@ -78,7 +78,6 @@ class PatchType(StrEnum):
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
-    STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class ListMeta(KubeStruct, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ from aliquot.cdi import (
     Hook,
     Mount,
     Spec,
-    qualified_name,
     read_spec,
     remove_spec,
     write_spec,
@@ -117,8 +116,3 @@ def test_names_stay_in_the_directory(tmp_path: Path, name: str):
     """A name that could lead elsewhere is refused."""
     with pytest.raises(ValueError, match="no name for a CDI spec"):
         write_spec(tmp_path, name, SPEC)
-
-
-def test_devices_are_named_with_their_kind():
-    """The name that Allocate answers with."""
-    assert qualified_name("aliquot.dev/slice", "n0nce") == "aliquot.dev/slice=n0nce"

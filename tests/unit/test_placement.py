@@ -138,6 +138,7 @@ def test_every_unknown_field_is_refused():
             "card of container 'i' 'A'",
         ),
         (lambda d: d["containers"].reverse(), "out of order"),
+        (lambda d: d["containers"][0]["cards"].extend(d["containers"][0]["cards"] * 16), "length <= 16"),
         (lambda d: d["containers"][0].update(kind="daemon"), "kind"),
         (lambda d: d["containers"][0]["cards"][0].update(cores=101), "cores"),
         (lambda d: d["containers"][0]["cards"][0].update(memoryMiB=0), "memoryMiB"),

@@ -1,5 +1,6 @@
 """What a pod asks for: our resources, Kubernetes' rules, and the sentences that refuse."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from aliquot.kube.objects import Pod
 from aliquot.names import ResourceNames
-from aliquot.request import ContainerKind, PodRequest, RequestError, SliceRequest, read_pod_request
+from aliquot.request import MAX_CARDS, ContainerKind, PodRequest, RequestError, SliceRequest, read_pod_request
 
 NAMES = ResourceNames()
 GPU, MEM, PERCENT, CORE = (
@@ -90,6 +91,12 @@ def test_nonsense_is_refused_by_container_resource_and_remedy(
     assert refused.value.resource == resource
     assert str(refused.value).startswith(f"container 'main': {resource}: ")
     assert words in str(refused.value)
+
+
+def test_a_container_holds_as_many_cards_as_its_control_page():
+    """The limit at admission is the limit of the pages' ABI."""
+    header = Path(__file__).parents[2] / "libshim" / "include" / "aliquot_pages.h"
+    assert f"#define AQ_MAX_CARDS {MAX_CARDS}\n" in header.read_text()
 
 
 def test_requests_stand_in_for_limits():
