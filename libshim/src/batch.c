@@ -55,7 +55,9 @@ aq_core_context *aq_batch_context(CUcontext handle) {
   if (!reference) return NULL;
   *context = (aq_core_context){.handle = handle, .device = device, .card = aq_card_of_device(device), .reference = reference,
                                .offset_ns = UINT64_MAX, .fresh_offset_ns = UINT64_MAX};
-  return context->card < 0 ? NULL : context;
+  if (context->card < 0) return NULL;
+  aq_clock_check(aq_core_usage(context->card), aq_now_ns());
+  return context;
 }
 
 aq_core_context *aq_batch_contexts(size_t *count) {
@@ -124,6 +126,15 @@ static void add_member(aq_batch *batch, const void *what, uint64_t cost) {
   member->count++;
 }
 
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static void add_work(aq_batch *batch, uint64_t estimate, uint64_t now) {
+  aq_in_flight *flight = &aq_flights[batch->card];
+  batch->estimate += estimate;
+  flight->estimate += estimate;
+  flight->ends_ns = later(now, flight->ends_ns) + estimate;
+}
+
 aq_batch *aq_batch_join(aq_core_context *context, CUstream stream, const void *what, uint64_t now) {
   uint64_t cost = aq_cost(what);
   aq_batch *batch = cost && can_join(mine.batch, context, stream) ? mine.batch : open_batch(context, stream);
@@ -131,10 +142,9 @@ aq_batch *aq_batch_join(aq_core_context *context, CUstream stream, const void *w
   add_member(batch, what, cost);
   batch->in_call = 1;
   batch->submissions++;
-  batch->estimate += cost ? cost : BATCH_NS; /* nothing joins work of unknown length */
   batch->unrecorded += cost;
   batch->last_ns = now;
-  aq_flights[context->card].estimate += cost ? cost : BATCH_NS;
+  add_work(batch, cost ? cost : BATCH_NS, now); /* nothing joins work of unknown length */
   return batch;
 }
 
@@ -185,6 +195,7 @@ void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to) {
   aq_in_flight *flight = &aq_flights[batch->card];
   close_batch(batch);
   flight->progress_ns = aq_now_ns();
+  flight->ends_ns = flight->progress_ns + flight->estimate;
   batch->from_ns = from;
   batch->to_ns = to + batch->unrecorded;
   if (from) learn(batch, to > from ? to - from : 0);

@@ -58,6 +58,7 @@ typedef struct {
   aq_batch *oldest, *newest;
   uint64_t estimate;    /* nanoseconds in flight, as far as known */
   uint32_t count;       /* open batches */
+  uint64_t ends_ns;     /* when all of it is expected to be over */
   uint64_t progress_ns; /* when one was last seen to finish */
 } aq_in_flight;
 

@@ -12,7 +12,7 @@
 #include "loader.h"
 #include "monitor.h"
 
-#define WINDOW_NS UINT64_C(4000000)  /* known work in flight, on one card by one process */
+#define WINDOW_NS UINT64_C(8000000)  /* known work in flight, on one card by one process */
 #define STALL_NS UINT64_C(100000000) /* nothing finished for so long: let one more in */
 #define LOOK_NS UINT64_C(20000000)   /* look again at a limit that may have changed */
 
@@ -63,9 +63,13 @@ static bool is_capturing(CUstream stream) {
 
 /* ---- waiting ---- */
 
-static bool window_is_full(const aq_in_flight *flight, uint64_t cost) {
-  if (!flight->count) return false;
-  return !cost || flight->estimate + cost > WINDOW_NS;
+/* The instant at which work of this cost may join what is in flight: none at all beside work of unknown length, a window
+ * of short work, or one long kernel when the one before it is nearly over. */
+static uint64_t room_at(const aq_in_flight *flight, uint64_t cost, uint64_t now) {
+  uint64_t together = flight->estimate + cost;
+  if (!flight->count || (cost && together <= WINDOW_NS)) return now;
+  if (!cost || together > 2 * cost) return UINT64_MAX;
+  return flight->ends_ns > WINDOW_NS ? flight->ends_ns - WINDOW_NS : now;
 }
 
 /* The instant to look again, or 0: go. `began` is when this submission first asked. */
@@ -73,9 +77,10 @@ static uint64_t wait_until(int card, const void *what, uint64_t now, uint64_t be
   const aq_in_flight *flight = &aq_flights[card];
   uint64_t open_at = aq_clock_open_at(aq_core_usage(card));
   if (open_at > now) return open_at < now + LOOK_NS ? open_at : now + LOOK_NS;
-  uint64_t progress = flight->progress_ns > began ? flight->progress_ns : began;
-  if (window_is_full(flight, aq_cost(what)) && now < progress + STALL_NS) return progress + STALL_NS;
-  return 0;
+  uint64_t stalled_at = (flight->progress_ns > began ? flight->progress_ns : began) + STALL_NS;
+  uint64_t room = room_at(flight, aq_cost(what), now);
+  if (room > stalled_at) room = stalled_at;
+  return room > now ? room : 0;
 }
 
 /* Under the lock, which is given up while it waits. */
