@@ -4,7 +4,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -53,21 +53,25 @@ def own_api() -> Iterator[ApiServer]:
     shutil.rmtree(directory)
 
 
+def new_world(api: ApiServer, cards: Sequence[SimCard]) -> World:
+    """A node of its own name with a running kubelet."""
+    root = short_directory()
+    world = World(root, root.name.lower().replace("_", "-"), api, cards)
+    world.kubelet.start()
+    return world
+
+
 @pytest.fixture
 def make_world(shared_api: ApiServer) -> Iterator[MakeWorld]:
     """Makes nodes with a running kubelet and, unless told otherwise, a running plugin."""
     worlds: list[World] = []
 
     def make(
-        *cards: SimCard, api: ApiServer | None = None, start: bool = True, flags: list[str] | None = None
+        *cards: SimCard, api: ApiServer | None = None, start: bool = True, flags: Sequence[str] = ()
     ) -> World:
-        root = short_directory()
-        world = World(
-            root, root.name.lower().replace("_", "-"), api or shared_api, cards or (SimCard(), SimCard())
-        )
-        world.flags += flags or []
+        world = new_world(api or shared_api, cards or (SimCard(), SimCard()))
+        world.flags += flags
         worlds.append(world)
-        world.kubelet.start()
         if start:
             world.start_plugin()
             world.ready()
@@ -83,3 +87,24 @@ def make_world(shared_api: ApiServer) -> Iterator[MakeWorld]:
 def world(make_world: MakeWorld) -> World:
     """A node with two cards of 16 GiB, its plugin registered."""
     return make_world()
+
+
+@pytest.fixture(scope="session")
+def large_world(shared_api: ApiServer) -> Iterator[World]:
+    """A node with 16 cards whose plugin runs through many tests."""
+    world = new_world(shared_api, [SimCard() for _ in range(16)])
+    world.start_plugin()
+    world.ready()
+    yield world
+    world.close()
+    shutil.rmtree(world.root)
+
+
+@pytest.fixture
+def busy(large_world: World) -> Iterator[World]:
+    """The large node, with two cards that no other test has used lately."""
+    cards = [card.uuid for card in large_world.machine.cards]
+    place = cards.index(large_world.uuids[0])
+    large_world.uuids = [cards[(place + step) % len(cards)] for step in (2, 3)]
+    yield large_world
+    large_world.clear()

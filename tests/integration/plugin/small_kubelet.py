@@ -1,4 +1,4 @@
-"""A kubelet small enough to hold in one hand: real sockets, and the order of calls a real one was seen to keep.
+"""A kubelet small enough to hold in one hand: real sockets, and the order of calls a real one keeps.
 
 It has its messages from the sandbox's copy of the protocols, not from the plugin's, so that one misreading
 cannot hide in both ends. Containers never run: tests say when one would start.
@@ -156,7 +156,7 @@ class SmallKubelet(pr_grpc.PodResourcesListerServicer):
     def allocate(
         self, pod: dict[str, Any], container: str, resource: str, size: int, *, reuse: Sequence[str] = ()
     ) -> Held:
-        """Admission: choose ids, asking for a preference unless an init container's are used again; Allocate."""
+        """Admission: choose ids, with a preference unless an init container's are used again; Allocate."""
         endpoint = self.wait_for(resource)
         ids = list(reuse)[:size]
         if len(ids) < size:
@@ -196,6 +196,11 @@ class SmallKubelet(pr_grpc.PodResourcesListerServicer):
         with self._lock:
             self.held = [one for one in self.held if one.uid != uid]
         self.write_checkpoint()
+
+    def forget_all(self) -> None:
+        """Every pod is gone."""
+        for uid in {one.uid for one in self.held}:
+            self.forget(uid)
 
     def write_checkpoint(self) -> None:
         """The kubelet's own notes, in its own format."""

@@ -28,19 +28,19 @@ def limits(world: World, nonce: str) -> tuple[CardLimit, ...]:
     return read_control(world.control(nonce)).cards
 
 
-def test_a_placement_that_comes_late_is_waited_for(world: World):
+def test_a_placement_that_comes_late_is_waited_for(busy: World):
     """The kubelet knows the pod before the watch has brought it."""
-    share = CardShare(world.uuids[0], GIB, 0)
-    pod = world.pod("late", [container("main", slice_of("1Gi"))], None)
-    held = world.kubelet.allocate(pod, "main", GPU, 1)
-    text = world.placement(pod["metadata"]["uid"], {"main": [share]})
+    share = CardShare(busy.uuids[0], GIB, 0)
+    pod = busy.pod("late", [container("main", slice_of("1Gi"))], None)
+    held = busy.kubelet.allocate(pod, "main", GPU, 1)
+    text = busy.placement(pod["metadata"]["uid"], {"main": [share]})
     patch = {"metadata": {"annotations": {"aliquot.dev/placement": text}}}
     path = "/api/v1/namespaces/default/pods/late"
-    later = threading.Timer(0.7, world.api.request, ("PATCH", path, patch, "application/merge-patch+json"))
+    later = threading.Timer(0.7, busy.api.request, ("PATCH", path, patch, "application/merge-patch+json"))
     later.start()
-    world.kubelet.pre_start(held)
+    busy.kubelet.pre_start(held)
     later.join()
-    assert limits(world, held.nonce)[0].uuid == world.uuids[0]
+    assert limits(busy, held.nonce)[0].uuid == busy.uuids[0]
 
 
 CONTRADICTIONS = {
@@ -67,15 +67,15 @@ CONTRADICTIONS = {
 }
 
 
-def test_a_contradiction_is_refused_at_once_with_pod_container_and_resource(world: World):
+def test_a_contradiction_is_refused_at_once_with_pod_container_and_resource(busy: World):
     """Waiting cannot help where request and placement differ, so the reason comes without a wait."""
     for number, (case, (shares, message)) in enumerate(CONTRADICTIONS.items()):
         name = f"wrong-{number}"
-        pod = world.pod(name, [container("main", slice_of("8Gi", 30))], {"main": shares(world)})
-        held = world.kubelet.allocate(pod, "main", GPU, 1)
+        pod = busy.pod(name, [container("main", slice_of("8Gi", 30))], {"main": shares(busy)})
+        held = busy.kubelet.allocate(pod, "main", GPU, 1)
         start = time.monotonic()
         with pytest.raises(grpc.RpcError, match=f"pod default/{name}, {message}") as refused:
-            world.kubelet.pre_start(held)
+            busy.kubelet.pre_start(held)
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION, case
         assert time.monotonic() - start < 1.5, case
 
@@ -88,116 +88,116 @@ def test_a_contradiction_is_refused_at_once_with_pod_container_and_resource(worl
         ("other", "is for pod other-uid"),
     ],
 )
-def test_an_annotation_that_is_no_placement_of_this_pod_is_refused(world: World, text: str, message: str):
+def test_an_annotation_that_is_no_placement_of_this_pod_is_refused(busy: World, text: str, message: str):
     """Damaged, of another version, or copied from another pod."""
     if text == "other":
-        text = world.placement("other-uid", {"main": [CardShare(world.uuids[0], GIB, 0)]})
-    pod = world.pod("odd", [container("main", slice_of("1Gi"))], None)
-    world.api.request(
+        text = busy.placement("other-uid", {"main": [CardShare(busy.uuids[0], GIB, 0)]})
+    pod = busy.pod("odd", [container("main", slice_of("1Gi"))], None)
+    busy.api.request(
         "PATCH",
         "/api/v1/namespaces/default/pods/odd",
         {"metadata": {"annotations": {"aliquot.dev/placement": text}}},
         "application/merge-patch+json",
     )
-    held = world.kubelet.allocate(pod, "main", GPU, 1)
+    held = busy.kubelet.allocate(pod, "main", GPU, 1)
     with pytest.raises(grpc.RpcError, match=f"pod default/odd: .*{message}"):
-        world.kubelet.pre_start(held)
+        busy.kubelet.pre_start(held)
 
 
-def test_more_than_a_card_has_is_refused_and_fits_once_the_other_is_gone(world: World):
+def test_more_than_a_card_has_is_refused_and_fits_once_the_other_is_gone(busy: World):
     """Whoever was let in first keeps its memory; the later pod gets in when the first is really gone."""
-    first, second = placed_pod(world, "first", 10), placed_pod(world, "second", 10)
-    world.kubelet.pre_start(first)
+    first, second = placed_pod(busy, "first", 10), placed_pod(busy, "second", 10)
+    busy.kubelet.pre_start(first)
     with pytest.raises(
         grpc.RpcError, match=r"pod default/second: does not fit .* 10240 MiB asked, 6144 MiB left"
     ):
-        world.kubelet.pre_start(second)
-    world.kubelet.pre_start(first)
-    world.delete("first")
-    world.kubelet.forget(first.uid)
-    world.kubelet.pre_start(second)
-    assert limits(world, second.nonce)[0].memory_bytes == 10 << 30
+        busy.kubelet.pre_start(second)
+    busy.kubelet.pre_start(first)
+    busy.delete("first")
+    busy.kubelet.forget(first.uid)
+    busy.kubelet.pre_start(second)
+    assert limits(busy, second.nonce)[0].memory_bytes == 10 << 30
 
 
-def test_compute_beyond_a_whole_card_and_company_on_an_exclusive_card_are_refused(world: World):
+def test_compute_beyond_a_whole_card_and_company_on_an_exclusive_card_are_refused(busy: World):
     """Cores add up to 100 percent; a card held alone takes nobody else."""
-    world.kubelet.pre_start(placed_pod(world, "half", 1, 60))
+    busy.kubelet.pre_start(placed_pod(busy, "half", 1, 60))
     with pytest.raises(grpc.RpcError, match="50 % of its time asked, 40 % left"):
-        world.kubelet.pre_start(placed_pod(world, "more", 1, 50))
-    whole = CardShare(world.uuids[0], 16 * GIB, 100, exclusive=True)
-    pod = world.pod("alone", [container("main", {GPU: "1"})], {"main": [whole]})
+        busy.kubelet.pre_start(placed_pod(busy, "more", 1, 50))
+    whole = CardShare(busy.uuids[0], 16 * GIB, 100, exclusive=True)
+    pod = busy.pod("alone", [container("main", {GPU: "1"})], {"main": [whole]})
     with pytest.raises(grpc.RpcError, match="would not be held alone: 1 other pod"):
-        world.kubelet.pre_start(world.kubelet.allocate(pod, "main", GPU, 1))
+        busy.kubelet.pre_start(busy.kubelet.allocate(pod, "main", GPU, 1))
 
 
-def test_memory_of_a_force_deleted_pod_counts_while_a_process_of_it_lives(world: World):
+def test_memory_of_a_force_deleted_pod_counts_while_a_process_of_it_lives(busy: World):
     """The API and the kubelet have forgotten the pod, but its process still holds the card."""
-    first, second = placed_pod(world, "zombie", 10), placed_pod(world, "next", 10)
-    world.kubelet.pre_start(first)
+    first, second = placed_pod(busy, "zombie", 10), placed_pod(busy, "next", 10)
+    busy.kubelet.pre_start(first)
     process = subprocess.Popen(["/bin/sleep", "60"])
     try:
-        occupy(world.usage(first.nonce), process, 1 << 30)
-        world.delete("zombie")
-        world.kubelet.forget(first.uid)
+        occupy(busy.usage(first.nonce), process, 1 << 30)
+        busy.delete("zombie")
+        busy.kubelet.forget(first.uid)
         with pytest.raises(grpc.RpcError, match="does not fit this node"):
-            world.kubelet.pre_start(second)
+            busy.kubelet.pre_start(second)
     finally:
         process.kill()
         process.wait()
-    world.kubelet.pre_start(second)
+    busy.kubelet.pre_start(second)
 
 
-def test_two_equal_pods_at_once_each_get_their_own_limits(world: World):
+def test_two_equal_pods_at_once_each_get_their_own_limits(busy: World):
     """Same requests by count, other memory, started at the same moment in the other order."""
-    pairs = [(placed_pod(world, f"twin-{n}", n + 1, card=n % 2), n + 1) for n in range(6)]
-    threads = [threading.Thread(target=world.kubelet.pre_start, args=(held,)) for held, _ in reversed(pairs)]
+    pairs = [(placed_pod(busy, f"twin-{n}", n + 1, card=n % 2), n + 1) for n in range(6)]
+    threads = [threading.Thread(target=busy.kubelet.pre_start, args=(held,)) for held, _ in reversed(pairs)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for number, (held, memory) in enumerate(pairs):
-        assert limits(world, held.nonce) == (CardLimit(world.uuids[number % 2], memory << 30, 0),)
+        assert limits(busy, held.nonce) == (CardLimit(busy.uuids[number % 2], memory << 30, 0),)
 
 
-def test_a_restarted_container_keeps_its_pages_and_its_place(world: World):
+def test_a_restarted_container_keeps_its_pages_and_its_place(busy: World):
     """The same inodes; use that a dead container left behind is cleared, and only then."""
-    held = placed_pod(world, "again", 10)
-    world.kubelet.pre_start(held)
-    control, usage = world.control(held.nonce), world.usage(held.nonce)
+    held = placed_pod(busy, "again", 10)
+    busy.kubelet.pre_start(held)
+    control, usage = busy.control(held.nonce), busy.usage(held.nonce)
     inodes = (control.stat().st_ino, usage.stat().st_ino)
     process = subprocess.Popen(["/bin/sleep", "60"])
     occupy(usage, process, 1 << 30)
-    world.kubelet.pre_start(held)
+    busy.kubelet.pre_start(held)
     assert read_usage(usage).cards[0].memory_used_bytes == 1 << 30
     process.kill()
     process.wait()
-    world.kubelet.pre_start(held)
+    busy.kubelet.pre_start(held)
     assert read_usage(usage).processes == ()
     assert read_usage(usage).cards[0].memory_used_bytes == 0
     assert (control.stat().st_ino, usage.stat().st_ino) == inodes
 
 
-def test_a_truncated_usage_page_is_mended_at_the_next_start(world: World):
+def test_a_truncated_usage_page_is_mended_at_the_next_start(busy: World):
     """A tenant may do as it likes with its page; it harms nobody, and the page keeps its inode."""
-    held = placed_pod(world, "vandal", 1)
-    world.kubelet.pre_start(held)
-    usage = world.usage(held.nonce)
+    held = placed_pod(busy, "vandal", 1)
+    busy.kubelet.pre_start(held)
+    usage = busy.usage(held.nonce)
     inode = usage.stat().st_ino
     usage.write_bytes(b"")
-    world.kubelet.pre_start(held)
+    busy.kubelet.pre_start(held)
     assert read_usage(usage).processes == ()
     assert usage.stat().st_ino == inode
 
 
-def test_a_pod_made_again_under_its_name_gets_its_own_placement(world: World):
+def test_a_pod_made_again_under_its_name_gets_its_own_placement(busy: World):
     """PodResources tells names only; the UID keeps the two apart."""
-    old = placed_pod(world, "same", 2)
-    world.kubelet.pre_start(old)
-    world.delete("same")
-    world.kubelet.forget(old.uid)
-    new = placed_pod(world, "same", 3, card=1)
-    world.kubelet.pre_start(new)
-    assert limits(world, new.nonce) == (CardLimit(world.uuids[1], 3 << 30, 0),)
+    old = placed_pod(busy, "same", 2)
+    busy.kubelet.pre_start(old)
+    busy.delete("same")
+    busy.kubelet.forget(old.uid)
+    new = placed_pod(busy, "same", 3, card=1)
+    busy.kubelet.pre_start(new)
+    assert limits(busy, new.nonce) == (CardLimit(busy.uuids[1], 3 << 30, 0),)
 
 
 def init_pod(world: World, name: str) -> tuple[Held, Held]:
@@ -216,57 +216,57 @@ def init_pod(world: World, name: str) -> tuple[Held, Held]:
     return load, world.kubelet.allocate(pod, "main", GPU, 1, reuse=load.ids)
 
 
-def test_a_plain_init_container_gets_its_own_limits_though_it_shares_the_id(world: World):
+def test_a_plain_init_container_gets_its_own_limits_though_it_shares_the_id(busy: World):
     """PodResources names only the later container; the kubelet's checkpoint tells the two apart."""
-    load, main = init_pod(world, "with-init")
+    load, main = init_pod(busy, "with-init")
     assert load.ids == main.ids
     for starting in (load, main):
-        world.kubelet.pre_start(starting)
-        assert limits(world, load.nonce)[0].memory_bytes == 2 << 30
-        assert limits(world, main.nonce)[0].memory_bytes == 4 << 30
+        busy.kubelet.pre_start(starting)
+        assert limits(busy, load.nonce)[0].memory_bytes == 2 << 30
+        assert limits(busy, main.nonce)[0].memory_bytes == 4 << 30
 
 
-def test_without_readable_answers_in_the_checkpoint_the_order_of_start_decides(world: World):
+def test_without_readable_answers_in_the_checkpoint_the_order_of_start_decides(busy: World):
     """The checkpoint's format is the kubelet's own: here it no longer tells which answer was whose."""
-    load, main = init_pod(world, "unread")
-    path = world.kubelet.plugins / "kubelet_internal_checkpoint"
+    load, main = init_pod(busy, "unread")
+    path = busy.kubelet.plugins / "kubelet_internal_checkpoint"
     path.write_text(path.read_text().replace('"AllocResp": "', '"AllocResp": "?'))
-    world.kubelet.pre_start(load)
-    assert limits(world, load.nonce)[0].memory_bytes == 2 << 30
-    assert limits(world, main.nonce)[0].memory_bytes == 4 << 30
+    busy.kubelet.pre_start(load)
+    assert limits(busy, load.nonce)[0].memory_bytes == 2 << 30
+    assert limits(busy, main.nonce)[0].memory_bytes == 4 << 30
 
 
-def test_without_a_checkpoint_pod_resources_and_a_live_look_at_the_pod_suffice(world: World):
+def test_without_a_checkpoint_pod_resources_and_a_live_look_at_the_pod_suffice(busy: World):
     """Only the promised interface is needed for ordinary containers."""
-    world.kubelet.writes_checkpoint = False
-    held = placed_pod(world, "plain", 5)
-    world.kubelet.pre_start(held)
-    assert limits(world, held.nonce)[0].memory_bytes == 5 << 30
+    busy.kubelet.writes_checkpoint = False
+    held = placed_pod(busy, "plain", 5)
+    busy.kubelet.pre_start(held)
+    assert limits(busy, held.nonce)[0].memory_bytes == 5 << 30
 
 
-def test_an_init_container_that_alone_asks_is_found_by_the_checkpoint(world: World):
+def test_an_init_container_that_alone_asks_is_found_by_the_checkpoint(busy: World):
     """PodResources shows the pod with no devices at all."""
-    pod = world.pod(
+    pod = busy.pod(
         "init-only",
         [container("main", {})],
-        {"load": [CardShare(world.uuids[0], GIB, 0)]},
+        {"load": [CardShare(busy.uuids[0], GIB, 0)]},
         [container("load", slice_of("1Gi"))],
         load=ContainerKind.INIT,
     )
-    held = world.kubelet.allocate(pod, "load", GPU, 1)
-    world.kubelet.pre_start(held)
-    assert limits(world, held.nonce)[0].memory_bytes == 1 << 30
+    held = busy.kubelet.allocate(pod, "load", GPU, 1)
+    busy.kubelet.pre_start(held)
+    assert limits(busy, held.nonce)[0].memory_bytes == 1 << 30
 
 
-def test_sidecars_and_several_containers_of_a_pod_have_slices_of_their_own(world: World):
+def test_sidecars_and_several_containers_of_a_pod_have_slices_of_their_own(busy: World):
     """A native sidecar and two regular containers, one of them on two cards."""
-    first, second = world.uuids
+    first, second = busy.uuids
     shares = {
         "side": [CardShare(first, GIB, 0)],
         "one": [CardShare(first, 2 * GIB, 20)],
         "two": [CardShare(first, 3 * GIB, 0), CardShare(second, 3 * GIB, 0)],
     }
-    pod = world.pod(
+    pod = busy.pod(
         "many",
         [container("one", slice_of("2Gi", 20)), container("two", slice_of("3Gi", cards=2))],
         shares,
@@ -274,27 +274,28 @@ def test_sidecars_and_several_containers_of_a_pod_have_slices_of_their_own(world
         side=ContainerKind.SIDECAR,
     )
     counts = {"side": 1, "one": 1, "two": 2}
-    held = {name: world.kubelet.allocate(pod, name, GPU, count) for name, count in counts.items()}
+    held = {name: busy.kubelet.allocate(pod, name, GPU, count) for name, count in counts.items()}
     for one in held.values():
-        world.kubelet.pre_start(one)
-    found = {name: limits(world, one.nonce) for name, one in held.items()}
+        busy.kubelet.pre_start(one)
+    found = {name: limits(busy, one.nonce) for name, one in held.items()}
     assert found == {
         "side": (CardLimit(first, 1 << 30, 0),),
         "one": (CardLimit(first, 2 << 30, 20),),
         "two": (CardLimit(first, 3 << 30, 0), CardLimit(second, 3 << 30, 0)),
     }
-    assert world.edits(held["two"].nonce)[1][:2] == ["/dev/nvidia0", "/dev/nvidia1"]
+    minors = [card.minor for card in busy.machine.cards if card.uuid in busy.uuids]
+    assert busy.edits(held["two"].nonce)[1][:2] == [f"/dev/nvidia{minor}" for minor in minors]
 
 
-def test_all_that_a_pod_had_is_removed_when_it_is_gone(world: World):
+def test_all_that_a_pod_had_is_removed_when_it_is_gone(busy: World):
     """Spec, pages, tenancy, cached placement and journal line."""
-    held = placed_pod(world, "gone", 1)
-    world.kubelet.pre_start(held)
-    control = world.control(held.nonce)
-    world.delete("gone")
-    world.kubelet.forget(held.uid)
+    held = placed_pod(busy, "gone", 1)
+    busy.kubelet.pre_start(held)
+    control = busy.control(held.nonce)
+    busy.delete("gone")
+    busy.kubelet.forget(held.uid)
     until(lambda: not control.exists(), "pages removed")
-    until(lambda: not list((world.state / "tenancies").glob("*.json")), "tenancy removed")
-    assert not list((world.root / "cdi").glob("*.json"))
-    assert not list((world.state / "pods").glob("*.json"))
-    assert held.nonce not in (world.state / "journal").read_text()
+    until(lambda: not (busy.state / "tenancies" / f"{held.uid}.json").exists(), "tenancy removed")
+    assert not list((busy.root / "cdi").glob(f"*{held.nonce}*"))
+    assert not (busy.state / "pods" / f"{held.uid}.json").exists()
+    assert held.nonce not in (busy.state / "journal").read_text()

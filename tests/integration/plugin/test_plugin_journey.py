@@ -33,5 +33,5 @@ def test_no_placement_is_waited_for_and_then_named(world: World):
     """A pod that was bound by another scheduler is refused with the reason, after the wait."""
     pod = world.pod("unplaced", [container("main", slice_of("8Gi"))])
     held = world.kubelet.allocate(pod, "main", GPU, 1)
-    with pytest.raises(grpc.RpcError, match=r"pod default/unplaced: has no placement.*waited 2 s"):
+    with pytest.raises(grpc.RpcError, match=r"pod default/unplaced: has no placement.*waited 1.5 s"):
         world.kubelet.pre_start(held)

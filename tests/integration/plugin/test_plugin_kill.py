@@ -1,4 +1,4 @@
-"""SIGKILL at every step of a container's way in: after a restart nothing is lost and nothing is promised twice."""
+"""SIGKILL at every step of a container's way in: nothing is lost, nothing is promised twice."""
 
 import random
 import threading
@@ -126,8 +126,8 @@ def test_a_kill_after_the_start_keeps_the_promise(world: World):
 def test_kills_at_random_moments(world: World):
     """Several rounds; the seed is printed so that a failure can be had again."""
     seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201
-    chance = random.Random(seed)  # noqa: S311
+    print(f"seed {seed}")
+    chance = random.Random(seed)
     for number in range(4):
         held = admitted(world, f"pod-{number}")
         process = world.process

@@ -46,7 +46,7 @@ def test_restarts_work_while_the_api_server_is_away(make_world: MakeWorld, own_a
     """Agent and container are both restarted; what was placed is in the node's own files."""
     world = make_world(api=own_api)
     held, waiting = started(world), admitted(world, "second", 2)
-    until(lambda: (world.state / "pods" / f"{waiting.uid}.json").exists(), "placement cached")
+    until((world.state / "pods" / f"{waiting.uid}.json").exists, "placement cached")
     own_api.kill()
     world.kill_plugin()
     shutil.rmtree(world.root / "run")
@@ -58,7 +58,7 @@ def test_restarts_work_while_the_api_server_is_away(make_world: MakeWorld, own_a
 
 
 def test_nothing_is_given_back_on_silence(make_world: MakeWorld, own_api: ApiServer):
-    """The API server is away and the kubelet has just restarted, so neither names the pod: it keeps its card."""
+    """API server away, kubelet just restarted: neither names the pod, and it keeps its card."""
     world = make_world(api=own_api)
     started(world)
     rival = admitted(world, "rival")
@@ -121,7 +121,7 @@ def test_a_damaged_cached_pod_is_set_aside(world: World):
 
 
 def test_with_all_files_lost_kubelet_and_api_server_know_enough(world: World):
-    """State and pages are wiped: who holds slices is asked of the kubelet, what was placed of the API server."""
+    """All is wiped: who holds slices is asked of the kubelet, what was placed of the API server."""
     held = started(world)
     world.kill_plugin()
     shutil.rmtree(world.state)

@@ -8,8 +8,8 @@ from small_kubelet import until
 from world import GPU, MakeWorld, World, container, slice_of
 
 from aliquot.placement import CardShare
-from sandbox.gpus import SimCard
 from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2 as dp
+from sandbox.gpus import SimCard
 
 GIB = 1024
 
@@ -90,7 +90,7 @@ def test_preferred_ids_follow_the_scheduler_where_its_choice_is_known(world: Wor
     share = CardShare(world.uuids[1], GIB, 0)
     pod = world.pod("steered", [container("main", slice_of("1Gi"))], {"main": [share]})
     uid = pod["metadata"]["uid"]
-    until(lambda: (world.state / "pods" / f"{uid}.json").exists(), "the plugin has seen the pod")
+    until((world.state / "pods" / f"{uid}.json").exists, "the plugin has seen the pod")
     assert world.kubelet.allocate(pod, "main", GPU, 1).ids[0].startswith(world.uuids[1])
 
 

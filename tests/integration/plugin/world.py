@@ -102,7 +102,7 @@ class World:
     node: str
     api: ApiServer
     cards: Sequence[SimCard]
-    flags: list[str] = field(default_factory=lambda: ["--placement-wait", "2"])
+    flags: list[str] = field(default_factory=lambda: ["--placement-wait", "1.5"])
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -166,10 +166,15 @@ class World:
         self.kill_plugin()
         self.kubelet.stop()
         if self.api.process is not None:
-            for pod in self.api.request("GET", f"{self._pods()}?fieldSelector=spec.nodeName%3D{self.node}")[
-                "items"
-            ]:
-                self.delete(pod["metadata"]["name"])
+            self.clear()
+
+    def clear(self) -> None:
+        """Removes the node's pods from API server and kubelet."""
+        mine = self.api.request("GET", f"{self._pods()}?fieldSelector=spec.nodeName%3D{self.node}")
+        for pod in mine["items"]:
+            self.delete(pod["metadata"]["name"])
+        self.kubelet.writes_checkpoint = True
+        self.kubelet.forget_all()
 
     def placement(
         self, uid: str, containers: Mapping[str, Sequence[CardShare]], **kinds: ContainerKind

@@ -1,0 +1,39 @@
+"""Finding processes as tenants name them."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from plugin.processes import POD_UID, ProcessName, name_of, read_processes
+
+
+def test_a_living_process_is_found_by_pid_namespace_and_start_time():
+    """This test's own process."""
+    me = name_of(Path("/proc/self"))
+    assert me.pid == os.getpid()
+    assert me in read_processes().names
+    assert ProcessName(me.pid, me.pid_namespace, me.start_time + 1) not in read_processes().names
+
+
+def test_a_zombie_is_dead():
+    """It waits for its parent and holds nothing."""
+    process = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(ValueError, match="ended"):
+        name_of(Path(f"/proc/{process.pid}"))
+    process.wait()
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        "0::/kubepods/burstable/pod579440e0-a5b1-4921-8e8c-c63689d36b11/abc",
+        "0::/kubepods.slice/kubepods-pod579440e0_a5b1_4921_8e8c_c63689d36b11.slice/cri-containerd-abc.scope",
+    ],
+)
+def test_a_pods_cgroup_names_its_uid(cgroup: str):
+    """As cgroupfs and systemd write it."""
+    (uid,) = POD_UID.findall(cgroup)
+    assert uid.replace("_", "-") == "579440e0-a5b1-4921-8e8c-c63689d36b11"
