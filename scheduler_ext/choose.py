@@ -69,13 +69,13 @@ def _possible(rooms: Sequence[Room], rows: Ints) -> Bools:
 def _scores(table: CardTable, room: Room, wanted: SliceRequest, policy: Policy) -> Floats:
     """How much each row is to be preferred for this slice, higher is better."""
     if policy is Policy.FIRST_FIT:
-        return np.zeros(len(table.used))
+        return np.zeros(table.used.shape[1])
     filled = table.used / np.maximum(table.usable, 1)
     candidates = np.where(room.fits, filled, -1.0)
     if wanted.cards == 1:
-        best: Floats = candidates.max(axis=1)
+        best: Floats = candidates.max(axis=0)
         return best
-    fullest: Floats = np.sort(candidates, axis=1)[:, -wanted.cards :].sum(axis=1)
+    fullest: Floats = np.sort(candidates, axis=0)[-wanted.cards :].sum(axis=0)
     return fullest
 
 
@@ -113,7 +113,7 @@ class _Race:
             return None
         (equal,) = np.nonzero(self._scores == top)
         if len(equal) > 1 and self._policy is Policy.BINPACK:
-            used = self._table.used[self._rows[equal]].sum(axis=1)
+            used = self._table.used[:, self._rows[equal]].sum(axis=0)
             equal = equal[used == used.max()]
         return min(equal.tolist(), key=self._names.__getitem__)
 
@@ -122,7 +122,7 @@ def _refusals(
     table: CardTable, asked: list[tuple[SliceRequest, Room]], names: Sequence[str], rows: Ints
 ) -> dict[str, Reason]:
     """The first cause for every node: that of the first container that has no room there."""
-    chosen = np.full(len(table.used), ORDER.index(Reason.TOGETHER))
+    chosen = np.full(table.used.shape[1], ORDER.index(Reason.TOGETHER))
     for wanted, room in reversed(asked):
         causes = classify(table, room, wanted.exclusive, wanted.cards)
         chosen = np.where(room.enough(room.fits), chosen, causes)

@@ -53,8 +53,8 @@ def classify(table: CardTable, room: Room, exclusive: bool, cards: int) -> npt.N
         cards: How many cards it wants.
     """
     causes = [
-        (Reason.NO_CARD, ~table.exists.any(axis=1)),
-        (Reason.TOO_FEW, np.count_nonzero(table.exists, axis=1) < cards),
+        (Reason.NO_CARD, ~table.exists.any(axis=0)),
+        (Reason.TOO_FEW, np.count_nonzero(table.exists, axis=0) < cards),
         (Reason.UNHEALTHY, ~room.enough(table.healthy)),
         (Reason.MIG, ~room.enough(room.offered)),
         (Reason.TOO_SMALL, ~room.enough(room.big_enough)),
