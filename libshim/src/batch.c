@@ -169,7 +169,7 @@ static void charge(aq_batch *batch) {
   aq_usage_card *card = aq_core_usage(batch->card);
   uint32_t percent = aq_core_cap(batch->card);
   if (batch->from_ns) aq_clock_charge(card, percent, batch->from_ns, batch->to_ns);
-  else aq_clock_charge_estimate(card, percent, batch->unrecorded, batch->last_ns);
+  else aq_clock_charge_estimate(card, percent, batch->to_ns, batch->last_ns);
 }
 
 static void charge_finished(aq_in_flight *flight) {
@@ -187,19 +187,25 @@ static void close_batch(aq_batch *batch) {
   aq_in_flight *flight = &aq_flights[batch->card];
   flight->estimate -= batch->estimate;
   flight->count--;
+  flight->progress_ns = aq_now_ns();
+  flight->ends_ns = flight->progress_ns + flight->estimate;
   batch->state = AQ_BATCH_DONE;
   batch->generation = ++generations;
 }
 
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to) {
-  aq_in_flight *flight = &aq_flights[batch->card];
   close_batch(batch);
-  flight->progress_ns = aq_now_ns();
-  flight->ends_ns = flight->progress_ns + flight->estimate;
   batch->from_ns = from;
   batch->to_ns = to + batch->unrecorded;
-  if (from) learn(batch, to > from ? to - from : 0);
-  charge_finished(flight);
+  learn(batch, to > from ? to - from : 0);
+  charge_finished(&aq_flights[batch->card]);
+}
+
+void aq_batch_give_up(aq_batch *batch, uint64_t busy) {
+  close_batch(batch);
+  batch->from_ns = 0;
+  batch->to_ns = busy;
+  charge_finished(&aq_flights[batch->card]);
 }
 
 /* ---- forgetting ---- */
@@ -213,7 +219,7 @@ void aq_batch_reset(void) {
 void aq_batch_forget(aq_core_context *context) {
   for (int i = 0; i < AQ_BATCH_COUNT; i++) {
     aq_batch *batch = &batches[i];
-    if (batch->state == AQ_BATCH_OPEN && batch->context == context) aq_batch_finish(batch, 0, 0);
+    if (batch->state == AQ_BATCH_OPEN && batch->context == context) aq_batch_give_up(batch, batch->estimate);
     if (batch->events_of == context->handle) batch->events_of = NULL;
   }
   *context = (aq_core_context){0};

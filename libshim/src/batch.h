@@ -47,7 +47,8 @@ typedef struct aq_batch {
   uint64_t estimate;     /* nanoseconds of all its work */
   uint64_t unrecorded;   /* of these, what came after the latest end event */
   uint64_t last_ns;      /* when its latest submission began */
-  uint64_t from_ns, to_ns; /* once done: when it ran, host time */
+  bool abandoned;        /* the driver refused its only submission */
+  uint64_t from_ns, to_ns; /* once done: when it ran, host time; from 0: not known, it took to_ns */
   uint32_t member_count;
   aq_batch_member members[AQ_BATCH_MEMBERS];
   struct aq_batch *next; /* in its card's queue, by age */
@@ -70,9 +71,11 @@ aq_core_context *aq_batch_context(CUcontext handle);
 /* This thread's open batch if the submission can join it, else a new one; NULL when there is none to be had. */
 aq_batch *aq_batch_join(aq_core_context *context, CUstream stream, const void *what, uint64_t now);
 
-/* The batch ran in [from, to), or was given up after an estimated time when `from` is 0. Teaches the costs, charges what
- * is finished in the order of submission, and frees it. */
+/* The batch ran in [from, to): teaches the costs, charges what is finished in the order of submission, frees it. */
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to);
+
+/* Nobody will know when the batch ran: it is charged this much. */
+void aq_batch_give_up(aq_batch *batch, uint64_t busy);
 
 /* Whether the work submitted so far deserves an end event. */
 bool aq_batch_wants_end(const aq_batch *batch);

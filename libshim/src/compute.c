@@ -143,8 +143,7 @@ void aq_submit_end(aq_submission *submission, CUresult result) {
     batch->recorded = true;
     batch->unrecorded = 0;
   } else if (result != CUDA_SUCCESS && batch->state == AQ_BATCH_OPEN && batch->submissions == 1) {
-    batch->unrecorded = 0;
-    aq_batch_finish(batch, 0, 0);
+    batch->abandoned = true; /* the monitor may be looking at it */
   }
   submission->batch = NULL;
   aq_monitor_unlock();

@@ -23,14 +23,21 @@
 #define EXIT_WAIT_NS UINT64_C(20000000)
 #define LOOKS 64
 
+typedef enum {
+  RUNNING,
+  OVER,     /* and when it ran is known */
+  UNKNOWN,  /* over, or lost: only its estimate is left */
+  REFUSED,  /* it never ran */
+} verdict;
+
 /* What one batch looked like when its events were asked. */
 typedef struct {
   aq_batch *batch;
   uint64_t generation;
   uint32_t submissions;
-  bool recorded, over;
-  uint64_t seen_ns;           /* when it was seen to be over */
-  double from_ms, to_ms;      /* after the context's reference */
+  verdict verdict;
+  uint64_t seen_ns;      /* when it was seen to be over */
+  double from_ms, to_ms; /* after the context's reference */
 } look;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,8 +65,11 @@ static void wait_on(pthread_cond_t *condition, uint64_t until_ns) {
 }
 
 void aq_monitor_wait(uint64_t until_ns) {
+  int before; /* a thread that is cancelled here would leave the lock behind */
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
   if (sleeping && has_work()) pthread_cond_signal(&wanted);
   wait_on(&finished, until_ns);
+  pthread_setcancelstate(before, &before);
 }
 
 /* ---- asking: without the lock ---- */
@@ -73,25 +83,33 @@ static bool elapsed(CUevent from, CUevent to, double *ms) {
 
 static void ask(look *at) {
   const aq_batch *batch = at->batch;
-  if (!at->recorded) return;
+  if (at->verdict != RUNNING) return;
   if (asked_in != batch->events_of && AQ_CUDA(cuCtxSetCurrent)(batch->events_of) == CUDA_SUCCESS) asked_in = batch->events_of;
-  if (AQ_CUDA(cuEventQuery)(batch->end) != CUDA_SUCCESS) return;
+  CUresult result = AQ_CUDA(cuEventQuery)(batch->end);
+  if (result == CUDA_ERROR_NOT_READY) return;
   at->seen_ns = aq_now_ns();
   CUevent reference = batch->context->reference;
-  at->over = elapsed(reference, batch->start, &at->from_ms) && elapsed(reference, batch->end, &at->to_ms);
+  bool known = result == CUDA_SUCCESS && elapsed(reference, batch->start, &at->from_ms) &&
+               elapsed(reference, batch->end, &at->to_ms);
+  at->verdict = known ? OVER : UNKNOWN;
 }
 
 /* ---- handing back: under the lock ---- */
 
+/* What can be said without asking the driver; nothing is asked about work whose end event does not exist yet. */
+static bool begin_look(aq_batch *batch, uint64_t now, look *at) {
+  if (batch->state != AQ_BATCH_OPEN || batch->in_call) return false;
+  *at = (look){.batch = batch, .generation = batch->generation, .submissions = batch->submissions, .verdict = RUNNING};
+  if (batch->abandoned) at->verdict = REFUSED;
+  else if (!batch->recorded && now > batch->last_ns + SILENT_NS) at->verdict = UNKNOWN;
+  return batch->recorded || at->verdict != RUNNING;
+}
+
 static int collect_looks(look *looks, uint64_t now) {
   int count = 0;
   for (int card = 0; card < AQ_MAX_CARDS; card++)
-    for (aq_batch *batch = aq_flights[card].oldest; batch && count < LOOKS; batch = batch->next) {
-      bool silent = !batch->recorded && now > batch->last_ns + SILENT_NS;
-      if (batch->state != AQ_BATCH_OPEN || batch->in_call || !(batch->recorded || silent)) continue;
-      looks[count++] = (look){.batch = batch, .generation = batch->generation, .submissions = batch->submissions,
-                              .recorded = batch->recorded, .over = silent};
-    }
+    for (aq_batch *batch = aq_flights[card].oldest; batch && count < LOOKS; batch = batch->next)
+      count += begin_look(batch, now, &looks[count]);
   return count;
 }
 
@@ -108,20 +126,22 @@ static void renew_reference(aq_core_context *context, aq_batch *batch, double ms
   context->fresh_offset_ns = UINT64_MAX;
 }
 
-static void settle(const look *at) {
-  aq_batch *batch = at->batch;
-  if (batch->generation != at->generation || batch->submissions != at->submissions || batch->in_call || !at->over) return;
-  if (!at->recorded) {
-    aq_batch_finish(batch, 0, 0);
-    return;
-  }
-  aq_core_context *context = batch->context;
+static void finish(const look *at) {
+  aq_core_context *context = at->batch->context;
   uint64_t offset = at->seen_ns - nanoseconds(at->to_ms);
   if (offset < context->offset_ns) context->offset_ns = offset;
   if (offset < context->fresh_offset_ns) context->fresh_offset_ns = offset;
   uint64_t from = on_host(context->offset_ns, at->from_ms), to = on_host(context->offset_ns, at->to_ms);
-  if (nanoseconds(at->to_ms) > REFERENCE_NS) renew_reference(context, batch, at->to_ms);
-  aq_batch_finish(batch, from, to);
+  if (nanoseconds(at->to_ms) > REFERENCE_NS) renew_reference(context, at->batch, at->to_ms);
+  aq_batch_finish(at->batch, from, to);
+}
+
+/* Acts on a look, unless the batch has changed since. */
+static void settle(const look *at) {
+  aq_batch *batch = at->batch;
+  if (batch->generation != at->generation || batch->submissions != at->submissions || batch->in_call) return;
+  if (at->verdict == OVER) finish(at);
+  else if (at->verdict != RUNNING) aq_batch_give_up(batch, at->verdict == REFUSED ? 0 : batch->estimate);
 }
 
 /* One look at everything in flight. */
@@ -190,10 +210,19 @@ static void after_fork(void) {
   aq_batch_reset();
 }
 
+/* Whether the lock could be had soon: a program may call exit in a signal handler, on a thread that holds it. */
+static bool lock_soon(void) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += (long)EXIT_WAIT_NS;
+  if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+  return !pthread_mutex_timedlock(&lock, &until);
+}
+
 /* Before the driver takes itself down: one last look, and nobody asks any more. */
 static void at_exit(void) {
   uint64_t until = aq_now_ns() + EXIT_WAIT_NS;
-  pthread_mutex_lock(&lock);
+  if (!lock_soon()) return;
   while (asking && aq_now_ns() < until) wait_on(&finished, until);
   if (running && !asking) poll();
   leaving = true;
