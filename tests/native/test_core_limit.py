@@ -1,0 +1,189 @@
+"""The core limit, judged by the simulated card's own record of who ran when, never by the interceptor's accounts."""
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tenants import Tenant
+
+from libshim.pages import CardLimit, Control, Enforcement, update_control
+from sandbox.gpus import SimMachine
+
+GIB = 1 << 30
+SECOND_NS = 1_000_000_000
+WINDOW_S = 3
+TOLERANCE = 3.0
+"""Points of a card. Rounding to whole kernels and the burst at the start are worth one of them."""
+
+SPIN_PTX = Path(__file__).resolve().parents[2] / "sandbox" / "kernels" / "spin.ptx"
+
+WORK = """
+import ctypes, os, sys, time
+from cuda.bindings import driver as cuda
+
+def check(answer):
+    assert answer[0] == cuda.CUresult.CUDA_SUCCESS, answer[0]
+    return answer[1] if len(answer) == 2 else answer[1:]
+
+path, how = sys.argv[1:3]
+microseconds, seconds, together = int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
+cuda.cuInit(0)
+device = check(cuda.cuDeviceGet(0))
+check(cuda.cuCtxSetCurrent(check(cuda.cuDevicePrimaryCtxRetain(device))))
+module = check(cuda.cuModuleLoadData(open(path, "rb").read() + b"\\0"))
+kernel = check(cuda.cuModuleGetFunction(module, b"aliquot_spin"))
+streams = [check(cuda.cuStreamCreate(1)) for _ in range(2)]
+arguments = ((microseconds * 1000,), (ctypes.c_uint64,))
+
+def spin(stream):
+    check(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0))
+
+def graph_of(count):
+    check(cuda.cuStreamBeginCapture(streams[0], cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+    for _ in range(count):
+        spin(streams[0])
+    graph = check(cuda.cuStreamEndCapture(streams[0]))
+    return check(cuda.cuGraphInstantiate(graph, 0))
+
+graph = graph_of(4) if how == "graph" else None
+print("ready", flush=True)
+sys.stdin.readline()
+end = time.monotonic() + seconds
+while time.monotonic() < end:
+    for i in range(together):
+        if graph is not None:
+            check(cuda.cuGraphLaunch(graph, streams[0]))
+        else:
+            spin(streams[i % 2] if how == "streams" else streams[0])
+    check(cuda.cuCtxSynchronize())
+threads = [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
+print(threads.count("aliquot-core"))
+"""
+
+
+def start(tenant: Tenant, how: str, microseconds: int, together: int = 4) -> subprocess.Popen[str]:
+    """A process that keeps the card busy for the window and a bit, once it is told to go."""
+    process = tenant.start(WORK, SPIN_PTX, how, microseconds, WINDOW_S + 0.3, together)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@contextlib.contextmanager
+def working(*processes: subprocess.Popen[str]) -> Iterator[None]:
+    """Lets processes go together, and waits for their end."""
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    yield
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+def share(machine: SimMachine, *processes: subprocess.Popen[str]) -> float:
+    """Percent of the first card's time that it ran the processes, in the window after the first of them began."""
+    pids = {process.pid for process in processes}
+    runs = [(start, end) for pid, start, end in machine.busy(machine.cards[0].uuid) if pid in pids]
+    begin = min(start for start, _ in runs)
+    limit = begin + WINDOW_S * SECOND_NS
+    busy = sum(min(end, limit) - start for start, end in runs if start < limit)
+    return 100 * busy / (limit - begin)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A share, and the work that is submitted under it."""
+
+    percent: int
+    how: str
+    microseconds: int
+    together: int
+
+    def __str__(self) -> str:
+        return f"{self.percent}%-{self.how}-{self.microseconds}us"
+
+
+CASES = [
+    Case(30, "kernel", 1000, 4),
+    Case(30, "kernel", 20_000, 4),
+    Case(60, "graph", 1000, 2),
+    *(
+        pytest.param(case, marks=pytest.mark.slow)
+        for case in (Case(30, "kernel", 100, 64), Case(30, "streams", 1000, 4), Case(10, "kernel", 5000, 1))
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_tenant_gets_its_share_of_time(machine: SimMachine, tenant: Callable[..., Tenant], case: Case):
+    """Whatever a kernel's length and however work is submitted, the card runs it for the share and no more."""
+    own = tenant(GIB, case.percent)
+    process = start(own, case.how, case.microseconds, case.together)
+    with working(process):
+        pass
+    assert share(machine, process) == pytest.approx(case.percent, abs=TOLERANCE)
+
+
+def test_the_processes_of_a_container_share_its_time(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """Two processes with kernels of 1 and 5 ms get 30 % together, not each."""
+    own = tenant(GIB, 30)
+    first, second = start(own, "kernel", 1000), start(own, "kernel", 5000)
+    with working(first, second):
+        pass
+    assert share(machine, first, second) == pytest.approx(30, abs=TOLERANCE)
+    assert share(machine, first) > 0
+    assert share(machine, second) > 0
+
+
+def test_time_used_and_waited_is_on_the_usage_page(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """The page says how long the card ran the tenant's work, within a kernel or two of the truth."""
+    own = tenant(GIB, 30)
+    process = start(own, "kernel", 1000)
+    with working(process):
+        pass
+    truth = sum(end - start for _, start, end in machine.busy(machine.cards[0].uuid))
+    card = own.usage().cards[0]
+    assert card.busy_ns == pytest.approx(truth, rel=0.02)
+    assert card.throttled_ns > SECOND_NS
+
+
+def test_without_a_cap_work_is_neither_held_up_nor_watched(
+    machine: SimMachine, tenant: Callable[..., Tenant]
+):
+    """An uncapped tenant has the card to itself and no thread of ours in its process."""
+    own = tenant(GIB)
+    process = start(own, "kernel", 5000)
+    assert process.stdin is not None
+    output, _ = process.communicate("go\n", timeout=60)
+    assert output == "0\n"
+    assert share(machine, process) > 80
+
+
+def test_a_cap_that_comes_while_a_program_runs_is_kept(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """Changing the control page caps a running process."""
+    own = tenant(GIB)
+    process = start(own, "kernel", 1000)
+    update_control(own.control, Control("test/tenant", (CardLimit(machine.cards[0].uuid, GIB, 30),)))
+    with working(process):
+        pass
+    assert share(machine, process) == pytest.approx(30, abs=TOLERANCE)
+
+
+def test_where_limits_are_only_observed_work_is_measured_and_not_held_up(
+    machine: SimMachine, tenant: Callable[..., Tenant]
+):
+    """`observe` counts the time and closes no gate."""
+    own = tenant(GIB, 30)
+    limits = (CardLimit(machine.cards[0].uuid, GIB, 30),)
+    update_control(own.control, Control("test/tenant", limits, Enforcement.OBSERVE))
+    process = start(own, "kernel", 5000)
+    with working(process):
+        pass
+    assert share(machine, process) > 80
+    assert own.usage().cards[0].throttled_ns == 0
+    assert own.usage().cards[0].busy_ns > 2 * SECOND_NS
