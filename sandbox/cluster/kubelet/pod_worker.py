@@ -104,11 +104,12 @@ class PodWorker:
         while not self._finished():
             self._changed.clear()
             await self._sync()
-            self._publish()
-            await self._pause()
+            if not self._finished():
+                self._publish()
+                await self._pause()
         await self._stop_all(self._grace)
-        self._publish()
         self._services.release(self._pod)
+        self._publish()
 
     async def _reject(self, message: str) -> None:
         for container in self._containers:
@@ -138,7 +139,8 @@ class PodWorker:
         """Start what may be started now, in the order that the kinds demand."""
         app_begun = any(c.begun for c in self._containers if c.kind is Kind.REGULAR)
         for container in self._containers:
-            self._watch(container)
+            if container.running and container.name not in self._watchers:
+                self._watch_end(container)
             if not container.running and not container.done and container.wait_seconds == 0:
                 await self._start(container)
             blocks = container.kind is not Kind.REGULAR and not container.done
@@ -155,7 +157,7 @@ class PodWorker:
         else:
             container.started()
             self._record("Normal", "Started", f"Started container {container.name}")
-            self._watch(container)
+            self._watch_end(container)
 
     async def _create(self, container: Container) -> None:
         services, pod = self._services, self._pod
@@ -172,11 +174,9 @@ class PodWorker:
         container.failed_to_start(reason, message)
         self._record("Warning", "Failed", f"Error: {message}")
 
-    def _watch(self, container: Container) -> None:
-        """Have the worker woken when the container's present attempt ends."""
-        task = self._watchers.get(container.name)
-        if container.running and (task is None or task.done()):
-            self._watchers[container.name] = asyncio.create_task(self._wake_at_end(container))
+    def _watch_end(self, container: Container) -> None:
+        """Have the worker woken when the container's present attempt ends (it may have ended already)."""
+        self._watchers[container.name] = asyncio.create_task(self._wake_at_end(container))
 
     async def _wake_at_end(self, container: Container) -> None:
         await container.runtime.wait()

@@ -1,4 +1,4 @@
-"""The scheduling loop: filters, extenders, a choice, an assumed pod, a binding; only bindings run side by side.
+"""The scheduling loop: filters, extenders, a choice, an assumed pod, a binding (these run side by side).
 
 Every failure is written where a person looks: the pod's PodScheduled condition and a FailedScheduling event.
 """
