@@ -82,13 +82,23 @@ class Extender:
 
     def promised(self) -> dict[str, int]:
         """Card → MiB promised, as its metrics say; cards without any promise are left out."""
-        found = {}
-        for line in self.get("/metrics").data.decode().splitlines():
-            if line.startswith("aliquot_scheduler_card_memory_promised_bytes{"):
-                labels, value = line.rsplit(" ", 1)
-                if float(value):
-                    found[labels.split('card="')[1].split('"')[0]] = int(float(value)) // MIB
-        return found
+        return {card: mib for card, mib in self._cards("promised").items() if mib}
+
+    def places(self) -> float:
+        """Pods in its ledger."""
+        lines = self.get("/metrics").data.decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("aliquot_places{"))
+
+    def known(self) -> dict[str, int]:
+        """Card → MiB that may be promised."""
+        return self._cards("usable")
+
+    def _cards(self, what: str) -> dict[str, int]:
+        start = f"aliquot_scheduler_card_memory_{what}_bytes{{"
+        lines = [line for line in self.get("/metrics").data.decode().splitlines() if line.startswith(start)]
+        return {
+            line.split('card="')[1].split('"')[0]: int(float(line.rsplit(" ", 1)[1])) // MIB for line in lines
+        }
 
 
 @pytest.fixture(scope="module", name="cluster")
@@ -100,17 +110,24 @@ def run_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PocketClus
         yield cluster
 
 
-@pytest.fixture(name="extender")
-def run_extender(cluster: PocketCluster, nodes: list[str]) -> Iterator[Extender]:
-    """An extender that knows the cluster."""
+@pytest.fixture(scope="module", name="running")
+def run_extender(cluster: PocketCluster) -> Iterator[Extender]:
+    """One extender for all tests here; some of them kill it and start it again."""
     extender = Extender(cluster)
     extender.start()
     yield extender
     extender.process.stop()
 
 
+@pytest.fixture(name="extender")
+def see_nodes(running: Extender, nodes: list[str]) -> Extender:
+    """The extender, once it has seen this test's nodes."""
+    wait_for("the extender to know the cards", lambda: len(running.known()) == 2 * len(nodes))
+    return running
+
+
 @pytest.fixture(name="nodes")
-def make_nodes(cluster: PocketCluster) -> Iterator[list[str]]:
+def make_nodes(cluster: PocketCluster, running: Extender) -> Iterator[list[str]]:
     """Two nodes with two cards of 16 GiB each, and no pods."""
     for name in ("n1", "n2"):
         add_node(cluster, name, [f"{name}-a", f"{name}-b"])
@@ -121,6 +138,7 @@ def make_nodes(cluster: PocketCluster) -> Iterator[list[str]]:
         cluster.kubectl.delete("nodes", node["metadata"]["name"])
     for node in cluster.kubectl.list("gpunodes.aliquot.dev"):
         cluster.kubectl.delete("gpunodes.aliquot.dev", node["metadata"]["name"])
+    wait_for("the extender to forget", lambda: not running.known() and not running.places())
 
 
 def add_node(cluster: PocketCluster, name: str, uuids: list[str], **card: Any) -> None:
@@ -255,7 +273,7 @@ def test_reasons_add_up(cluster: PocketCluster, extender: Extender):
     for name in ("n1", "n2"):
         for _ in range(2):
             assert extender.bind(create(cluster, gib=15), name) == ""
-    wait_for("n4 to be known", lambda: "n4-a" in extender.get("/metrics").data.decode())
+    wait_for("n4 to be known", lambda: "n4-a" in extender.known())
     assert extender.filter(create(cluster, gib=4), "n1", "n2", "n3", "n4") == {
         "NodeNames": [],
         "FailedNodes": dict.fromkeys(["n1", "n2"], "short of memory on every card"),
