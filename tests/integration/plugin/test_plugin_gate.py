@@ -226,6 +226,16 @@ def test_a_plain_init_container_gets_its_own_limits_though_it_shares_the_id(busy
         assert limits(busy, main.nonce)[0].memory_bytes == 4 << 30
 
 
+def test_an_answer_that_the_kubelet_did_not_keep_misleads_nobody(busy: World):
+    """Admission was tried again: the kept answers say which nonce is whose, not the order of all that were given."""
+    load, lost = init_pod(busy, "tried-again")
+    busy.kubelet.held.remove(lost)
+    main = busy.kubelet.allocate(busy.read("tried-again"), "main", GPU, 1, reuse=load.ids)
+    busy.kubelet.pre_start(main)
+    assert limits(busy, load.nonce)[0].memory_bytes == 2 << 30
+    assert limits(busy, main.nonce)[0].memory_bytes == 4 << 30
+
+
 def test_without_readable_answers_in_the_checkpoint_the_order_of_start_decides(busy: World):
     """The checkpoint's format is the kubelet's own: here it no longer tells which answer was whose."""
     load, main = init_pod(busy, "unread")

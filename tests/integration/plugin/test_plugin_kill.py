@@ -89,8 +89,10 @@ def test_a_kill_inside_the_gate_costs_a_retry_and_nothing_else(world: World, ste
     check_nothing_lost(world, held)
 
 
-def test_a_kill_between_allocate_and_the_gate_loses_no_answer(world: World):
-    """The nonce was on disk before Allocate answered."""
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_kill_between_allocate_and_the_gate_loses_no_answer(world: World, checkpoint: bool):
+    """The nonce was on disk before Allocate answered, whether or not the kubelet's notes tell it too."""
+    world.kubelet.writes_checkpoint = checkpoint
     held = admitted(world, "pod")
     restart(world)
     check_nothing_lost(world, held)

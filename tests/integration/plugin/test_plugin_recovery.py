@@ -96,17 +96,21 @@ def test_a_journal_line_cut_short_by_a_kill_is_dropped(world: World):
     check_still_taken(world)
 
 
-def test_a_damaged_tenancy_is_recovered_from_the_pages(world: World):
-    """The pages say what the pod may use, so the card stays taken."""
-    held = started(world)
+def test_a_damaged_tenancy_is_recovered_from_the_pages(make_world: MakeWorld, own_api: ApiServer):
+    """Nobody else knows the placement any more, but the pages say what the pod may use: the card stays taken."""
+    world = make_world(api=own_api)
+    held, rival = started(world), admitted(world, "rival")
+    until((world.state / "pods" / f"{rival.uid}.json").exists, "placement cached")
+    own_api.kill()
     world.kill_plugin()
     path = world.state / "tenancies" / f"{held.uid}.json"
     path.write_bytes(path.read_bytes()[:40])
+    (world.state / "pods" / f"{held.uid}.json").unlink()
     start_again(world)
     assert path.with_name(f"{path.name}.corrupt-1").exists()
     assert f"tenancy of pod {held.uid} recovered from its pages" in world.log
-    check_still_taken(world)
-    world.kubelet.pre_start(held)
+    with pytest.raises(grpc.RpcError, match="6144 MiB left"):
+        world.kubelet.pre_start(rival)
 
 
 def test_a_damaged_cached_pod_is_set_aside(world: World):
@@ -128,8 +132,8 @@ def test_with_all_files_lost_kubelet_and_api_server_know_enough(world: World):
     shutil.rmtree(world.root / "run")
     shutil.rmtree(world.root / "cdi")
     start_again(world)
-    world.kubelet.pre_start(held)
     check_still_taken(world)
+    world.kubelet.pre_start(held)
 
 
 def test_a_deleted_spec_is_there_again_before_the_container_restarts(world: World):
