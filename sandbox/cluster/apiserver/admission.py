@@ -1,5 +1,6 @@
 """Mutating and validating admission webhooks, called as the real API server calls them.
 
+A mutating webhook with reinvocationPolicy IfNeeded is asked once more when a later one changed the object.
 Which webhooks: rules, selectors and matchConditions (CEL, by the `common-expression-language` package; it
 lacks the optional syntax `.?`). How: HTTPS with the configuration's CA, `?timeout=Ns`, an AdmissionReview v1.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
 import json
 import ssl
 import uuid
@@ -71,18 +73,29 @@ class Admission:
         """The object after all mutating webhooks, and their warnings; StatusError if one refuses or fails."""
         obj = attempt.object
         warnings: list[str] = []
+        left_behind: list[tuple[Obj, Obj | None]] = []
         for webhook in self._matching("mutatingwebhookconfigurations", attempt):
-            now = Attempt(
-                attempt.resource, attempt.operation, obj, attempt.old, attempt.dry_run, attempt.options
-            )
-            response = await self._ask(webhook, now)
-            if response is None:
-                continue
-            warnings += response.get("warnings") or []
-            if obj is not None and response.get("patch"):
-                obj = _patched(webhook, obj, response)
-                strategy.default(obj)
+            called, obj = await self._mutate_by(webhook, _with(attempt, obj), strategy, warnings)
+            if called and webhook.get("reinvocationPolicy") == "IfNeeded":
+                left_behind.append((webhook, obj))
+        for webhook, seen in left_behind:
+            if seen != obj:
+                _, obj = await self._mutate_by(webhook, _with(attempt, obj), strategy, warnings)
         return obj, warnings
+
+    async def _mutate_by(
+        self, webhook: Obj, attempt: Attempt, strategy: Strategy, warnings: list[str]
+    ) -> tuple[bool, Obj | None]:
+        """Whether the webhook was asked, and the object after it; its warnings are appended."""
+        response = await self._ask(webhook, attempt)
+        if response is None:
+            return False, attempt.object
+        warnings += response.get("warnings") or []
+        if attempt.object is None or not response.get("patch"):
+            return True, attempt.object
+        patched = _patched(webhook, attempt.object, response)
+        strategy.default(patched)
+        return True, patched
 
     async def validate(self, attempt: Attempt) -> list[str]:
         """Ask all validating webhooks; returns their warnings, StatusError when one refuses or fails."""
@@ -172,6 +185,10 @@ class Admission:
             raise CallError(f'failed to call webhook: no endpoints available for service "{name}"')
         port, path = wanted.get("port", 443), wanted.get("path", "/")
         return f"https://{host}:{port}{path}", f"{name}.{namespace}.svc"
+
+
+def _with(attempt: Attempt, obj: Obj | None) -> Attempt:
+    return dataclasses.replace(attempt, object=obj)
 
 
 def _rule_matches(rule: Obj, attempt: Attempt) -> bool:
