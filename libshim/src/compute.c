@@ -101,42 +101,40 @@ static aq_core_context *current_context(void) {
   return aq_batch_context(handle);
 }
 
-/* Records what opens a batch: the context's reference if it has none, and the start. */
-static bool record_start(const aq_batch *batch, bool reference) {
-  if (reference && AQ_CUDA(cuEventRecord)(batch->context->reference, batch->stream) != CUDA_SUCCESS) return false;
-  return AQ_CUDA(cuEventRecord)(batch->start, batch->stream) == CUDA_SUCCESS;
+/* Copies the events to record, so that they are looked up under the lock and recorded without it. */
+static void take_events(aq_submission *submission, aq_batch *batch) {
+  aq_core_context *context = batch->context;
+  if (batch->fresh) submission->start = batch->start;
+  if (batch->fresh && !context->referenced) submission->reference = context->reference;
+  if (aq_batch_wants_end(batch)) submission->end = batch->end;
+  context->referenced = true;
+  batch->fresh = false;
 }
 
-static bool enter(aq_submission *submission, const void *what, bool *reference) {
+static void enter(aq_submission *submission, const void *what) {
   aq_core_context *context = current_context();
-  if (!context || !aq_core_cap(context->card)) return false;
+  if (!context || !aq_core_cap(context->card)) return;
   pass_gate(context->card, what);
-  aq_batch *batch = aq_batch_join(context, submission->stream, what, aq_now_ns());
-  submission->batch = batch;
-  if (!batch) return false;
-  submission->record = aq_batch_wants_end(batch);
-  bool fresh = batch->fresh;
-  *reference = fresh && !context->referenced;
-  if (*reference) context->referenced = true;
-  batch->fresh = false;
-  return fresh;
+  submission->batch = aq_batch_join(context, submission->stream, what, aq_now_ns());
+  if (submission->batch) take_events(submission, submission->batch);
 }
+
+static bool record(CUevent event, CUstream stream) { return AQ_CUDA(cuEventRecord)(event, stream) == CUDA_SUCCESS; }
 
 void aq_submit_begin(aq_submission *submission, const void *what, CUstream stream) {
   *submission = (aq_submission){.stream = stream};
   if (!is_metered() || is_capturing(stream) || !aq_monitor_start()) return;
-  bool reference = false;
   aq_monitor_lock();
-  bool fresh = enter(submission, what, &reference);
+  enter(submission, what);
   aq_monitor_unlock();
-  if (fresh && !record_start(submission->batch, reference)) aq_submit_end(submission, CUDA_ERROR_INVALID_VALUE);
+  if (submission->reference) record(submission->reference, stream);
+  if (submission->start && !record(submission->start, stream)) aq_submit_end(submission, CUDA_ERROR_INVALID_VALUE);
 }
 
 void aq_submit_end(aq_submission *submission, CUresult result) {
   aq_batch *batch = submission->batch;
   if (!batch) return;
-  bool recorded = result == CUDA_SUCCESS && submission->record &&
-                  AQ_CUDA(cuEventRecord)(batch->end, submission->stream) == CUDA_SUCCESS;
+  bool recorded = result == CUDA_SUCCESS && submission->end && record(submission->end, submission->stream);
   aq_monitor_lock();
   batch->in_call = 0;
   if (recorded) {

@@ -13,7 +13,7 @@ struct aq_batch;
 typedef struct {
   struct aq_batch *batch; /* NULL: not measured */
   CUstream stream;
-  bool record; /* an end event follows the work */
+  CUevent reference, start, end; /* to be recorded before the work, and after it; NULL: not this time */
 } aq_submission;
 
 /* The control page's sequence number, and the number at which no card of ours had a cap. Before anybody looked they
