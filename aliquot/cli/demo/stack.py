@@ -160,5 +160,6 @@ class Stack:
         configuration = yaml.safe_load((DEPLOY / "scheduler" / "configuration.yaml").read_text())
         entry: dict[str, Any] = configuration["extenders"][0]
         entry["urlPrefix"] = f"https://{LOOPBACK}:{self.extender_port}"
+        entry["enableHTTPS"] = True
         entry["tlsConfig"] = {"caData": base64.b64encode(pair.ca.read_bytes()).decode()}
         return entry
