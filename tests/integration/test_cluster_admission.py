@@ -63,7 +63,7 @@ class FakeWebhook:
         context.load_cert_chain(self.pair.cert, self.pair.key)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_port
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def serve(self, handler: BaseHTTPRequestHandler) -> None:
         """Answer one review."""

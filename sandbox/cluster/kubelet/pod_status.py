@@ -109,14 +109,16 @@ class StatusWriter:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            failed = False
             for uid in list(self._latest):
                 pod, status = self._latest[uid]
                 if not await self._write(pod, status):
-                    self._wake.set()
+                    failed = True
                 elif self._latest.get(uid, (pod, None))[1] is status:
                     self._latest.pop(uid, None)
-            if self._wake.is_set():
-                await asyncio.sleep(RETRY_SECONDS if self._latest else 0)
+            if failed:
+                await asyncio.sleep(RETRY_SECONDS)
+                self._wake.set()
 
     async def finalise(self, pod: Obj) -> None:
         """Remove the pod's object once its containers are gone; returns when it is."""
