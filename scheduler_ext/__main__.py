@@ -26,6 +26,9 @@ from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.policy import Policy
 from scheduler_ext.server import Extender
 
+KEEP_ALIVE_SECONDS = 300.0
+"""Longer than the 90 s for which Go clients keep an idle connection: never close one that they just use."""
+
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
@@ -72,7 +75,7 @@ async def serve(
     app: web.Application, host: str, port: int, tls: ssl.SSLContext | None, *workers: Feed | Keeper
 ) -> None:
     """Answer calls while the workers work, until SIGTERM or SIGINT; a worker that fails ends the process."""
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()

@@ -13,7 +13,7 @@ UID:
 - BOUND is what the pod itself says in its annotation; it ends when the pod has finished or is deleted.
 
 After a restart the bound pods come back from the watch and the reservations from kube-scheduler's next tries.
-What grows: one entry per pod that holds a slice or is about to (about 1.5 KiB each), the card table, and the
+What grows: one entry per pod that holds a slice or is about to (about 1.2 KiB each), the card table, and the
 names of the last `REMEMBERED_DEPARTURES` pods that went. Every change costs the number of cards of that pod,
 whatever the cluster's size.
 """

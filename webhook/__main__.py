@@ -17,6 +17,9 @@ from webhook.metrics import WebhookMetrics
 from webhook.mutate import Mutator
 from webhook.server import Webhook
 
+KEEP_ALIVE_SECONDS = 300.0
+"""Longer than the 90 s for which Go clients keep an idle connection: never close one that they just use."""
+
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
@@ -38,7 +41,7 @@ async def run(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS)
     await runner.setup()
     try:
         await web.TCPSite(runner, options.host, options.port, ssl_context=tls).start()

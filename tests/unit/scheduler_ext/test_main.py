@@ -1,0 +1,37 @@
+"""The extender's command line."""
+
+from pathlib import Path
+
+import pytest
+
+from scheduler_ext.__main__ import main, parse_arguments
+from scheduler_ext.policy import Policy
+
+
+def test_the_defaults_are_those_of_a_sidecar():
+    """On loopback, packing, with no dialect."""
+    options = parse_arguments([])
+    assert (options.host, options.policy, options.dialects) == ("127.0.0.1", Policy.BINPACK, [])
+
+
+def test_certificate_and_key_belong_together(capsys: pytest.CaptureFixture[str]):
+    """Half a pair is a mistake, not plain HTTP."""
+    with pytest.raises(SystemExit):
+        parse_arguments(["--tls-cert", "tls.crt"])
+    assert "belong together" in capsys.readouterr().err
+
+
+BROKEN = {
+    "no kubeconfig": [],
+    "no such dialect": ["--dialects", "klingon"],
+    "no certificate": ["--tls-cert", "/no/tls.crt", "--tls-key", "/no/tls.key"],
+}
+
+
+@pytest.mark.parametrize("flags", BROKEN.values(), ids=BROKEN.keys())
+def test_what_cannot_work_ends_with_a_line(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """No traceback for a mistake of the admin's."""
+    assert main(["--kubeconfig", str(tmp_path / "none"), *flags]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
