@@ -22,6 +22,8 @@ struct sim_context *sim_context_current(void)
 CUresult sim_context_need(struct sim_context **out)
 {
     SIM_NEED_INIT();
+    if (sim_engine_calling())
+        return CUDA_ERROR_NOT_PERMITTED;
     *out = sim_context_current();
     if (*out == NULL)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -125,6 +127,7 @@ static struct sim_context *new_context(struct sim_device *device, unsigned int f
         return NULL;
     *context = (struct sim_context){.device = device, .flags = flags, .primary = primary, .active = true};
     context->id = atomic_fetch_add(&last_id, 1) + 1;
+    pthread_mutex_init(&context->lock, NULL);
     default_limits(context->limits);
     if (charge_context(context))
         context->handle = sim_handle_new(SIM_CONTEXT, context);

@@ -15,11 +15,15 @@ struct sim_context {
     size_t limits[CU_LIMIT_COUNT];
     uint64_t charged; /* bytes it costs on the card */
     struct sim_allocation *allocations; /* its memory; under the heap's lock */
+    struct sim_stream *streams;         /* all of them; under the lock of streams */
+    pthread_mutex_t lock;               /* guards legacy */
+    struct sim_stream *legacy;          /* its default stream, made when first used */
 };
 
 /* The calling thread's current context; NULL when it has none. */
 struct sim_context *sim_context_current(void);
-/* The same as a result: NOT_INITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or SUCCESS with *out set. */
+/* The same as a result: NOT_INITIALIZED, NOT_PERMITTED (in a host function), INVALID_CONTEXT,
+ * CONTEXT_IS_DESTROYED, or SUCCESS with *out set. */
 CUresult sim_context_need(struct sim_context **out);
 /* The context behind a handle, NULL if there is none. */
 struct sim_context *sim_context_of(CUcontext handle);

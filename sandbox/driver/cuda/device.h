@@ -30,8 +30,10 @@ struct sim_device {
     struct sim_context *primary;
     unsigned int primary_flags;
     struct sim_heap *heaps[SIM_HEAPS];
-    struct sim_pool *pool;       /* current pool of cuMemAllocAsync */
-    struct sim_pool *first_pool; /* default pool */
+    struct sim_pool *pools;         /* all of them */
+    struct sim_pool *default_pool;
+    struct sim_pool *current_pool;  /* of cuMemAllocAsync; NULL: the default one */
+    struct sim_pool *graph_pool;
     struct sim_engine *engine;
 };
 

@@ -3,9 +3,8 @@
 
 #include <stdlib.h>
 
-#include "handle.h"
+#include "capture.h"
 #include "pool.h"
-#include "stream.h"
 
 #define FREEABLE (1U << SIM_MEMORY_DEVICE | 1U << SIM_MEMORY_POOL | 1U << SIM_MEMORY_MANAGED | 1U << SIM_MEMORY_GRAPH)
 
@@ -115,7 +114,7 @@ SIM_API CUresult cuMemFree_v2(CUdeviceptr address)
     struct sim_allocation *allocation = sim_heap_claim(address, FREEABLE);
     if (allocation == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    sim_device_wait(allocation->device);
+    sim_engine_drain(allocation->device);
     sim_memory_give(allocation);
     return CUDA_SUCCESS;
 }
