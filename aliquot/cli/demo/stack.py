@@ -7,6 +7,8 @@ import base64
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
@@ -126,7 +128,7 @@ class Stack:
             node.agent,
             [sys.executable, "-m", "plugin", *given, *self._agent_flags],
             env=node.machine.env(),
-            ready_url=f"http://{LOOPBACK}:{node.metrics_port}/readyz",
+            ready=partial(self._answers, f"http://{LOOPBACK}:{node.metrics_port}/readyz"),
         )
 
     def metrics(self, service: str) -> str:
@@ -136,12 +138,21 @@ class Stack:
             "extender": f"https://{LOOPBACK}:{self.extender_port}/metrics",
             **{name: f"http://{LOOPBACK}:{node.metrics_port}/metrics" for name, node in self.nodes.items()},
         }[service]
-        with urllib3.PoolManager(ca_certs=str(self.root / "tls" / "ca.crt"), retries=False) as pool:
-            return pool.request("GET", url, timeout=5).data.decode()
+        return self._get(url).data.decode()
 
     def _start_service(self, name: str, module: str, port: int, *flags: str) -> None:
         argv = [sys.executable, "-m", module, "--port", str(port), "--dialects", DIALECT, *flags]
-        self.cluster.start(name, argv, ready_url=f"https://{LOOPBACK}:{port}/readyz")
+        self.cluster.start(name, argv, ready=partial(self._answers, f"https://{LOOPBACK}:{port}/readyz"))
+
+    def _answers(self, url: str) -> bool:
+        try:
+            return self._get(url).status == HTTPStatus.OK
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    def _get(self, url: str) -> urllib3.BaseHTTPResponse:
+        with urllib3.PoolManager(ca_certs=str(self.root / "tls" / "ca.crt"), retries=False) as pool:
+            return pool.request("GET", url, timeout=5)
 
     def _webhook_configuration(self, pair: CertificatePair) -> dict[str, Any]:
         """The shipped configuration, pointed at this machine."""
