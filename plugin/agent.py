@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import IO
@@ -37,7 +38,7 @@ from plugin.metrics import NodeCollector
 from plugin.pod_resources import PodResources, PodResourcesError
 from plugin.pods import Pods
 from plugin.preference import SlicePreference, choose_any, slice_id
-from plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies
+from plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
 from plugin.registration import Registration
 from plugin.settings import Settings
 from plugin.tenancies import Tenancies
@@ -48,6 +49,7 @@ log = logging.getLogger(__name__)
 
 DISCOVER_EVERY_S = 30.0
 KUBELET_RETRY_S = 0.25
+API_PATIENCE_S = 3.0
 
 
 class AlreadyRunningError(Exception):
@@ -108,6 +110,7 @@ class Agent:
             dev_root=settings.dev_root,
             interceptor=install_interceptor(settings.library, settings.state_dir),
         )
+        self._specs.prepare()
         self._housekeeper = self._build_housekeeper()
         self._gate = self._build_gate()
         self._publisher = Publisher(api, settings.node, self._status)
@@ -173,15 +176,26 @@ class Agent:
         )
 
     async def _rebuild(self) -> None:
-        """Opens the gate once the kubelet has said what it runs."""
-        while not self._gate.rebuilt.is_set():
+        """Opens the gate once it is known what the kubelet runs, and looks again when the API server has answered.
+
+        Pods that only the API server could tell about are waited for, but not for long: it may be away.
+        """
+        patience, settled = time.monotonic() + API_PATIENCE_S, False
+        while not settled:
+            synced = self._pods.synced
             try:
                 running = await self._pod_resources.list()
             except PodResourcesError:
                 await asyncio.sleep(KUBELET_RETRY_S)
                 continue
-            adopt_running(self._ledger, self._pods, running, self._checkpoint, self._settings.names)
-            self._gate.rebuilt.set()
+            names = self._settings.names
+            adopt_running(self._ledger, self._pods, running, self._checkpoint, names)
+            strangers = unknown_pods(running, self._pods, self._tenancies, names)
+            if synced or not strangers or time.monotonic() > patience:
+                self._gate.rebuilt.set()
+            settled = synced
+            if not settled:
+                await self._pods.wait(KUBELET_RETRY_S)
 
     async def _follow_health(self) -> None:
         """Lists the cards again now and then, and tells kubelet and cluster what has changed."""

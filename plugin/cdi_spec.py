@@ -12,6 +12,7 @@ from aliquot.cdi import ContainerEdits, Device, DeviceNode, Mount, Spec, remove_
 from aliquot.names import CONTROL_ENV, CONTROL_PATH, LIBRARY_PATH, USAGE_ENV, USAGE_PATH
 from plugin.device_plugin import CDI_KIND
 from plugin.driver_files import CONTROL_NODES, find_driver_files
+from plugin.files import remove_leftovers
 from plugin.tenants import TenantPages
 
 READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
@@ -33,6 +34,11 @@ class CdiSpecs:
     driver_root: Path
     dev_root: Path
     interceptor: Path
+
+    def prepare(self) -> None:
+        """Makes the directory, and removes what a kill has left half-written. Raises OSError."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self.directory, f".{FILE_PREFIX}")
 
     def write(self, nonce: str, nodes: Sequence[str], tenant: TenantPages) -> None:
         """Writes the spec of a nonce, also where it lies already: a runtime that missed it then looks again.

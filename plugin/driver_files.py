@@ -4,13 +4,15 @@ A driver's libraries must be those of the kernel module that is loaded, so conta
 the ones that CUDA programs open (compute), those that watch cards (utility), and nothing for graphics.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-CONTAINER_LIB_DIR = Path("/usr/lib/x86_64-linux-gnu")
+TRIPLET = f"{os.uname().machine}-linux-gnu"
+CONTAINER_LIB_DIR = Path("/usr/lib") / TRIPLET
 CONTAINER_BIN_DIR = Path("/usr/bin")
-LIB_DIRS = (".", "usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "lib64", "lib/x86_64-linux-gnu")
+LIB_DIRS = (".", f"usr/lib/{TRIPLET}", "usr/lib64", "usr/lib", "lib64", f"lib/{TRIPLET}")
 BIN_DIRS = ("usr/bin", "usr/local/bin", "bin")
 LIBRARIES = (
     "libcuda.so.1",

@@ -30,6 +30,12 @@ def write_whole(path: Path, content: bytes, *, sync: bool = False) -> None:
         raise
 
 
+def remove_leftovers(directory: Path, start: str = ".") -> None:
+    """Removes temporary files that a kill has left; nobody else may be writing there."""
+    for path in directory.glob(f"{start}*"):
+        path.unlink(missing_ok=True)
+
+
 def sync_directory(path: Path) -> None:
     """Makes the directory's entries durable: a file's own fsync does not cover its name."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from weakref import WeakValueDictionary
 
 from aliquot.names import PLACEMENT_ANNOTATION, SCHEDULER_NAME, ResourceNames
 from aliquot.placement import CardShare, Placement, PlacementError, read_placement
@@ -32,7 +33,7 @@ from plugin.tenants import Tenants
 
 log = logging.getLogger(__name__)
 
-TRY_EVERY_S = 0.25
+TRY_EVERY_S = 0.5
 TENANT_NAME_BYTES = 127
 
 
@@ -65,7 +66,7 @@ class Gate:
         self._cards = cards
         self._relieve = relieve
         self._wait_s = wait_s
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.rebuilt = asyncio.Event()
 
     async def open(self, resource: str, ids: Collection[str]) -> None:
@@ -101,7 +102,6 @@ class Gate:
 
     def _one_at_a_time(self, uid: str) -> asyncio.Lock:
         """A retry beside a call that was given up must not write the same files at the same time."""
-        self._locks = {key: lock for key, lock in self._locks.items() if lock.locked() or key == uid}
         return self._locks.setdefault(uid, asyncio.Lock())
 
     async def _open_slices(self, starting: Starting, count: int) -> None:

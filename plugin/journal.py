@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from plugin.files import quarantine, sync_directory, write_durable
+from plugin.files import quarantine, remove_leftovers, sync_directory, write_durable
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ class Journal:
         self._by_nonce: dict[str, Allocation] = {}
         self._dirty = False
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent, f".{path.name}.")
         self._load()
 
     def record(self, allocations: Iterable[Allocation]) -> None:

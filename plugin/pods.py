@@ -18,10 +18,12 @@ from aliquot.kube.objects import Pod
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import PODS
 from aliquot.names import PLACEMENT_ANNOTATION
-from plugin.files import quarantine, write_whole
+from plugin.files import quarantine, remove_leftovers, write_whole
 from plugin.identity import PodName
 
 log = logging.getLogger(__name__)
+
+REFRESH_S = 2.0
 
 
 class Pods:
@@ -42,6 +44,7 @@ class Pods:
             on_delete=self._deleted,
         )
         cache.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(cache)
         for path in sorted(cache.glob("*.json")):
             self._load(path)
 
@@ -83,8 +86,9 @@ class Pods:
     async def refresh(self, namespace: str, name: str) -> Pod | None:
         """Asks the API server for a pod; None if it is not on this node or there is no answer."""
         try:
-            pod = await self._api.get(PODS, name, namespace)
-        except ApiError as error:
+            async with asyncio.timeout(REFRESH_S):
+                pod = await self._api.get(PODS, name, namespace)
+        except (ApiError, TimeoutError) as error:
             log.debug("pod %s/%s not read: %s", namespace, name, error)
             return None
         if pod.spec.node_name != self._node:

@@ -93,3 +93,12 @@ def adopt_running(
                 ledger.admit(meta.uid, placement.charges())
         except (PlacementError, LedgerError) as error:
             log.error("pod %s holds slices, but is not let in: %s", pod.key, error)  # noqa: TRY400
+
+
+def unknown_pods(
+    running: Running, pods: Pods, tenancies: Tenancies, names: ResourceNames
+) -> set[tuple[str, str]]:
+    """Pods, as (namespace, name), that hold slices though neither our files nor the API server told of them."""
+    known = {(tenancy.namespace, tenancy.pod) for tenancy in tenancies}
+    known |= {(name.namespace, name.name) for uid in pods.known_uids() if (name := pods.name_of(uid))}
+    return {(h.namespace, h.pod) for h in running.holders if h.devices.get(names.gpu)} - known

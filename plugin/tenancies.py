@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from aliquot.placement import Placement, PlacementError, decode_placement, encode_placement
-from plugin.files import quarantine, write_durable
+from plugin.files import quarantine, remove_leftovers, write_durable
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Tenancies:
         self._directory = directory
         self._by_uid: dict[str, Tenancy] = {}
         directory.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(directory)
         for path in sorted(directory.glob("*.json")):
             self._load(path)
 

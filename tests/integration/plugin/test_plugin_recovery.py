@@ -162,6 +162,7 @@ def test_sigterm_ends_the_agent_quietly_and_at_once(world: World):
     process.terminate()
     assert process.wait(10) == 0
     assert "Traceback" not in world.log
+    assert not (world.kubelet.plugins / "aliquot-gpu.sock").exists()
 
 
 def test_the_interceptor_of_a_running_container_is_never_overwritten(world: World):

@@ -46,6 +46,14 @@ def test_a_line_cut_anywhere_by_a_kill_is_dropped_quietly(tmp_path: Path, cut: i
     assert list(tmp_path.iterdir()) == [tmp_path / "journal"]
 
 
+def test_what_a_kill_left_half_written_is_removed(tmp_path: Path):
+    """Other programs' files are not touched."""
+    for name in (".journal.x1", "journal", "lock"):
+        (tmp_path / name).touch()
+    Journal(tmp_path / "journal")
+    assert {path.name for path in tmp_path.iterdir()} == {"journal", "lock"}
+
+
 def test_a_flipped_bit_costs_its_own_line_only(tmp_path: Path):
     """The damaged file is kept beside, for whoever wants to know."""
     line = bytearray(encode_line(FIRST))
