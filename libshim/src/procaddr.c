@@ -1,8 +1,9 @@
 /* cuGetProcAddress: the driver answers first, and only an answer whose ABI we know is replaced by its hook.
  *
- * A row stands for its symbol from `since` on. The newest row of that name and stream flavour which caller and driver
- * both know is the candidate; but a driver newer than our table may have given the name a newer ABI. Then the driver's
- * answer for this version differs from its answer for `since`, and the caller gets the driver's own.
+ * A row stands for its symbol from `since` on. The driver's answer belongs to a row if the driver gives the same
+ * function for the row's own version and stream flavour. A driver newer than our table may have given the name a newer
+ * ABI: its answer then belongs to no row, and the caller gets it as it is. A row newer than the driver proves nothing,
+ * because a driver asked for a version it does not know may fall back to an older ABI.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
@@ -24,27 +25,23 @@ static int driver_version(void) {
   return version;
 }
 
-/* The newest row of this name and flavour that is not newer than `version`. */
-static const aq_hook *newest_row(const char *name, int version, uint64_t flags) {
-  bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-  int flavour = per_thread ? AQ_STREAM_PER_THREAD : AQ_STREAM_LEGACY;
-  const aq_hook *best = NULL;
-  size_t count;
-  const aq_hook *rows = aq_hooks(&count);
-  for (size_t i = 0; i < count; i++) {
-    bool fits = rows[i].since <= version && (rows[i].stream == AQ_STREAM_ANY || rows[i].stream == flavour);
-    if (fits && (!best || rows[i].since > best->since) && !strcmp(rows[i].name, name)) best = &rows[i];
-  }
-  return best;
+/* Whether the driver's answer is the very function which it gives for this row. */
+static bool is_row(const aq_hook *row, ask_function ask, const char *symbol, const void *answer, uint64_t flags) {
+  void *its = NULL;
+  if (row->stream == AQ_STREAM_LEGACY) flags = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+  if (row->stream == AQ_STREAM_PER_THREAD) flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  return ask(symbol, &its, row->since, flags) == CUDA_SUCCESS && its == answer;
 }
 
 static void *replacement(ask_function ask, const char *symbol, void *answer, int version, uint64_t flags) {
   int known = driver_version();
-  const aq_hook *row = newest_row(symbol, known && known < version ? known : version, flags);
-  if (!row) return answer;
-  void *then = NULL;
-  if (ask(symbol, &then, row->since, flags) != CUDA_SUCCESS || then != answer) return answer;
-  return row->hook;
+  size_t count;
+  const aq_hook *rows = aq_hooks(&count);
+  for (size_t i = 0; i < count; i++) {
+    bool spoken = rows[i].since <= version && (!known || rows[i].since <= known);
+    if (spoken && !strcmp(rows[i].name, symbol) && is_row(&rows[i], ask, symbol, answer, flags)) return rows[i].hook;
+  }
+  return answer;
 }
 
 int cuGetProcAddress(const char *symbol, void **pfn, int version, uint64_t flags) {
