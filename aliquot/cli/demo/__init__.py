@@ -21,6 +21,8 @@ EXAMPLES = SOURCE_ROOT / "examples" / "inference"
 def demo(*, keep: bool) -> None:
     """Show the whole path on this machine: no GPU, no Kubernetes; exit status 0 only if all of it is true."""
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 100
     root = Path(tempfile.mkdtemp(prefix="aliquot-"))
     try:
         with Stack(root, {"node-1": CARDS}) as stack:

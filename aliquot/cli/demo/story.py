@@ -38,8 +38,10 @@ class Row:
     pod: str
     asks: str
     card: str = "-"
-    saw: str = "-"
-    got: str = ""
+    saw: str = ""
+    holds: str = ""
+    time: str = ""
+    note: str = ""
     problems: list[str] = field(default_factory=list)
 
     def check(self, holds: bool, problem: str) -> None:
@@ -134,7 +136,8 @@ class Story:
 
     def _fill_waiting(self, row: Row, stored: dict[str, Any]) -> None:
         reason = witness.pending_reason(stored)
-        row.got = f"Pending: {reason.split(' no new claims')[0].split(' preemption:')[0]}"
+        row.saw = "Pending"
+        row.note = f"waits: {reason.split(' no new claims')[0]}"
         row.check(bool(re.match(r"0/1 nodes are available: 1 \w", reason)), f"no counted reason: {reason!r}")
         row.check(row.pod == "giant", "should run")
 
@@ -144,7 +147,7 @@ class Story:
             raise StoryError(f"pod {row.pod} has stopped talking")
         shares = placement.containers[0].cards
         row.card = ", ".join(str(self._index(share.uuid)) for share in shares)
-        row.saw = " + ".join(f"{mib} MiB" for mib in seen.total_mib)
+        row.saw = ", ".join(f"{mib} MiB" for mib in sorted(set(seen.total_mib)))
         wants = _environment(manifest)
         row.check(row.pod != "giant", "should wait")
         row.check(seen.cards == tuple(sorted((s.uuid for s in shares), key=self._index)), "saw other cards")
@@ -154,18 +157,16 @@ class Story:
         )
         row.check(seen.loaded_mib == int(wants["WEIGHTS_MIB"]), f"loaded {seen.loaded_mib} MiB")
         row.check(seen.intact, "its data was damaged")
-        measured = [self._measure(row, share, placement.pod_uid) for share in shares]
-        row.got = f"{seen.loaded_mib} MiB, {' and '.join(measured)} of the time"
+        row.holds = f"{seen.loaded_mib} MiB"
+        row.time = ", ".join(self._measure(row, share, placement.pod_uid) for share in shares)
         self._check_greed(row, seen, int(wants.get("GREED_MIB", "0")))
 
     def _measure(self, row: Row, share: CardShare, pod_uid: str) -> str:
-        """Hold a slice against the simulated GPU's own counts."""
+        """Hold a slice against the simulated GPU's own counts; returns its part of the card's time."""
         held = witness.memory_held(self._node, share.uuid, pod_uid)
         row.check(0 < held <= share.memory_mib * MIB, f"holds {held} bytes on {share.uuid}")
         percent = witness.time_share(self._node, share.uuid, pod_uid, WINDOW_S)
-        row.check(
-            percent <= share.cores + CORE_TOLERANCE, f"got {percent:.1f} % of the time, not {share.cores} %"
-        )
+        row.check(percent <= share.cores + CORE_TOLERANCE, f"got {percent:.1f} %, not {share.cores} %")
         row.check(percent > 0, "did not compute")
         return f"{percent:.0f} %"
 
@@ -174,7 +175,9 @@ class Story:
             row.check(seen.denied is None, f"was denied {seen.denied}")
             return
         row.check(seen.denied == (greed_mib, OUT_OF_MEMORY), f"was not denied {greed_mib} MiB: {seen.denied}")
-        row.got += f"; denied {greed_mib} MiB: {OUT_OF_MEMORY}"
+        row.note = (
+            f"tried to take {greed_mib} MiB: {OUT_OF_MEMORY}; its neighbours compute on, their data intact"
+        )
 
     def _index(self, uuid: str) -> int:
         return [card.uuid for card in self._node.machine.cards].index(uuid)
@@ -183,7 +186,7 @@ class Story:
         """Compare what the services tell Prometheus with what the demo did."""
         wanted = {
             "webhook": r"^aliquot_webhook_requests_total\{.*\} [1-9]",
-            "extender": r"^aliquot_bind_requests_total\{.*\} 5\.0$",
+            "extender": r'^aliquot_bind_seconds_count\{outcome="ok"\} 5\.0$',
             self._node.name: r'^aliquot_slice_allocations_denied_total\{.*pod="greedy".*\} [1-9]',
         }
         found = {service: self._stack.metrics(service) for service in wanted}
@@ -195,14 +198,17 @@ class Story:
         ]
 
     def _show(self, rows: list[Row]) -> None:
-        table = Table(box=None, pad_edge=False, padding=(0, 2))
-        for heading in ("pod", "asks for", "card", "saw", "got", ""):
-            table.add_column(heading, overflow="fold")
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for heading in ("pod", "asks for", "card", "saw", "holds", "GPU time", ""):
+            table.add_column(heading, no_wrap=True)
         for row in rows:
             mark = "[red]✗[/red]" if row.problems else "[green]✓[/green]"
-            table.add_row(row.pod, row.asks, row.card, row.saw, row.got, mark)
+            table.add_row(row.pod, row.asks, row.card, row.saw, row.holds, row.time, mark)
         self._console.print()
         self._console.print(table)
+        for row in rows:
+            if row.note:
+                self._say(f"{row.pod} {row.note}")
         self._console.print()
 
 
@@ -220,7 +226,9 @@ def _name(manifest: dict[str, Any]) -> str:
 
 def _asks(manifest: dict[str, Any]) -> str:
     limits = manifest["spec"]["containers"][0]["resources"]["limits"]
-    return ", ".join(f"{name.partition('/')[2]} {value}" for name, value in limits.items())
+    return ", ".join(
+        f"{name.partition('/')[2].removeprefix('gpu-')} {value}" for name, value in limits.items()
+    )
 
 
 def _environment(manifest: dict[str, Any]) -> dict[str, str]:

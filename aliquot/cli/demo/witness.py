@@ -9,6 +9,7 @@ from typing import Any
 
 from aliquot.cli.demo.stack import Node, Stack
 from aliquot.names import CONTROL_ENV
+from sandbox.cluster.client import ApiError
 
 MIB = 1 << 20
 
@@ -36,7 +37,11 @@ class Seen:
 
 def listen(stack: Stack, pod: str) -> Seen | None:
     """Read a pod's log; None before the program is ready."""
-    said = [json.loads(line) for line in stack.kubectl.logs(pod).splitlines() if line.startswith("{")]
+    try:
+        log = stack.kubectl.logs(pod)
+    except ApiError:  # the container has not been created yet
+        return None
+    said = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     ready = next((line for line in said if line["event"] == "ready"), None)
     if ready is None:
         return None
