@@ -64,7 +64,7 @@ $(STAMPS)/venv: constraints.txt
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/package: $(STAMPS)/venv pyproject.toml setup.py
-	@$(PIP) --no-build-isolation --editable .
+	@$(PIP) --quiet --no-build-isolation --editable .
 	@touch $@
 
 $(STAMPS)/demo $(STAMPS)/test $(STAMPS)/lint: $(STAMPS)/package

@@ -24,7 +24,7 @@ class BuildInterceptor(build_ext):
         if ext.name != INTERCEPTOR.name:
             super().build_extension(ext)
             return
-        subprocess.run(["make", "-C", "libshim"], check=True)
+        subprocess.run(["make", "--silent", "--no-print-directory", "-C", "libshim"], check=True)
         built = Path("libshim/build/libaliquot.so")
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
