@@ -1,12 +1,16 @@
 """HAMi-core's environment as the interceptor reads it when there is no control page."""
 
+import os
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from libshim.pages import create_usage, read_usage
+from libshim.pages import CardLimit, Control, create_control, create_usage, library_path, read_usage
+from sandbox.gpus import SimMachine
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIBSHIM = REPOSITORY / "libshim"
@@ -148,3 +152,96 @@ def test_a_page_that_cannot_be_made_is_an_error(probe: Path, tmp_path: Path):
     """A missing directory is told with the system's words."""
     done = subprocess.run([probe, tmp_path / "none" / "page"], check=True, capture_output=True, text=True)
     assert done.stdout == "error No such file or directory\n"
+
+
+# ---- the same, of programs on the simulated machine ----
+
+GIB = 1 << 30
+
+ALLOCATE = """
+import sys
+from cuda.bindings import driver as cuda
+cuda.cuInit(0)
+cuda.cuCtxSetCurrent(cuda.cuDevicePrimaryCtxRetain(0)[1])
+print([cuda.cuMemAlloc(int(size))[0].name for size in sys.argv[1:]], cuda.cuMemGetInfo()[1:], flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A process's HAMi-core environment on the simulated machine."""
+
+    machine: SimMachine
+    variables: Mapping[str, str]
+
+    def start(self, program: str, *arguments: object) -> subprocess.Popen[str]:
+        """Starts a Python program in it; its errors are kept."""
+        environment = {
+            **os.environ,
+            **self.machine.env(),
+            "LD_PRELOAD": str(library_path()),
+            **self.variables,
+        }
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def allocate(self, *sizes: int) -> tuple[str, str]:
+        """What a program that allocates sizes prints, and what it says on stderr."""
+        return self.start(ALLOCATE, *sizes).communicate(timeout=30)
+
+
+@pytest.fixture
+def hami(machine: SimMachine, tmp_path: Path) -> Callable[..., Environment]:
+    """Makes environments with a shared page in the test's directory."""
+    shared = {"CUDA_DEVICE_MEMORY_SHARED_CACHE": str(tmp_path / "slice.usage")}
+    return lambda **variables: Environment(machine, {**shared, **variables})
+
+
+def test_the_memory_limit_holds_for_all_processes(hami: Callable[..., Environment]):
+    """Two programs of one page share 2 GiB; both see what is left of it."""
+    environment = hami(CUDA_DEVICE_MEMORY_LIMIT="2g")
+    holder = environment.start(ALLOCATE, GIB)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == f"['CUDA_SUCCESS'] ({GIB}, {2 * GIB})\n"
+    said, errors = environment.allocate(GIB + 1, GIB)
+    assert said == f"['CUDA_ERROR_OUT_OF_MEMORY', 'CUDA_SUCCESS'] (0, {2 * GIB})\n"
+    assert errors == ""
+    holder.communicate(timeout=30)
+
+
+def test_a_bad_value_denies_all_device_memory_in_one_line(hami: Callable[..., Environment]):
+    """A misspelt limit is no licence: the line names variable, value and remedy."""
+    said, errors = hami(CUDA_DEVICE_MEMORY_LIMIT="2Gi").allocate(1 << 20)
+    assert said.startswith("['CUDA_ERROR_OUT_OF_MEMORY']")
+    assert len(errors.splitlines()) == 1
+    assert "CUDA_DEVICE_MEMORY_LIMIT=2Gi" in errors
+    assert "such as 2g" in errors
+
+
+def test_somebody_elses_file_is_not_taken_for_a_page(hami: Callable[..., Environment], tmp_path: Path):
+    """A shared cache of HAMi-core's own is refused and left as it is."""
+    (tmp_path / "slice.usage").write_bytes(b"\x00\x12\x30\x01" * 300_000)
+    said, errors = hami(CUDA_DEVICE_MEMORY_LIMIT="2g").allocate(1 << 20)
+    assert said.startswith("['CUDA_ERROR_OUT_OF_MEMORY']")
+    assert "not a usage page" in errors
+    assert (tmp_path / "slice.usage").stat().st_size == 1_200_000
+
+
+def test_control_that_is_switched_off_limits_nothing(hami: Callable[..., Environment]):
+    """CUDA_DISABLE_CONTROL passes everything through."""
+    environment = hami(CUDA_DEVICE_MEMORY_LIMIT="2g", CUDA_DISABLE_CONTROL="true")
+    assert environment.allocate(3 * GIB)[0].startswith("['CUDA_SUCCESS']")
+
+
+def test_a_control_page_beats_the_environment(
+    hami: Callable[..., Environment], machine: SimMachine, tmp_path: Path
+):
+    """Where there is a page, no HAMi-core variable widens or narrows it."""
+    limit = CardLimit(machine.cards[0].uuid, GIB)
+    create_control(tmp_path / "control", Control("test/hami", (limit,)))
+    create_usage(tmp_path / "usage")
+    pages = {"ALIQUOT_CONTROL_PAGE": str(tmp_path / "control"), "ALIQUOT_USAGE_PAGE": str(tmp_path / "usage")}
+    said, _ = hami(CUDA_DEVICE_MEMORY_LIMIT="8g", CUDA_DISABLE_CONTROL="true", **pages).allocate(GIB + 1, GIB)
+    assert said.startswith("['CUDA_ERROR_OUT_OF_MEMORY', 'CUDA_SUCCESS']")
