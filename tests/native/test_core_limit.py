@@ -64,7 +64,7 @@ print(threads.count("aliquot-core"))
 """
 
 
-def start(  # noqa: PLR0917 -- what the program's own arguments are
+def start(
     tenant: Tenant, how: str, microseconds: int, together: int = 4, seconds: float = WINDOW_S, **extra: str
 ) -> subprocess.Popen[str]:
     """A process that keeps the card busy so long and a bit, once it is told to go."""
