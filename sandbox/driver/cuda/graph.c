@@ -161,6 +161,7 @@ void sim_graph_free(struct sim_graph *graph)
     for (size_t i = 0; i < graph->nodes.count; i++)
         sim_node_free(graph->nodes.nodes[i]);
     sim_nodes_clear(&graph->nodes);
+    sim_user_references_drop(&graph->references);
     free(graph);
 }
 
@@ -188,7 +189,7 @@ static bool copy_node(struct sim_graph *copy, const struct sim_node *node)
 struct sim_graph *sim_graph_copy(const struct sim_graph *graph)
 {
     struct sim_graph *copy = sim_graph_new();
-    bool good = copy != NULL;
+    bool good = copy != NULL && sim_user_references_copy(&copy->references, graph->references);
     for (size_t i = 0; good && i < graph->nodes.count; i++)
         good = copy_node(copy, graph->nodes.nodes[i]);
     for (size_t i = 0; good && i < graph->nodes.count; i++) {

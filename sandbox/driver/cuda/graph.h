@@ -3,6 +3,7 @@
 #define SIM_GRAPH_H
 
 #include "engine.h"
+#include "user_object.h"
 
 enum sim_node_type {
     SIM_NODE_KERNEL,
@@ -45,6 +46,7 @@ struct sim_graph {
     CUgraph handle;
     unsigned int id, last_node_id;
     struct sim_node_set nodes; /* in the order in which they were added */
+    struct sim_user_reference *references;
 };
 
 /* Adds to a set; false when the host is out of memory. */

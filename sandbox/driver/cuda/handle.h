@@ -21,6 +21,7 @@ enum sim_kind {
     SIM_GRAPH,
     SIM_GRAPH_NODE,
     SIM_GRAPH_EXEC,
+    SIM_USER_OBJECT,
 };
 
 /* A new handle for an object; NULL when there are too many. */

@@ -2,10 +2,10 @@
 #include "handle.h"
 #include "module.h"
 
-static CUresult give_library(CUlibrary *out, CUresult result, struct sim_module *module)
+static CUresult give_library(CUlibrary *out, CUresult result, struct sim_module *const *module)
 {
     if (result == CUDA_SUCCESS)
-        *out = module->handle;
+        *out = (*module)->handle;
     return result;
 }
 
@@ -17,7 +17,7 @@ SIM_API CUresult cuLibraryLoadData(CUlibrary *out, const void *image, int *jit, 
     (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
     if (out == NULL || image == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    return give_library(out, sim_module_load(image, NULL, &module), module);
+    return give_library(out, sim_module_load(image, NULL, &module), &module);
 }
 
 SIM_API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jit, void **jit_values, unsigned int jit_count,
@@ -28,7 +28,7 @@ SIM_API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *ji
     (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
     if (out == NULL || path == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    return give_library(out, sim_module_load_file(path, NULL, &module), module);
+    return give_library(out, sim_module_load_file(path, NULL, &module), &module);
 }
 
 SIM_API CUresult cuLibraryUnload(CUlibrary handle)

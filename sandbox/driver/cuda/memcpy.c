@@ -160,3 +160,25 @@ SET_FAMILY(cuMemsetD32, _v2, SET_1D(4), unsigned int value, size_t count)
 SET_FAMILY(cuMemsetD2D8, _v2, SET_2D(1), size_t pitch, unsigned char value, size_t width, size_t height)
 SET_FAMILY(cuMemsetD2D16, _v2, SET_2D(2), size_t pitch, unsigned short value, size_t width, size_t height)
 SET_FAMILY(cuMemsetD2D32, _v2, SET_2D(4), size_t pitch, unsigned int value, size_t width, size_t height)
+
+/* ---- between contexts: one address space, so the contexts do not matter ---- */
+
+SIM_API CUresult cuMemcpyPeer(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context, size_t size)
+{
+    (void)target_context, (void)source_context;
+    return cuMemcpyDtoD_v2(target, source, size);
+}
+
+SIM_API CUresult cuMemcpyPeer_ptds(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context,
+                                   size_t size)
+{
+    (void)target_context, (void)source_context;
+    return cuMemcpyDtoD_v2_ptds(target, source, size);
+}
+
+SIM_API CUresult cuMemcpyPeerAsync(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context,
+                                   size_t size, CUstream stream)
+{
+    (void)target_context, (void)source_context;
+    return cuMemcpyDtoDAsync_v2(target, source, size, stream);
+}

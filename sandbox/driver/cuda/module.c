@@ -166,10 +166,10 @@ CUresult sim_function_param(const struct sim_function *function, size_t index, s
 
 /* ---- entries ---- */
 
-static CUresult give_module(CUmodule *out, CUresult result, struct sim_module *module)
+static CUresult give_module(CUmodule *out, CUresult result, struct sim_module *const *module)
 {
     if (result == CUDA_SUCCESS)
-        *out = module->handle;
+        *out = (*module)->handle;
     return result;
 }
 
@@ -181,7 +181,7 @@ SIM_API CUresult cuModuleLoadData(CUmodule *out, const void *image)
         return CUDA_ERROR_INVALID_VALUE;
     if (sim_capture_forbids(context))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    return give_module(out, sim_module_load(image, context, &module), module);
+    return give_module(out, sim_module_load(image, context, &module), &module);
 }
 
 SIM_API CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned int count, int *options, void **values)
@@ -202,7 +202,7 @@ SIM_API CUresult cuModuleLoad(CUmodule *out, const char *path)
     struct sim_module *module = NULL;
     if (out == NULL || path == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    return give_module(out, sim_module_load_file(path, context, &module), module);
+    return give_module(out, sim_module_load_file(path, context, &module), &module);
 }
 
 SIM_API CUresult cuModuleUnload(CUmodule handle)

@@ -16,6 +16,10 @@ struct sim_function {
     CUkernel kernel_handle;
     CUfunction function_handle;
     int attributes[SIM_FUNCTION_ATTRIBUTES];
+    struct {
+        unsigned int block[3], shared, size;
+        char params[4096];
+    } legacy; /* what the launches before CUDA 4 set one by one */
 };
 
 /* A module or library. */

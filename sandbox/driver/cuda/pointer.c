@@ -195,3 +195,14 @@ SIM_API CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, CUmemLo
     (void)location;
     return flags != 0 ? CUDA_ERROR_INVALID_VALUE : prefetch(address, size, stream);
 }
+
+SIM_API CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t size, unsigned int flags)
+{
+    enum { ATTACH_FLAGS = 7 };
+    struct sim_allocation found;
+    SIM_NEED_STREAM(handle, stream);
+    (void)stream, (void)size;
+    if (flags == 0 || flags > ATTACH_FLAGS || !sim_memory_find(address, &found) || found.kind != SIM_MEMORY_MANAGED)
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}

@@ -76,3 +76,8 @@ TWIN(cuStreamUpdateCaptureDependencies_v2,
      (own(stream), nodes, edges, count, flags))
 TWIN(cuGraphLaunch, (CUgraphExec exec, CUstream stream), (exec, own(stream)))
 TWIN(cuGraphUpload, (CUgraphExec exec, CUstream stream), (exec, own(stream)))
+TWIN(cuGraphInstantiateWithParams, (CUgraphExec *out, CUgraph graph, void *params), (out, graph, params))
+TWIN(cuStreamAttachMemAsync, (CUstream stream, CUdeviceptr address, size_t size, unsigned int flags),
+     (own(stream), address, size, flags))
+TWIN(cuMemcpyPeerAsync, (CUdeviceptr to, CUcontext c, CUdeviceptr from, CUcontext d, size_t size, CUstream stream),
+     (to, c, from, d, size, own(stream)))
