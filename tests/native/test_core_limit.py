@@ -42,6 +42,8 @@ def spin(stream):
     check(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0))
 
 def graph_of(count):
+    for _ in range(3):  # watched while the capture goes on
+        spin(streams[1])
     check(cuda.cuStreamBeginCapture(streams[0], cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
     for _ in range(count):
         spin(streams[0])
@@ -49,6 +51,12 @@ def graph_of(count):
     return check(cuda.cuGraphInstantiate(graph, 0))
 
 graph = graph_of(4) if how == "graph" else None
+if how == "fork":
+    spin(streams[0])
+    child = os.fork()
+    if not child:
+        sys.exit(7)  # through every exit handler
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 print("ready", flush=True)
 sys.stdin.readline()
 end = time.monotonic() + seconds
@@ -140,6 +148,14 @@ def test_the_processes_of_a_container_share_its_time(machine: SimMachine, tenant
     assert share(machine, first, second) == pytest.approx(30, abs=TOLERANCE)
     assert share(machine, first) > 0
     assert share(machine, second) > 0
+
+
+def test_a_program_that_forks_goes_on_and_its_child_ends(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """A child without a monitor leaves by exit, and its parent stays capped."""
+    process = start(tenant(GIB, 30), "fork", 1000, seconds=1)
+    with working(process):
+        pass
+    assert 0 < share(machine, process, seconds=1) < 40
 
 
 @pytest.mark.slow
