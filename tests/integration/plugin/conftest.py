@@ -93,6 +93,7 @@ def world(make_world: MakeWorld) -> World:
 def large_world(shared_api: ApiServer) -> Iterator[World]:
     """A node with 16 cards whose plugin runs through many tests."""
     world = new_world(shared_api, [SimCard() for _ in range(16)])
+    world.flags[:] = ["--placement-wait", "1.5"]
     world.start_plugin()
     world.ready()
     yield world

@@ -191,6 +191,11 @@ class SmallKubelet(pr_grpc.PodResourcesListerServicer):
         request = dp.PreStartContainerRequest(devices_ids=held.ids)
         self.wait_for(held.resource).stub.PreStartContainer(request, timeout=deadline_s)
 
+    def ask(self, held: Held) -> Any:
+        """The same question, not waited for: a call that can be cancelled."""
+        request = dp.PreStartContainerRequest(devices_ids=held.ids)
+        return self.wait_for(held.resource).stub.PreStartContainer.future(request, timeout=30.0)
+
     def forget(self, uid: str) -> None:
         """The pod is gone from this kubelet."""
         with self._lock:

@@ -52,8 +52,7 @@ def check_nothing_lost(world: World, held: Held) -> None:
     world.kubelet.pre_start(held)
     (limit,) = read_control(world.control(held.nonce)).cards
     assert (limit.uuid, limit.memory_bytes) == (world.uuids[0], 10 << 30)
-    with pytest.raises(grpc.RpcError, match="6144 MiB left"):
-        world.kubelet.pre_start(admitted(world, "rival"))
+    world.check_no_room(admitted(world, "rival"), "10240 MiB asked, 6144 MiB left")
     world.delete("rival")
 
 

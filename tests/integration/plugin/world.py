@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from small_kubelet import SmallKubelet, until
+from small_kubelet import Held, SmallKubelet, until
 
 from aliquot.cdi import Spec, read_spec
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
@@ -102,7 +102,7 @@ class World:
     node: str
     api: ApiServer
     cards: Sequence[SimCard]
-    flags: list[str] = field(default_factory=lambda: ["--placement-wait", "1.5"])
+    flags: list[str] = field(default_factory=lambda: ["--placement-wait", "8"])
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -259,6 +259,13 @@ class World:
     def usage(self, nonce: str) -> Path:
         """The usage page a container of this nonce would see."""
         return Path(self.edits(nonce)[0]["/run/aliquot/usage"])
+
+    def check_no_room(self, held: Held, reason: str) -> None:
+        """The gate keeps a container waiting for this reason and makes nothing for it."""
+        call = self.kubelet.ask(held)
+        until(lambda: f"does not fit this node: card {self.uuids[0]}: {reason}" in self.log, "kept waiting")
+        call.cancel()
+        assert not (self.root / "cdi" / f"aliquot.dev-slice_{held.nonce}.json").exists()
 
     def ready(self, resource: str = GPU) -> None:
         """Waits until the plugin serves a resource."""
