@@ -120,6 +120,28 @@ void aq_blocks_each(aq_block_kind kind, bool (*visit)(const aq_block *block, voi
   }
 }
 
+/* Under the stripe's lock: forgets blocks of the context, adding what they were charged to `sums` by card. */
+static void end_in_stripe(stripe *s, const void *context, uint64_t *sums) {
+  for (uint64_t at = 0; at < s->capacity;) {
+    const aq_block *entry = &s->entries[at];
+    bool ended = entry->kind != AQ_BLOCK_NONE && entry->context == context;
+    if (ended && entry->charge.card != AQ_NO_CARD) sums[entry->charge.card] += entry->charge.bytes;
+    if (ended) remove_at(s, at); /* another block may have moved here: looks again */
+    else at++;
+  }
+}
+
+void aq_blocks_end_context(void *context) {
+  uint64_t sums[AQ_MAX_CARDS] = {0};
+  for (int i = 0; i < STRIPES && context; i++) {
+    enter(&stripes[i]);
+    end_in_stripe(&stripes[i], context, sums);
+    leave(&stripes[i]);
+  }
+  for (int card = 0; card < AQ_MAX_CARDS; card++)
+    if (sums[card]) aq_quota_give(&(aq_charge){.bytes = sums[card], .card = card});
+}
+
 void aq_blocks_forget(void) {
   for (int i = 0; i < STRIPES; i++) {
     if (stripes[i].entries) munmap(stripes[i].entries, stripes[i].capacity * sizeof(aq_block));

@@ -22,6 +22,7 @@ typedef struct {
   aq_charge charge;
   int kind;
   void *detail;
+  void *context; /* the CUcontext with whose end the driver frees it; NULL: none */
 } aq_block;
 
 /* Remembers a block. One of the same kind and key is forgotten and its charge given back: the driver has freed it
@@ -35,6 +36,9 @@ bool aq_blocks_take(aq_block_kind kind, uint64_t key, aq_block *out);
 /* Calls `visit` for every block of a kind, one stripe locked at a time, until it returns false. `visit` must not come
  * back here. */
 void aq_blocks_each(aq_block_kind kind, bool (*visit)(const aq_block *block, void *data), void *data);
+
+/* Forgets every block that ended with a context and gives its charge back. */
+void aq_blocks_end_context(void *context);
 
 /* In the child of a fork: the parent's blocks are not the child's. */
 void aq_blocks_forget(void);

@@ -12,9 +12,18 @@ bool aq_memory_take(CUdevice device, uint64_t bytes, aq_charge *charge) {
   return false;
 }
 
+/* Remembers a block together with the context that the driver has made it in. */
+static bool put(const aq_block *block) {
+  CUcontext context = NULL;
+  if (AQ_CUDA(cuCtxGetCurrent)) AQ_CUDA(cuCtxGetCurrent)(&context);
+  aq_block whole = *block;
+  whole.context = context;
+  return aq_blocks_put(&whole);
+}
+
 CUresult aq_memory_keep(CUresult result, const aq_block *block, void (*undo)(uint64_t key)) {
   if (block->charge.card == AQ_NO_CARD) return result;
-  if (result == CUDA_SUCCESS && aq_blocks_put(block)) return result;
+  if (result == CUDA_SUCCESS && put(block)) return result;
   if (result == CUDA_SUCCESS) {
     undo(block->key);
     result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -40,3 +49,16 @@ CUresult aq_memory_freed(CUresult result, const aq_freeing *freeing) {
   }
   return result;
 }
+
+CUcontext aq_memory_primary(CUdevice device) {
+  CUcontext context = NULL;
+  unsigned int flags;
+  int active = 0;
+  bool guarded = aq_tenant_mode() == AQ_GUARD && AQ_CUDA(cuDevicePrimaryCtxGetState);
+  if (!guarded || AQ_CUDA(cuDevicePrimaryCtxGetState)(device, &flags, &active) || !active) return NULL;
+  if (AQ_CUDA(cuDevicePrimaryCtxRetain)(&context, device)) return NULL;
+  AQ_CUDA(cuDevicePrimaryCtxRelease_v2)(device);
+  return context;
+}
+
+void aq_memory_context_ended(CUcontext context) { aq_blocks_end_context(context); }

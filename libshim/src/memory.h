@@ -26,4 +26,11 @@ typedef struct {
 aq_freeing aq_memory_freeing(aq_block_kind kind, uint64_t key);
 CUresult aq_memory_freed(CUresult result, const aq_freeing *freeing);
 
+/* The primary context of a device if it is active, else NULL. */
+CUcontext aq_memory_primary(CUdevice device);
+
+/* A context has ended, and with it the plain memory and arrays made in it; NULL is none. Pools and physical memory
+ * outlive contexts. */
+void aq_memory_context_ended(CUcontext context);
+
 #endif

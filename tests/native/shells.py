@@ -11,6 +11,8 @@ from typing import Self
 
 from tenants import Tenant
 
+from sandbox.gpus import SimCard, SimMachine
+
 CLIENTS = Path(__file__).with_name("clients")
 LIBSHIM = Path(__file__).resolve().parents[2] / "libshim"
 
@@ -28,6 +30,13 @@ def program(name: str, *sources: str, optimise: str = "-O2") -> Path:
     files = [CLIENTS / f"{name}.c", *(LIBSHIM / "src" / source for source in sources)]
     subprocess.run(["cc", *flags, *include, "-o", target, *files, "-ldl", "-lpthread"], check=True)
     return target
+
+
+def two_cards(root: Path) -> SimMachine:
+    """A machine of two cards of 16 GiB, for the tests of a whole module: each has a tenant of its own."""
+    machine = SimMachine(root, [SimCard(memory_mib=16384), SimCard(memory_mib=16384)])
+    machine.create()
+    return machine
 
 
 class Shell:

@@ -8,13 +8,20 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
-from shells import LIBSHIM, Shell
+from shells import LIBSHIM, Shell, two_cards
 from tenants import Tenant
 
 from libshim.pages import library_path
+from sandbox.gpus import SimMachine
 
 LEGACY_STREAM, PER_THREAD = 1, 2
 ROW = re.compile(r"AQ_HOOK\((\w+), (\w+), (\d+), (\w+),")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> SimMachine:
+    """One machine for all tests of this module."""
+    return two_cards(tmp_path_factory.mktemp("machine"))
 
 
 def rows() -> list[tuple[str, str, int, str]]:

@@ -4,14 +4,22 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from shells import INVALID_VALUE, OUT, OUT_OF_MEMORY, SUCCESS, Shell
+from shells import INVALID_VALUE, OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tenants import Tenant
+
+from sandbox.gpus import SimMachine
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
 DEVICE, PINNED = 1, 1
 
 TenantMaker = Callable[..., Tenant]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> SimMachine:
+    """One machine for all tests of this module."""
+    return two_cards(tmp_path_factory.mktemp("machine"))
 
 
 def location(device: int = 0) -> str:
@@ -66,7 +74,6 @@ EXACT: dict[str, tuple[Take, str]] = {
     "cuMemAlloc": (lambda s, n: s.call("cuMemAlloc", OUT, n), "cuMemFree"),
     "cuMemAlloc_v2": (lambda s, n: s.call("cuMemAlloc_v2", OUT, n), "cuMemFree_v2"),
     "cuMemAllocManaged": (lambda s, n: s.call("cuMemAllocManaged", OUT, n, 1), "cuMemFree_v2"),
-    "cuMemAllocPitch": (rows("cuMemAllocPitch"), "cuMemFree"),
     "cuMemAllocPitch_v2": (rows("cuMemAllocPitch_v2"), "cuMemFree_v2"),
     "cuMemCreate": (lambda s, n: s.call("cuMemCreate", OUT, n, location(), 0), "cuMemRelease"),
     "cuArrayCreate_v2": (images, "cuArrayDestroy"),
@@ -186,6 +193,32 @@ def test_every_legal_free_gives_back_every_allocation(slice64: Tenant, allocatio
             assert status == INVALID_VALUE
             shell.ok("cuMemFree_v2", block)
             assert used(slice64) == 0
+
+
+def test_what_ends_with_its_context_is_given_back(slice64: Tenant):
+    """Plain memory and arrays go with their context; what was made in another, or in none, stays."""
+    with Shell(slice64).begin() as shell:
+        shell.ok("cuMemAlloc_v2", OUT, MIB)
+        context = shell.ok("cuCtxCreate_v2", OUT, 0, 0)
+        shell.ok("cuMemAlloc_v2", OUT, 4 * MIB)
+        shell.ok("cuArrayCreate_v2", OUT, array2d(1024, 1024))
+        shell.ok("cuMemCreate", OUT, 2 * MIB, location(), 0)
+        assert used(slice64) == 23 * MIB
+        shell.ok("cuCtxDestroy_v2", context)
+        assert used(slice64) == 3 * MIB
+
+
+@pytest.mark.parametrize("end", ["cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2"])
+def test_what_ends_with_the_primary_context_is_given_back(slice64: Tenant, end: str):
+    """Only its last release ends it; a reset does at once."""
+    with Shell(slice64).begin() as shell:
+        shell.ok("cuMemAlloc_v2", OUT, MIB)
+        if end.startswith("cuDevicePrimaryCtxRelease"):
+            shell.ok("cuDevicePrimaryCtxRetain", OUT, 0)
+            shell.ok(end, 0)
+            assert used(slice64) == MIB
+        shell.ok(end, 0)
+        assert used(slice64) == 0
 
 
 def test_freeing_what_is_not_ours_is_the_drivers_business(slice64: Tenant):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shells import OUT, OUT_OF_MEMORY, Shell
+from shells import OUT, OUT_OF_MEMORY, Shell, two_cards
 from tenants import Tenant
 
 from libshim.pages import (
@@ -24,6 +24,7 @@ from libshim.pages import (
     read_usage,
     update_control,
 )
+from sandbox.gpus import SimMachine
 
 PAGES = Path(__file__).with_name("pages")
 LIMIT = 64 << 20
@@ -43,6 +44,12 @@ SAMPLE = Control(
     "team/worker-0/trainer",
     (CardLimit("GPU-8d7a6b9c-0000-0000-0000-000000000001", 8 << 30, 30), CardLimit("MIG-2", 1 << 30)),
 )
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> SimMachine:
+    """One machine for all tests of this module."""
+    return two_cards(tmp_path_factory.mktemp("machine"))
 
 
 def patch(path: Path, offset: int, content: bytes) -> None:

@@ -10,14 +10,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, program
+from shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, program, two_cards
 from tenants import Tenant
+
+from sandbox.gpus import SimMachine
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
 DEADLINE_S = 20.0
 
 TenantMaker = Callable[..., Tenant]
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> SimMachine:
+    """One machine for all tests of this module."""
+    return two_cards(tmp_path_factory.mktemp("machine"))
 
 
 @pytest.fixture
