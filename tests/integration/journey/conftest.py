@@ -1,7 +1,6 @@
 """One running stack for all journeys of a module, and an auditor that looks after each test."""
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +9,7 @@ import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
 from sandbox.gpus import SimCard
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from auditor import audit, audit_clean
+from tests.integration.journey.auditor import audit, audit_clean
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from auditor import audit
-from pods import container, plain, pod
 
 from aliquot.cli.demo.stack import Node, Stack
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.processes import wait_for
+from tests.integration.journey.auditor import audit
+from tests.integration.journey.pods import container, plain, pod
 
 ASK_CARD = """
 import json

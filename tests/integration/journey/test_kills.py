@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from auditor import audit
-from pods import plain
 
 from aliquot.cli.demo.stack import Node, Stack
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.processes import wait_for
+from tests.integration.journey.auditor import audit
+from tests.integration.journey.pods import plain
 
 SERVICES = ["plugin", "extender", "webhook"]
 RANDOM_ROUNDS = 6

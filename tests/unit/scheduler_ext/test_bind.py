@@ -6,8 +6,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from placing import GIB, card, node
-from world import World, WorldPod
 
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from scheduler_ext.bind import Binder, BindError
@@ -17,6 +15,8 @@ from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.keeper import Keeper
 from scheduler_ext.ledger import Ledger, Stage
 from scheduler_ext.wire import BindArgs, FilterArgs, FilterResult
+from tests.unit.scheduler_ext.placing import GIB, card, node
+from tests.unit.scheduler_ext.world import World, WorldPod
 
 
 class Bench:

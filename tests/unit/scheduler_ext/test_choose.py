@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from placing import GIB, INIT, REGULAR, SIDECAR, asks, part, pod, state, whole
 
 from aliquot.request import PodRequest, SliceRequest
 from scheduler_ext.cards import CardState
@@ -13,6 +12,7 @@ from scheduler_ext.choose import choose
 from scheduler_ext.fit import fit
 from scheduler_ext.policy import Policy
 from scheduler_ext.table import CardTable
+from tests.unit.scheduler_ext.placing import GIB, INIT, REGULAR, SIDECAR, asks, part, pod, state, whole
 
 
 def table(**nodes: list[CardState]) -> CardTable:

@@ -1,13 +1,13 @@
 """Where one pod's slices go on one node."""
 
 import pytest
-from placing import GIB, INIT, SIDECAR, asks, part, pod, state, whole
 
 from aliquot.placement import Placement
 from aliquot.request import PodRequest
 from scheduler_ext.cards import CardState
 from scheduler_ext.fit import fit, phases
 from scheduler_ext.policy import Policy
+from tests.unit.scheduler_ext.placing import GIB, INIT, SIDECAR, asks, part, pod, state, whole
 
 
 def cards_of(placement: Placement) -> dict[str, list[str]]:

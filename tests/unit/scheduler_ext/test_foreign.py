@@ -1,8 +1,6 @@
 """Nodes on which another project's device plugin still runs."""
 
 import pytest
-from placing import card
-from placing import node as gpu_node
 
 from aliquot.dialects.hami import HamiDialect
 from aliquot.kube.objects import (
@@ -18,6 +16,8 @@ from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.wire import FilterArgs, FilterResult
+from tests.unit.scheduler_ext.placing import card
+from tests.unit.scheduler_ext.placing import node as gpu_node
 
 HAMI, OURS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}, {"aliquot.dev/gpu-mem": "3000Mi"}
 

@@ -1,13 +1,13 @@
 """Who was promised what."""
 
 import pytest
-from placing import GIB, INIT, asks, card, node, part, pod, whole
 
 from aliquot.placement import Placement
 from aliquot.request import PodRequest
 from scheduler_ext.fit import fit
 from scheduler_ext.ledger import REMEMBERED_DEPARTURES, Ledger, Stage
 from scheduler_ext.policy import Policy
+from tests.unit.scheduler_ext.placing import GIB, INIT, asks, card, node, part, pod, whole
 
 
 class Clock:

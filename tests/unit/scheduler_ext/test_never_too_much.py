@@ -13,8 +13,6 @@ from collections import defaultdict
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from placing import GIB, card, node
-from world import World, WorldPod
 
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from scheduler_ext.bind import Binder, BindError
@@ -24,6 +22,8 @@ from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.keeper import Keeper
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.wire import BindArgs, FilterArgs
+from tests.unit.scheduler_ext.placing import GIB, card, node
+from tests.unit.scheduler_ext.world import World, WorldPod
 
 NODES = {"n0": ["n0-a", "n0-b"], "n1": ["n1-a"], "n2": ["n2-a", "n2-b"]}
 CARD_GIB, SLICES_PER_CARD, LONG = 16, 3, 1000.0
