@@ -5,6 +5,7 @@ seconds on a busy driver, so callers run them in a thread of their own; one NVML
 process's life.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -162,8 +163,9 @@ class PyNvml:
         events = nvml.nvmlEventSetCreate()
         wanted = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
         for _, handle in self._handles():
-            supported = nvml.nvmlDeviceGetSupportedEventTypes(handle)
-            if supported & wanted:
+            # A card that is lost cannot be followed; the others can.
+            with contextlib.suppress(nvml.NVMLError):
+                supported = nvml.nvmlDeviceGetSupportedEventTypes(handle)
                 nvml.nvmlDeviceRegisterEvents(handle, supported & wanted, events)
         return events
 

@@ -108,6 +108,17 @@ def test_a_lost_card_is_unhealthy_for_kubelet_and_cluster_and_comes_back(world: 
     until(lambda: set(endpoint.devices.values()) == {"Healthy"}, "healthy again")
 
 
+def test_an_xid_that_is_the_cards_own_fault_makes_it_unhealthy(world: World):
+    """A program's page fault (31) does not; a fall off the bus (79) does, with its number as the reason."""
+    endpoint = world.kubelet.wait_for(GPU)
+    until(lambda: published(world), "published")
+    world.machine.raise_xid(1, 31)
+    world.machine.raise_xid(0, 79)
+    until(lambda: "Unhealthy" in endpoint.devices.values(), "unhealthy slices")
+    until(lambda: published(world)["cards"][0]["reason"] == "XID 79", "the reason in the inventory")
+    assert published(world)["cards"][1]["health"] == "Healthy"
+
+
 def test_the_inventory_says_what_the_node_has(make_world: MakeWorld):
     """GPUNode carries memory less the driver's part, the reserve, and where the card is."""
     world = make_world(SimCard(reserved_mib=384), flags=["--reserve", "1Gi", "--slices-per-card", "4"])
