@@ -2,10 +2,11 @@
  * A CUDA program that finds the driver as libcudart does: dlopen("libcuda.so.1"), dlsym, dlvsym and cuGetProcAddress_v2 with
  * names, versions and flags. It takes its commands from the command line and answers one JSON object a line.
  *
- *     cudart_client [--by gpa|dlsym|dlvsym] [--version 13050] [--per-thread] [--device N] COMMAND…
+ *     cudart_client [--by gpa|dlsym|dlvsym] [--per-thread] [--device N] COMMAND…
  *
- * --by: how entries are found. gpa (default) asks cuGetProcAddress_v2 for plain names at the given version and kind of default
- * stream; dlsym and dlvsym ask for the ABI's names. Commands, in the order given, on one stack of what was allocated:
+ * --by: how entries are found. gpa (default) asks cuGetProcAddress_v2 for plain names, with the version whose ABI is spoken here
+ * and the kind of default stream; dlsym asks for the ABI's names; dlvsym does so with a version, and without one where that
+ * finds nothing (drivers do not version their names). Commands, in the order given, on one stack of what was allocated:
  *
  *     info                 cuMemGetInfo             {"do":"info","result":0,"free":…,"total":…}
  *     total                cuDeviceTotalMem         {"do":"total","result":0,"bytes":…}
@@ -44,17 +45,23 @@ typedef uintptr_t pointer;
 
 static void *library;
 static const char *by = "gpa";
-static int version = 13050;
 static bool per_thread;
 static int device;
 static int (*get_proc_address)(const char *, void **, int, uint64_t, int *);
 
 /* ---- finding entries ---- */
 
-/* An entry's plain name, its ABI name and that of its per-thread twin (NULL: none). */
+/* An entry: the CUDA version whose ABI we speak, its plain name, its ABI name and that of its per-thread twin (NULL: none). */
 struct name {
+    int since;
     const char *plain, *abi, *twin;
 };
+
+/* Twins came with CUDA 7. */
+static int version_of(struct name name)
+{
+    return per_thread && name.twin != NULL && name.since < 7000 ? 7000 : name.since;
+}
 
 static void *find(struct name name)
 {
@@ -66,7 +73,9 @@ static void *find(struct name name)
     else if (strcmp(by, "dlvsym") == 0)
         entry = dlvsym(library, abi, "libcuda.so.1");
     else
-        get_proc_address(name.plain, &entry, version, per_thread ? 2 : 1, &status);
+        get_proc_address(name.plain, &entry, version_of(name), per_thread ? 2 : 1, &status);
+    if (entry == NULL && strcmp(by, "dlvsym") == 0)
+        entry = dlsym(library, abi);
     if (entry == NULL) {
         fprintf(stderr, "cudart_client: no %s by %s\n", name.plain, by);
         exit(2);
@@ -74,8 +83,9 @@ static void *find(struct name name)
     return entry;
 }
 
-/* CALL(type of the arguments, plain, abi, twin)(arguments) */
-#define CALL(signature, plain, abi, twin) ((int(*) signature)(uintptr_t)find((struct name){plain, abi, twin}))
+/* CALL(type of the arguments, since, plain, abi, twin)(arguments) */
+#define CALL(signature, since, plain, abi, twin) \
+    ((int(*) signature)(uintptr_t)find((struct name){since, plain, abi, twin}))
 
 /* ---- what was allocated ---- */
 
@@ -135,7 +145,7 @@ static size_t number(const char *text)
 static void do_alloc(char **args)
 {
     pointer p = 0;
-    int result = CALL((pointer *, size_t), "cuMemAlloc", "cuMemAlloc_v2", NULL)(&p, number(args[0]));
+    int result = CALL((pointer *, size_t), 3020, "cuMemAlloc", "cuMemAlloc_v2", NULL)(&p, number(args[0]));
     push(result, POINTER, p, number(args[0]));
     answer("alloc", result);
 }
@@ -144,7 +154,7 @@ static void do_pitch(char **args)
 {
     pointer p = 0;
     size_t pitch = 0;
-    int result = CALL((pointer *, size_t *, size_t, size_t, unsigned), "cuMemAllocPitch", "cuMemAllocPitch_v2", NULL)(
+    int result = CALL((pointer *, size_t *, size_t, size_t, unsigned), 3020, "cuMemAllocPitch", "cuMemAllocPitch_v2", NULL)(
         &p, &pitch, number(args[0]), number(args[1]), 4);
     push(result, POINTER, p, pitch * number(args[1]));
     answer("pitch", result);
@@ -153,7 +163,7 @@ static void do_pitch(char **args)
 static void do_managed(char **args)
 {
     pointer p = 0;
-    int result = CALL((pointer *, size_t, unsigned), "cuMemAllocManaged", "cuMemAllocManaged", NULL)(&p, number(args[0]), 1);
+    int result = CALL((pointer *, size_t, unsigned), 6000, "cuMemAllocManaged", "cuMemAllocManaged", NULL)(&p, number(args[0]), 1);
     push(result, POINTER, p, number(args[0]));
     answer("managed", result);
 }
@@ -161,7 +171,7 @@ static void do_managed(char **args)
 static void do_async(char **args)
 {
     pointer p = 0;
-    int result = CALL((pointer *, size_t, void *), "cuMemAllocAsync", "cuMemAllocAsync", "cuMemAllocAsync_ptsz")(
+    int result = CALL((pointer *, size_t, void *), 11020, "cuMemAllocAsync", "cuMemAllocAsync", "cuMemAllocAsync_ptsz")(
         &p, number(args[0]), NULL);
     push(result, POINTER, p, number(args[0]));
     answer("async", result);
@@ -174,9 +184,9 @@ static void do_pool(char **args)
     struct pool_props props = {.type = 1, .location = {1, device}};
     int result = 0;
     if (pool == NULL)
-        result = CALL((void **, const struct pool_props *), "cuMemPoolCreate", "cuMemPoolCreate", NULL)(&pool, &props);
+        result = CALL((void **, const struct pool_props *), 11020, "cuMemPoolCreate", "cuMemPoolCreate", NULL)(&pool, &props);
     if (result == 0)
-        result = CALL((pointer *, size_t, void *, void *), "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync",
+        result = CALL((pointer *, size_t, void *, void *), 11020, "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync",
                       "cuMemAllocFromPoolAsync_ptsz")(&p, number(args[0]), pool, NULL);
     push(result, POINTER, p, number(args[0]));
     answer("pool", result);
@@ -185,7 +195,7 @@ static void do_pool(char **args)
 static int create(uint64_t *handle, size_t size)
 {
     struct prop prop = {.type = 1, .location = {1, device}};
-    return CALL((uint64_t *, size_t, const struct prop *, uint64_t), "cuMemCreate", "cuMemCreate", NULL)(handle, size, &prop, 0);
+    return CALL((uint64_t *, size_t, const struct prop *, uint64_t), 10020, "cuMemCreate", "cuMemCreate", NULL)(handle, size, &prop, 0);
 }
 
 static void do_create(char **args)
@@ -198,16 +208,16 @@ static void do_create(char **args)
 
 static int release(uint64_t handle)
 {
-    return CALL((uint64_t), "cuMemRelease", "cuMemRelease", NULL)(handle);
+    return CALL((uint64_t), 10020, "cuMemRelease", "cuMemRelease", NULL)(handle);
 }
 
 static int map(pointer base, size_t size, uint64_t handle)
 {
     struct access access = {{1, device}, 3};
-    int result = CALL((pointer, size_t, size_t, uint64_t, uint64_t), "cuMemMap", "cuMemMap", NULL)(base, size, 0, handle, 0);
+    int result = CALL((pointer, size_t, size_t, uint64_t, uint64_t), 10020, "cuMemMap", "cuMemMap", NULL)(base, size, 0, handle, 0);
     if (result != 0)
         return result;
-    return CALL((pointer, size_t, const struct access *, size_t), "cuMemSetAccess", "cuMemSetAccess", NULL)(base, size, &access, 1);
+    return CALL((pointer, size_t, const struct access *, size_t), 10020, "cuMemSetAccess", "cuMemSetAccess", NULL)(base, size, &access, 1);
 }
 
 static void do_map(char **args)
@@ -215,7 +225,7 @@ static void do_map(char **args)
     size_t size = number(args[0]);
     pointer base = 0;
     uint64_t handle = 0;
-    int result = CALL((pointer *, size_t, size_t, pointer, uint64_t), "cuMemAddressReserve", "cuMemAddressReserve", NULL)(
+    int result = CALL((pointer *, size_t, size_t, pointer, uint64_t), 10020, "cuMemAddressReserve", "cuMemAddressReserve", NULL)(
         &base, size, 0, 0, 0);
     if (result == 0)
         result = create(&handle, size);
@@ -235,7 +245,7 @@ static void do_array(char **args)
         unsigned channels;
     } descriptor = {number(args[0]), number(args[1]), 1, 1};
     void *array = NULL;
-    int result = CALL((void **, const void *), "cuArrayCreate", "cuArrayCreate_v2", NULL)(&array, &descriptor);
+    int result = CALL((void **, const void *), 3020, "cuArrayCreate", "cuArrayCreate_v2", NULL)(&array, &descriptor);
     push(result, ARRAY, (pointer)array, number(args[0]) * number(args[1]));
     answer("array", result);
 }
@@ -243,7 +253,7 @@ static void do_array(char **args)
 static void do_host(char **args)
 {
     void *p = NULL;
-    int result = CALL((void **, size_t, unsigned), "cuMemHostAlloc", "cuMemHostAlloc", NULL)(&p, number(args[0]), 0);
+    int result = CALL((void **, size_t, unsigned), 2020, "cuMemHostAlloc", "cuMemHostAlloc", NULL)(&p, number(args[0]), 0);
     push(result, HOST, (pointer)p, number(args[0]));
     answer("host", result);
 }
@@ -252,25 +262,25 @@ static void do_host(char **args)
 
 static int unmap(struct block block)
 {
-    int result = CALL((pointer, size_t), "cuMemUnmap", "cuMemUnmap", NULL)(block.value, block.size);
+    int result = CALL((pointer, size_t), 10020, "cuMemUnmap", "cuMemUnmap", NULL)(block.value, block.size);
     if (result != 0)
         return result;
-    return CALL((pointer, size_t), "cuMemAddressFree", "cuMemAddressFree", NULL)(block.value, block.size);
+    return CALL((pointer, size_t), 10020, "cuMemAddressFree", "cuMemAddressFree", NULL)(block.value, block.size);
 }
 
 static int free_block(struct block block)
 {
     switch (block.kind) {
     case POINTER:
-        return CALL((pointer), "cuMemFree", "cuMemFree_v2", NULL)(block.value);
+        return CALL((pointer), 3020, "cuMemFree", "cuMemFree_v2", NULL)(block.value);
     case PHYSICAL:
         return release(block.value);
     case MAPPING:
         return unmap(block);
     case ARRAY:
-        return CALL((void *), "cuArrayDestroy", "cuArrayDestroy", NULL)((void *)block.value);
+        return CALL((void *), 2000, "cuArrayDestroy", "cuArrayDestroy", NULL)((void *)block.value);
     case HOST:
-        return CALL((void *), "cuMemFreeHost", "cuMemFreeHost", NULL)((void *)block.value);
+        return CALL((void *), 2000, "cuMemFreeHost", "cuMemFreeHost", NULL)((void *)block.value);
     }
     return -1;
 }
@@ -286,7 +296,7 @@ static void do_freeasync(char **args)
     (void)args;
     int result = -1;
     if (depth > 0)
-        result = CALL((pointer, void *), "cuMemFreeAsync", "cuMemFreeAsync", "cuMemFreeAsync_ptsz")(stack[--depth].value, NULL);
+        result = CALL((pointer, void *), 11020, "cuMemFreeAsync", "cuMemFreeAsync", "cuMemFreeAsync_ptsz")(stack[--depth].value, NULL);
     answer("freeasync", result);
 }
 
@@ -296,7 +306,7 @@ static void do_info(char **args)
 {
     (void)args;
     size_t unused = 0, total = 0;
-    int result = CALL((size_t *, size_t *), "cuMemGetInfo", "cuMemGetInfo_v2", NULL)(&unused, &total);
+    int result = CALL((size_t *, size_t *), 3020, "cuMemGetInfo", "cuMemGetInfo_v2", NULL)(&unused, &total);
     printf("{\"do\":\"info\",\"result\":%d,\"free\":%zu,\"total\":%zu}\n", result, unused, total);
 }
 
@@ -304,7 +314,7 @@ static void do_total(char **args)
 {
     (void)args;
     size_t total = 0;
-    int result = CALL((size_t *, int), "cuDeviceTotalMem", "cuDeviceTotalMem_v2", NULL)(&total, device);
+    int result = CALL((size_t *, int), 3020, "cuDeviceTotalMem", "cuDeviceTotalMem_v2", NULL)(&total, device);
     printf("{\"do\":\"total\",\"result\":%d,\"bytes\":%zu}\n", result, total);
 }
 
@@ -314,10 +324,10 @@ static void do_fill(char **args)
     size_t size = depth == 0 ? 0 : stack[depth - 1].size, same = 0;
     unsigned char *copy = malloc(size + 1);
     if (depth > 0)
-        result = CALL((pointer, unsigned char, size_t), "cuMemsetD8", "cuMemsetD8_v2", "cuMemsetD8_v2_ptds")(
+        result = CALL((pointer, unsigned char, size_t), 3020, "cuMemsetD8", "cuMemsetD8_v2", "cuMemsetD8_v2_ptds")(
             stack[depth - 1].value, (unsigned char)value, size);
     if (result == 0)
-        result = CALL((void *, pointer, size_t), "cuMemcpyDtoH", "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds")(
+        result = CALL((void *, pointer, size_t), 3020, "cuMemcpyDtoH", "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds")(
             copy, stack[depth - 1].value, size);
     while (result == 0 && same < size && copy[same] == (unsigned char)value)
         same++;
@@ -341,8 +351,8 @@ static void do_lookup(char **args)
 static void do_repeat(char **args)
 {
     size_t rounds = number(args[0]), done = 0;
-    int (*allocate)(pointer *, size_t) = CALL((pointer *, size_t), "cuMemAlloc", "cuMemAlloc_v2", NULL);
-    int (*give)(pointer) = CALL((pointer), "cuMemFree", "cuMemFree_v2", NULL);
+    int (*allocate)(pointer *, size_t) = CALL((pointer *, size_t), 3020, "cuMemAlloc", "cuMemAlloc_v2", NULL);
+    int (*give)(pointer) = CALL((pointer), 3020, "cuMemFree", "cuMemFree_v2", NULL);
     pointer p = 0;
     int result = 0;
     for (; done < rounds && result == 0; done += result == 0) {
@@ -355,7 +365,7 @@ static void do_repeat(char **args)
 
 static void do_until(char **args)
 {
-    int (*allocate)(pointer *, size_t) = CALL((pointer *, size_t), "cuMemAlloc", "cuMemAlloc_v2", NULL);
+    int (*allocate)(pointer *, size_t) = CALL((pointer *, size_t), 3020, "cuMemAlloc", "cuMemAlloc_v2", NULL);
     size_t count = 0;
     pointer p = 0;
     int result;
@@ -386,8 +396,8 @@ static void *kernel(void)
     void *module = NULL;
     if (function != NULL)
         return function;
-    if (CALL((void **, const void *), "cuModuleLoadData", "cuModuleLoadData", NULL)(&module, SPIN) == 0)
-        CALL((void **, void *, const char *), "cuModuleGetFunction", "cuModuleGetFunction", NULL)(&function, module, "aliquot_spin");
+    if (CALL((void **, const void *), 2000, "cuModuleLoadData", "cuModuleLoadData", NULL)(&module, SPIN) == 0)
+        CALL((void **, void *, const char *), 2000, "cuModuleGetFunction", "cuModuleGetFunction", NULL)(&function, module, "aliquot_spin");
     return function;
 }
 
@@ -395,7 +405,7 @@ static int launch(uint64_t ns, void *stream)
 {
     void *params[] = {&ns};
     return CALL((void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **),
-                "cuLaunchKernel", "cuLaunchKernel", "cuLaunchKernel_ptsz")(kernel(), 1, 1, 1, 32, 1, 1, 0, stream, params, NULL);
+                4000, "cuLaunchKernel", "cuLaunchKernel", "cuLaunchKernel_ptsz")(kernel(), 1, 1, 1, 32, 1, 1, 0, stream, params, NULL);
 }
 
 static void do_launch(char **args)
@@ -417,18 +427,18 @@ static void do_launchex(char **args)
     void *params[] = {&ns};
     int result = 0;
     for (size_t i = 0; i < number(args[1]) && result == 0; i++)
-        result = CALL((const void *, void *, void **, void **), "cuLaunchKernelEx", "cuLaunchKernelEx", "cuLaunchKernelEx_ptsz")(
+        result = CALL((const void *, void *, void **, void **), 11060, "cuLaunchKernelEx", "cuLaunchKernelEx", "cuLaunchKernelEx_ptsz")(
             &config, kernel(), params, NULL);
     answer("launchex", result);
 }
 
 static int capture(uint64_t ns, void *stream, void **graph)
 {
-    int result = CALL((void *, int), "cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCapture_v2_ptsz")(stream, 0);
+    int result = CALL((void *, int), 10010, "cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCapture_v2_ptsz")(stream, 0);
     if (result == 0)
         result = launch(ns, stream);
     if (result == 0)
-        result = CALL((void *, void **), "cuStreamEndCapture", "cuStreamEndCapture", "cuStreamEndCapture_ptsz")(stream, graph);
+        result = CALL((void *, void **), 10000, "cuStreamEndCapture", "cuStreamEndCapture", "cuStreamEndCapture_ptsz")(stream, graph);
     return result;
 }
 
@@ -436,21 +446,21 @@ static void do_graph(char **args)
 {
     void *stream = NULL, *graph = NULL, *exec = NULL;
     kernel(); /* loading is not allowed in a capture */
-    int result = CALL((void **, unsigned), "cuStreamCreate", "cuStreamCreate", NULL)(&stream, 1);
+    int result = CALL((void **, unsigned), 2000, "cuStreamCreate", "cuStreamCreate", NULL)(&stream, 1);
     if (result == 0)
         result = capture(number(args[0]), stream, &graph);
     if (result == 0)
-        result = CALL((void **, void *, uint64_t), "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", NULL)(
+        result = CALL((void **, void *, uint64_t), 11040, "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", NULL)(
             &exec, graph, 0);
     for (size_t i = 0; i < number(args[1]) && result == 0; i++)
-        result = CALL((void *, void *), "cuGraphLaunch", "cuGraphLaunch", "cuGraphLaunch_ptsz")(exec, stream);
+        result = CALL((void *, void *), 10000, "cuGraphLaunch", "cuGraphLaunch", "cuGraphLaunch_ptsz")(exec, stream);
     answer("graph", result);
 }
 
 static void do_sync(char **args)
 {
     (void)args;
-    answer("sync", CALL((void), "cuCtxSynchronize", "cuCtxSynchronize", NULL)());
+    answer("sync", CALL((void), 2000, "cuCtxSynchronize", "cuCtxSynchronize", NULL)());
 }
 
 /* ---- the command line ---- */
@@ -485,8 +495,6 @@ static char **options(char **at, char **end)
             usage(*at);
         if (strcmp(*at, "--by") == 0)
             by = *++at;
-        else if (strcmp(*at, "--version") == 0)
-            version = (int)number(*++at);
         else if (strcmp(*at, "--device") == 0)
             device = (int)number(*++at);
         else
@@ -506,11 +514,11 @@ static void start(void)
         fprintf(stderr, "cudart_client: %s\n", library == NULL ? dlerror() : "no cuGetProcAddress_v2");
         exit(2);
     }
-    int result = CALL((unsigned), "cuInit", "cuInit", NULL)(0);
+    int result = CALL((unsigned), 2000, "cuInit", "cuInit", NULL)(0);
     if (result == 0)
-        result = CALL((void **, int), "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", NULL)(&context, device);
+        result = CALL((void **, int), 7000, "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", NULL)(&context, device);
     if (result == 0)
-        result = CALL((void *), "cuCtxSetCurrent", "cuCtxSetCurrent", NULL)(context);
+        result = CALL((void *), 4000, "cuCtxSetCurrent", "cuCtxSetCurrent", NULL)(context);
     answer("start", result);
 }
 
