@@ -75,6 +75,11 @@ def test_other_names_get_what_they_get_without_us(shell: Shell, bare: Shell, que
     assert shell.ask(f"{question} {symbol}") == bare.ask(f"{question} {symbol}")
 
 
+def test_rtld_next_is_seen_from_its_caller(shell: Shell):
+    """The program's next dlsym is ours; asked from within our library it would be the C library's."""
+    assert shell.ask(".next dlsym") == "libaliquot.so dlsym"
+
+
 def test_dlvsym_answers_as_the_driver_does(shell: Shell, bare: Shell):
     """No version of a function that the driver does not know is given out, and libc's versions still are."""
     for question in ("cuMemAlloc_v2 NONE", "cuInit NONE"):

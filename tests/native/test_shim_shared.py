@@ -177,13 +177,18 @@ def test_a_forked_child_has_an_account_of_its_own(slice64: Tenant):
 
 
 def test_a_child_forked_before_cuda_allocates_in_the_same_slice(slice64: Tenant):
-    """Parent and child share the quota, each in a slot of its own."""
+    """Parent and child share the quota, each in a slot of its own, also where the parent has looked at its slice."""
     with Shell(slice64) as shell:
+        assert (
+            shell.call("cuMemAlloc_v2", OUT, 1)[0] != SUCCESS
+        )  # not initialised, but the pages are mapped now
         shell.say(".fork")
         assert shell.hear() == "child"
         shell.begin()
         shell.ok("cuMemAlloc_v2", OUT, MIB)
-        assert [process.memory_bytes[0] for process in slice64.usage().processes] == [MIB]
+        (child,) = slice64.usage().processes
+        assert child.memory_bytes[0] == MIB
+        assert child.pid != shell.pid
         shell.say(".exit")
         assert shell.hear() == "parent"
         shell.begin()
