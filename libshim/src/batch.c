@@ -106,11 +106,17 @@ static void enqueue(aq_batch *batch) {
   flight->count++;
 }
 
+/* What other processes of the tenant have charged on a card so far. */
+static uint64_t others_charged(int card) {
+  return __atomic_load_n(&aq_core_usage(card)->busy_ns, __ATOMIC_RELAXED) - aq_flights[card].charged_ns;
+}
+
 static aq_batch *open_batch(aq_core_context *context, CUstream stream) {
   aq_batch *batch = free_batch();
   if (!batch || !has_events(batch, context)) return NULL;
   *batch = (aq_batch){.state = AQ_BATCH_OPEN, .generation = ++generations, .context = context, .card = context->card, .stream = stream,
-                      .start = batch->start, .end = batch->end, .events_of = batch->events_of, .fresh = true};
+                      .start = batch->start, .end = batch->end, .events_of = batch->events_of, .fresh = true,
+                      .others_ns = others_charged(context->card)};
   enqueue(batch);
   mine.batch = batch;
   mine.generation = batch->generation;
@@ -165,11 +171,23 @@ static void learn(const aq_batch *batch, uint64_t took) {
   }
 }
 
-static void charge(aq_batch *batch) {
+/* Work of this process overlaps on several streams: only what came after its latest charge counts. */
+static uint64_t charge_interval(const aq_batch *batch, aq_in_flight *flight, aq_usage_card *card) {
+  bool after_pause = batch->from_ns > flight->charged_until_ns;
+  uint64_t from = later(batch->from_ns, flight->charged_until_ns);
+  uint64_t others = others_charged(batch->card) - (after_pause ? batch->others_ns : flight->others_charged_ns);
+  flight->charged_until_ns = later(batch->to_ns, flight->charged_until_ns);
+  return aq_clock_charge(card, aq_core_cap(batch->card), from, batch->to_ns, others);
+}
+
+static void charge(const aq_batch *batch) {
+  aq_in_flight *flight = &aq_flights[batch->card];
   aq_usage_card *card = aq_core_usage(batch->card);
-  uint32_t percent = aq_core_cap(batch->card);
-  if (batch->from_ns) aq_clock_charge(card, percent, batch->from_ns, batch->to_ns);
-  else aq_clock_charge_estimate(card, percent, batch->to_ns, batch->last_ns);
+  uint64_t busy = batch->to_ns;
+  if (batch->from_ns) busy = charge_interval(batch, flight, card);
+  else aq_clock_charge_estimate(card, aq_core_cap(batch->card), busy, batch->last_ns);
+  flight->charged_ns += busy;
+  flight->others_charged_ns = others_charged(batch->card);
 }
 
 static void charge_finished(aq_in_flight *flight) {

@@ -47,6 +47,7 @@ typedef struct aq_batch {
   uint64_t estimate;     /* nanoseconds of all its work */
   uint64_t unrecorded;   /* of these, what came after the latest end event */
   uint64_t last_ns;      /* when its latest submission began */
+  uint64_t others_ns;    /* what other processes had charged when it was opened */
   bool abandoned;        /* the driver refused its only submission */
   uint64_t from_ns, to_ns; /* once done: when it ran, host time; from 0: not known, it took to_ns */
   uint32_t member_count;
@@ -61,6 +62,9 @@ typedef struct {
   uint32_t count;       /* open batches */
   uint64_t ends_ns;     /* when all of it is expected to be over */
   uint64_t progress_ns; /* when one was last seen to finish */
+  uint64_t charged_ns;        /* by this process, altogether */
+  uint64_t charged_until_ns;  /* the end of its latest work that was charged */
+  uint64_t others_charged_ns; /* by other processes, as this one last charged */
 } aq_in_flight;
 
 extern aq_in_flight aq_flights[AQ_MAX_CARDS];

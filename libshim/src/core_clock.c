@@ -20,7 +20,8 @@ static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint64_t before(uint64_t instant, uint64_t by) { return instant > by ? instant - by : 0; }
 
-/* Takes [start, end) out of what is not covered; returns how much of it that was. Relaxed: the word is all there is. */
+/* Moves covered_until on to `end`; returns how much of [start, end) lies behind where it was. Relaxed: the word is all
+ * there is. */
 static uint64_t cover(aq_usage_card *card, uint64_t start, uint64_t end) {
   uint64_t covered = __atomic_load_n(&card->core_covered_until_ns, __ATOMIC_RELAXED);
   do {
@@ -39,8 +40,11 @@ static void owe(aq_usage_card *card, uint32_t percent, uint64_t busy, uint64_t s
   __atomic_fetch_add(&card->busy_ns, busy, __ATOMIC_RELAXED);
 }
 
-uint64_t aq_clock_charge(aq_usage_card *card, uint32_t percent, uint64_t start, uint64_t end) {
-  uint64_t busy = start < end ? cover(card, start, end) : 0;
+uint64_t aq_clock_charge(aq_usage_card *card, uint32_t percent, uint64_t start, uint64_t end, uint64_t others) {
+  if (start >= end) return 0;
+  uint64_t uncovered = cover(card, start, end);
+  uint64_t under_others = end - start - uncovered;
+  uint64_t busy = uncovered + before(under_others, others);
   if (busy) owe(card, percent, busy, end - busy);
   return busy;
 }

@@ -1,7 +1,7 @@
 /* The core limit's clock: two words of the usage page that all processes of a tenant share.
  *
- * covered_until  every instant before it was charged already: work that several processes or streams had on the card at
- *                the same time is charged once
+ * covered_until  the end of the latest work that was charged: what several processes or streams had on the card at the same
+ *                time is charged once
  * paid_until     busy time is paid for with elapsed time at the tenant's share; before this instant the tenant owes
  *
  * Each is changed by one compare-and-swap, so a process that is stopped or killed anywhere holds up nobody.
@@ -16,8 +16,10 @@
 
 uint64_t aq_now_ns(void);
 
-/* Charges the work of [start, end) at `percent` of the card; returns the nanoseconds that were not covered yet. */
-uint64_t aq_clock_charge(aq_usage_card *card, uint32_t percent, uint64_t start, uint64_t end);
+/* Charges the work of [start, end) at `percent` of the card; returns the nanoseconds that nobody had charged yet. `others`
+ * is what other processes have charged since `start`: a long kernel lies under the charges of many short ones, which
+ * all end before it does and leave gaps that only it can fill. */
+uint64_t aq_clock_charge(aq_usage_card *card, uint32_t percent, uint64_t start, uint64_t end, uint64_t others);
 
 /* Charges work whose time on the card is only estimated. */
 void aq_clock_charge_estimate(aq_usage_card *card, uint32_t percent, uint64_t busy, uint64_t now);

@@ -140,9 +140,9 @@ def test_a_tenant_gets_its_share_of_time(machine: SimMachine, tenant: Callable[.
 
 
 def test_the_processes_of_a_container_share_its_time(machine: SimMachine, tenant: Callable[..., Tenant]):
-    """Two processes with kernels of 1 and 5 ms get 30 % together, not each."""
+    """Two processes with kernels of 1 and 20 ms get 30 % together, not each."""
     own = tenant(GIB, 30)
-    first, second = start(own, "kernel", 1000), start(own, "kernel", 5000)
+    first, second = start(own, "kernel", 1000), start(own, "kernel", 20_000)
     with working(first, second):
         pass
     assert share(machine, first, second) == pytest.approx(30, abs=TOLERANCE)
