@@ -11,17 +11,38 @@
 #define FIRST_CAPACITY 128
 #define SPINS 100
 
+/* A block in half a cache line: with thousands of them, memory is what takes the time. */
+typedef struct {
+  uint64_t key;
+  uint64_t bytes : 48, card : 8, kind : 8; /* card + 1, so that AQ_NO_CARD is 0 */
+  void *detail;
+  void *context;
+} packed;
+
+static_assert(sizeof(packed) == 32, "half a cache line");
+static_assert(AQ_MEMORY_MAX < UINT64_C(1) << 48 && AQ_MAX_CARDS < 255, "a block fits its packing");
+
 typedef struct {
   uint32_t busy; /* a lock held for a few loads and stores; growing is the longest */
   uint32_t count;
   uint64_t capacity; /* a power of two; 0 before the first block */
-  aq_block *entries;
+  packed *entries;
   char padding[40];
 } stripe;
 
 static_assert(sizeof(stripe) == 64, "neighbouring stripes share no cache line");
 
 static stripe stripes[STRIPES] __attribute__((aligned(64)));
+
+static packed pack(const aq_block *block) {
+  return (packed){.key = block->key, .bytes = block->charge.bytes & AQ_MEMORY_MAX, .card = (block->charge.card + 1) & 0xff,
+                  .kind = block->kind & 0xff, .detail = block->detail, .context = block->context};
+}
+
+static aq_block unpack(const packed *entry) {
+  return (aq_block){.key = entry->key, .charge = {entry->bytes, (int)entry->card - 1}, .kind = entry->kind,
+                    .detail = entry->detail, .context = entry->context};
+}
 
 static void enter(stripe *s) {
   for (int spins = 0; __atomic_exchange_n(&s->busy, 1, __ATOMIC_ACQUIRE); spins++)
@@ -39,7 +60,7 @@ static uint64_t hash(int kind, uint64_t key) {
 static stripe *stripe_of(uint64_t h) { return &stripes[h % STRIPES]; }
 static uint64_t home_of(const stripe *s, uint64_t h) { return (h / STRIPES) & (s->capacity - 1); }
 
-static bool is(const aq_block *entry, int kind, uint64_t key) { return entry->kind == kind && entry->key == key; }
+static bool is(const packed *entry, int kind, uint64_t key) { return entry->kind == (unsigned)kind && entry->key == key; }
 
 /* Where the block is, or the free place where it would be. The stripe has entries. */
 static uint64_t find(const stripe *s, int kind, uint64_t key) {
@@ -50,16 +71,17 @@ static uint64_t find(const stripe *s, int kind, uint64_t key) {
 
 static bool grow(stripe *s) {
   stripe bigger = {.capacity = s->capacity ? s->capacity * 2 : FIRST_CAPACITY};
+  size_t size = bigger.capacity * sizeof(packed);
   int saved = errno;
-  void *memory = mmap(NULL, bigger.capacity * sizeof(aq_block), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   errno = saved;
   if (memory == MAP_FAILED) return false;
   bigger.entries = memory;
   for (uint64_t i = 0; i < s->capacity; i++) {
-    const aq_block *entry = &s->entries[i];
+    const packed *entry = &s->entries[i];
     if (entry->kind != AQ_BLOCK_NONE) bigger.entries[find(&bigger, entry->kind, entry->key)] = *entry;
   }
-  if (s->entries) munmap(s->entries, s->capacity * sizeof(aq_block));
+  if (s->entries) munmap(s->entries, s->capacity * sizeof(packed));
   s->capacity = bigger.capacity;
   s->entries = bigger.entries;
   return true;
@@ -72,10 +94,10 @@ bool aq_blocks_put(const aq_block *block) {
   aq_block stale = {.charge.card = AQ_NO_CARD};
   bool room = (s->count + 1) * 2 <= s->capacity || grow(s);
   if (room) {
-    aq_block *entry = &s->entries[find(s, block->kind, block->key)];
+    packed *entry = &s->entries[find(s, block->kind, block->key)];
     if (entry->kind == AQ_BLOCK_NONE) s->count++;
-    else stale = *entry;
-    *entry = *block;
+    else stale = unpack(entry);
+    *entry = pack(block);
   }
   leave(s);
   aq_quota_give(&stale.charge);
@@ -100,7 +122,7 @@ static bool look_up(aq_block_kind kind, uint64_t key, aq_block *out, bool take) 
   enter(s);
   uint64_t at = s->capacity ? find(s, (int)kind, key) : 0;
   bool found = s->capacity && s->entries[at].kind != AQ_BLOCK_NONE;
-  if (found) *out = s->entries[at];
+  if (found) *out = unpack(&s->entries[at]);
   if (found && take) remove_at(s, at);
   leave(s);
   return found;
@@ -114,8 +136,10 @@ void aq_blocks_each(aq_block_kind kind, bool (*visit)(const aq_block *block, voi
   for (int i = 0; i < STRIPES && more; i++) {
     stripe *s = &stripes[i];
     enter(s);
-    for (uint64_t at = 0; at < s->capacity && more; at++)
-      if (s->entries[at].kind == (int)kind) more = visit(&s->entries[at], data);
+    for (uint64_t at = 0; at < s->capacity && more; at++) {
+      aq_block block = unpack(&s->entries[at]);
+      if (block.kind == (int)kind) more = visit(&block, data);
+    }
     leave(s);
   }
 }
@@ -123,9 +147,9 @@ void aq_blocks_each(aq_block_kind kind, bool (*visit)(const aq_block *block, voi
 /* Under the stripe's lock: forgets blocks of the context, adding what they were charged to `sums` by card. */
 static void end_in_stripe(stripe *s, const void *context, uint64_t *sums) {
   for (uint64_t at = 0; at < s->capacity;) {
-    const aq_block *entry = &s->entries[at];
-    bool ended = entry->kind != AQ_BLOCK_NONE && entry->context == context;
-    if (ended && entry->charge.card != AQ_NO_CARD) sums[entry->charge.card] += entry->charge.bytes;
+    aq_block block = unpack(&s->entries[at]);
+    bool ended = block.kind != AQ_BLOCK_NONE && block.context == context;
+    if (ended && block.charge.card != AQ_NO_CARD) sums[block.charge.card] += block.charge.bytes;
     if (ended) remove_at(s, at); /* another block may have moved here: looks again */
     else at++;
   }
@@ -144,7 +168,7 @@ void aq_blocks_end_context(void *context) {
 
 void aq_blocks_forget(void) {
   for (int i = 0; i < STRIPES; i++) {
-    if (stripes[i].entries) munmap(stripes[i].entries, stripes[i].capacity * sizeof(aq_block));
+    if (stripes[i].entries) munmap(stripes[i].entries, stripes[i].capacity * sizeof(packed));
     stripes[i] = (stripe){.busy = 0};
   }
 }

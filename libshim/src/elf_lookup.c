@@ -6,7 +6,6 @@
 
 #include <link.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 

@@ -2,8 +2,6 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "quota.h"
 
-#include <assert.h>
-#include <errno.h>
 #include <time.h>
 
 #include "cards.h"
