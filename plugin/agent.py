@@ -189,9 +189,9 @@ class Agent:
                 await asyncio.sleep(KUBELET_RETRY_S)
                 continue
             names = self._settings.names
-            adopt_running(self._ledger, self._pods, running, self._checkpoint, names)
             strangers = unknown_pods(running, self._pods, self._tenancies, names)
             if synced or not strangers or time.monotonic() > patience:
+                adopt_running(self._ledger, self._pods, running, self._checkpoint, names)
                 self._gate.rebuilt.set()
             settled = synced
             if not settled:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from aliquot.kube.objects import Pod
 from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.placement import CardShare, ContainerPlacement, Placement, PlacementError, read_placement
 from aliquot.request import ContainerKind
@@ -80,10 +81,10 @@ def adopt_tenancies(ledger: Ledger, tenancies: Tenancies) -> None:
 def adopt_running(
     ledger: Ledger, pods: Pods, running: Running, checkpoint: Path, names: ResourceNames
 ) -> None:
-    """Enters pods that hold slices and have a placement, if they fit."""
+    """Enters pods that hold slices and have a placement, if they fit: those with a running container first."""
     holding = {(h.namespace, h.pod) for h in running.holders if h.devices.get(names.gpu)}
     uids = {entry.pod_uid for entry in read_checkpoint(checkpoint) if entry.resource == names.gpu}
-    for pod in pods.placed():
+    for pod in sorted(pods.placed(), key=has_run, reverse=True):
         meta = pod.metadata
         if meta.uid in ledger or ((meta.namespace, meta.name) not in holding and meta.uid not in uids):
             continue
@@ -93,6 +94,12 @@ def adopt_running(
                 ledger.admit(meta.uid, placement.charges())
         except (PlacementError, LedgerError) as error:
             log.error("pod %s holds slices, but is not let in: %s", pod.key, error)  # noqa: TRY400
+
+
+def has_run(pod: Pod) -> bool:
+    """Whether the kubelet has told of a container of the pod that was started."""
+    told = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    return any("waiting" not in status.state or status.restart_count for status in told)
 
 
 def unknown_pods(

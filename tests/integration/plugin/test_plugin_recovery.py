@@ -1,6 +1,7 @@
 """Damaged files, lost files, and an API server that is away."""
 
 import shutil
+import signal
 
 from small_kubelet import Held, until
 from world import GPU, ApiServer, MakeWorld, World, container, slice_of
@@ -129,6 +130,27 @@ def test_with_all_files_lost_kubelet_and_api_server_know_enough(world: World):
     start_again(world)
     check_still_taken(world)
     world.kubelet.pre_start(held)
+
+
+def test_nobody_is_let_in_before_the_api_server_has_told_of_pods_that_run(
+    make_world: MakeWorld, own_api: ApiServer
+):
+    """All but the later pod's placement is lost, and the API server is slow: the gate waits for its answer."""
+    world = make_world(api=own_api)
+    rival, held = admitted(world, "a-rival"), started(world)
+    world.tell_running("pod", "main")
+    until((world.state / "pods" / f"{rival.uid}.json").exists, "placement cached")
+    world.kill_plugin()
+    shutil.rmtree(world.state / "tenancies")
+    shutil.rmtree(world.root / "run")
+    (world.state / "pods" / f"{held.uid}.json").unlink()
+    own_api.process.send_signal(signal.SIGSTOP)
+    start_again(world)
+    call = world.kubelet.ask(rival)
+    until(lambda: "still finding out what runs" in world.log or call.done(), "the gate waits")
+    own_api.process.send_signal(signal.SIGCONT)
+    world.check_no_room(rival, "10240 MiB asked, 6144 MiB left")
+    call.cancel()
 
 
 def test_a_deleted_spec_is_there_again_before_the_container_restarts(world: World):

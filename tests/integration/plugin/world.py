@@ -234,6 +234,20 @@ class World:
         pod: Json = self.api.request("GET", f"{self._pods()}/{name}")
         return pod
 
+    def tell_running(self, name: str, container: str) -> None:
+        """What the kubelet would report of a container that has started."""
+        state = {
+            "name": container,
+            "ready": True,
+            "state": {"running": {"startedAt": "2026-11-21T03:00:00Z"}},
+        }
+        status = {
+            "phase": "Running",
+            "containerStatuses": [{**state, "image": "", "imageID": "", "restartCount": 0}],
+        }
+        path = f"{self._pods()}/{name}/status"
+        self.api.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+
     def delete(self, name: str) -> None:
         """Force-deletes a pod from the API."""
         self.api.request("DELETE", f"{self._pods()}/{name}", {"gracePeriodSeconds": 0})
