@@ -59,6 +59,8 @@ struct sim_allocation *sim_pool_take(struct sim_pool *pool, const struct sim_req
 
 static void trim(struct sim_pool *pool, uint64_t keep)
 {
+    if (keep >= pool->reserved)
+        return; /* a threshold of all ones keeps everything */
     uint64_t target = higher(steps(pool->used, SIM_POOL_STEP), steps(keep, SIM_BLOCK));
     if (target >= pool->reserved)
         return;

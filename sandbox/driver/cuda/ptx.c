@@ -186,7 +186,7 @@ CUresult sim_ptx_read(const char *text, struct sim_ptx *out)
     const char *at = text;
     if (!take(&at, ".version"))
         return strstr(text, ".entry") != NULL || *skip(text) == '.' ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = strstr(at, ".target") == NULL ? CUDA_ERROR_INVALID_PTX : CUDA_SUCCESS;
     for (at = skip(at); *at != '\0' && result == CUDA_SUCCESS; at = skip(at)) {
         size_t length = word_length(at);
         if (take(&at, ".entry"))
