@@ -1,8 +1,8 @@
 """A pretend machine with GPUs: the simulated driver's libraries, scenario, device nodes and a judge.
 
-The C libraries in `sandbox/driver` read the machine from a directory named by `SIMGPU_DIR`: `scenario` says what
-cards there are, `state` (a mapped file) is what the drivers of all processes share, and what the judge reads to
-know the truth. Nothing runs in the background.
+The C libraries in `sandbox/driver` read the machine from a directory named by `SIMGPU_DIR`: `scenario` says
+what cards there are, `state` (a mapped file) is what the drivers of all processes share, and what the judge reads
+to know the truth. Nothing runs in the background.
 """
 
 import ctypes

@@ -1,5 +1,7 @@
 """NVIDIA's own Python clients run on the simulated driver unchanged."""
 
+from pathlib import Path
+
 import pytest
 from sims import run_python
 
