@@ -138,6 +138,8 @@ static int class_of(size_t size)
 
 static struct sim_chunk *chunk_with_room(struct sim_heap *heap, size_t size)
 {
+    if (size > SIZE_MAX - SIM_BLOCK)
+        return NULL;
     if (size > LARGEST_SHARED)
         return new_chunk(heap, sim_blocks(size), -1);
     int size_class = class_of(size);

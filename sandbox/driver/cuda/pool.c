@@ -46,7 +46,7 @@ struct sim_allocation *sim_pool_take(struct sim_pool *pool, const struct sim_req
     struct sim_allocation *allocation = NULL;
     uint64_t bytes = share(request->size);
     pthread_mutex_lock(&pool->lock);
-    if (bytes >= request->size && reserve(pool, pool->used + bytes))
+    if (bytes >= request->size && bytes <= SIZE_MAX - pool->used && reserve(pool, pool->used + bytes))
         allocation = sim_heap_take(&pool->heap, request);
     if (allocation != NULL) {
         pool->used += bytes;
