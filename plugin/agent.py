@@ -38,6 +38,7 @@ from plugin.metrics import NodeCollector
 from plugin.pod_resources import PodResources, PodResourcesError
 from plugin.pods import Pods
 from plugin.preference import SlicePreference, choose_any, slice_id
+from plugin.processes import read_processes
 from plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
 from plugin.registration import Registration
 from plugin.settings import Settings
@@ -276,6 +277,7 @@ class Agent:
             usable_mib=lambda: {uuid: offer.usable_mib for uuid, offer in self._table.offers().items()},
             used_bytes=lambda: self._health.used_bytes,
             unwell=lambda: self._health.reasons.value,
+            alive=read_processes,
             ledger=self._ledger,
             tenancies=self._tenancies,
             tenants=self._tenants,

@@ -1,12 +1,15 @@
 """What Prometheus is told of cards and slices, read from the pages at each scrape.
 
 A tenant is believed about itself only: the limit and the share come from the agent's own page, the use
-from the tenant's. A page that cannot be read is left out of the scrape rather than shown as zero.
+from the tenant's, and of its processes only those that live count. What is not known is left out of the
+scrape rather than shown as zero: a page that cannot be read, and the time of a slice without a cap, which
+nobody measures.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -15,6 +18,7 @@ from aliquot.units import MIB
 from libshim.pages import CardLimit, CardUsage, PageError, read_control, read_usage
 from plugin.cards import Card
 from plugin.ledger import Ledger
+from plugin.processes import ProcessName, ProcessTable
 from plugin.tenancies import Tenancies
 from plugin.tenants import TenantPages, Tenants
 
@@ -29,7 +33,7 @@ SliceRead = Callable[[CardLimit, CardUsage], float]
 
 SLICE_GAUGES: tuple[tuple[str, str, SliceRead], ...] = (
     ("memory_limit_bytes", "Memory the slice may use.", lambda limit, _: limit.memory_bytes),
-    ("memory_used_bytes", "Memory the slice uses.", lambda _, use: use.memory_used_bytes),
+    ("memory_used_bytes", "Memory the slice's living processes use.", lambda _, use: use.memory_used_bytes),
     ("memory_peak_bytes", "Most memory the slice has used.", lambda _, use: use.memory_peak_bytes),
     (
         "core_share_ratio",
@@ -43,6 +47,8 @@ SLICE_COUNTERS: tuple[tuple[str, str, SliceRead], ...] = (
         "Allocations refused because they exceed the limit.",
         lambda _, u: u.allocations_denied,
     ),
+)
+CAPPED_COUNTERS: tuple[tuple[str, str, SliceRead], ...] = (
     ("busy_seconds", "Compute time used.", lambda _, use: use.busy_ns / NS),
     (
         "throttled_seconds",
@@ -70,6 +76,7 @@ class NodeCollector(Collector):
     usable_mib: Callable[[], dict[str, int]]
     used_bytes: Callable[[], dict[str, int]]
     unwell: Callable[[], Iterable[str]]
+    alive: Callable[[], ProcessTable]
     ledger: Ledger
     tenancies: Tenancies
     tenants: Tenants
@@ -77,16 +84,15 @@ class NodeCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Everything, as of now."""
         slices = list(self._slices())
+        capped = [one for one in slices if one.limit.core_percent]
         for name, about, read in SLICE_GAUGES:
-            gauge = GaugeMetricFamily(f"aliquot_slice_{name}", about, labels=SLICE_LABELS)
-            for one in slices:
-                gauge.add_metric(one.labels, read(one.limit, one.usage))
-            yield gauge
-        for name, about, read in SLICE_COUNTERS:
-            counter = CounterMetricFamily(f"aliquot_slice_{name}", about, labels=SLICE_LABELS)
-            for one in slices:
-                counter.add_metric(one.labels, read(one.limit, one.usage))
-            yield counter
+            yield _filled(
+                GaugeMetricFamily(f"aliquot_slice_{name}", about, labels=SLICE_LABELS), slices, read
+            )
+        for counters, told in ((SLICE_COUNTERS, slices), (CAPPED_COUNTERS, capped)):
+            for name, about, read in counters:
+                family = CounterMetricFamily(f"aliquot_slice_{name}", about, labels=SLICE_LABELS)
+                yield _filled(family, told, read)
         yield from self._card_metrics()
 
     def _card_metrics(self) -> Iterator[Metric]:
@@ -116,18 +122,30 @@ class NodeCollector(Collector):
         return gauge
 
     def _slices(self) -> Iterator[Slice]:
+        alive = self.alive().names
         for tenancy in self.tenancies:
             for tenant in self.tenants.of_pod(tenancy.pod_uid):
                 labels = (tenancy.namespace, tenancy.pod, tenant.container)
-                for limit, usage in read_slices(tenant):
+                for limit, usage in read_slices(tenant, alive):
                     yield Slice((self.node, limit.uuid, *labels), limit, usage)
 
 
-def read_slices(tenant: TenantPages) -> Iterator[tuple[CardLimit, CardUsage]]:
-    """The parts of cards a container has, and what it says it uses of each."""
+Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
+
+
+def _filled(family: Family, slices: Iterable[Slice], read: SliceRead) -> Family:
+    for one in slices:
+        family.add_metric(one.labels, read(one.limit, one.usage))
+    return family
+
+
+def read_slices(tenant: TenantPages, alive: Collection[ProcessName]) -> Iterator[tuple[CardLimit, CardUsage]]:
+    """The parts of cards a container has, and what its living processes say they use of each."""
     try:
         control, usage = read_control(tenant.control), read_usage(tenant.usage)
     except (OSError, PageError) as error:
         log.debug("slice left out of the scrape: %s", error)
         return
-    yield from zip(control.cards, usage.cards, strict=False)
+    living = [p for p in usage.processes if ProcessName(p.pid, p.pid_namespace, p.start_time) in alive]
+    for index, (limit, card) in enumerate(zip(control.cards, usage.cards, strict=False)):
+        yield limit, replace(card, memory_used_bytes=sum(p.memory_bytes[index] for p in living))

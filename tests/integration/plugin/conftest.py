@@ -2,7 +2,6 @@
 
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,11 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from world import REPOSITORY, ApiServer, MakeWorld, World
-
 from sandbox.gpus import SimCard
+from tests.integration.plugin.world import REPOSITORY, ApiServer, MakeWorld, World
 
 
 def short_directory() -> Path:

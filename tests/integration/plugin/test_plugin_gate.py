@@ -6,12 +6,12 @@ import time
 
 import grpc
 import pytest
-from small_kubelet import Held, until
-from world import GPU, World, container, occupy, slice_of
 
 from aliquot.placement import CardShare
 from aliquot.request import ContainerKind
 from libshim.pages import CardLimit, read_control, read_usage
+from tests.integration.plugin.small_kubelet import Held, until
+from tests.integration.plugin.world import GPU, World, container, occupy, slice_of
 
 GIB = 1024
 

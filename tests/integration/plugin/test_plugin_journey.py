@@ -2,10 +2,10 @@
 
 import grpc
 import pytest
-from world import GPU, World, container, slice_of
 
 from aliquot.placement import CardShare
 from libshim.pages import CardLimit, read_control, read_usage
+from tests.integration.plugin.world import GPU, World, container, slice_of
 
 GIB = 1024
 

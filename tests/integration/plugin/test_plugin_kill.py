@@ -7,11 +7,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from small_kubelet import Held, until
-from world import GPU, World, container, slice_of
 
 from aliquot.placement import CardShare
 from libshim.pages import read_control
+from tests.integration.plugin.small_kubelet import Held, until
+from tests.integration.plugin.world import GPU, World, container, slice_of
 
 GIB = 1024
 

@@ -6,10 +6,10 @@ import urllib.error
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
-from small_kubelet import until
-from world import GPU, MakeWorld, container, occupy, slice_of
 
 from aliquot.placement import CardShare
+from tests.integration.plugin.small_kubelet import until
+from tests.integration.plugin.world import GPU, MakeWorld, World, container, occupy, slice_of
 
 GIB = 1 << 30
 
@@ -35,21 +35,27 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_slices_cards_and_calls_are_measured(make_world: MakeWorld):
-    """A slice's limit and use, a card's promise, and how long the kubelet's calls took."""
+def start_and_serve(world: World) -> str:
+    """Start the node agent with metrics on a free port; returns where they are."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    world = make_world(start=False)
     world.start_plugin("--metrics-port", str(port), "--metrics-host", "127.0.0.1")
     base = f"http://127.0.0.1:{port}"
     until(lambda: fetch(f"{base}/readyz") == "ok\n", "ready")
+    return f"{base}/metrics"
+
+
+def test_slices_cards_and_calls_are_measured(make_world: MakeWorld):
+    """A slice's limit and use, a card's promise, and how long the kubelet's calls took."""
+    world = make_world(start=False)
+    url = start_and_serve(world)
     share = CardShare(world.uuids[1], 8 * 1024, 30)
     pod = world.pod("infer", [container("main", slice_of("8Gi", 30))], {"main": [share]})
     held = world.kubelet.allocate(pod, "main", GPU, 1)
     world.kubelet.pre_start(held)
     process = subprocess.Popen(["/bin/sleep", "60"])
     occupy(world.usage(held.nonce), process, 3 * GIB)
-    found = samples(fetch(f"{base}/metrics"))
+    found = samples(fetch(url))
     process.kill()
     process.wait()
     mine, card = (world.uuids[1], "infer", "main", "", ""), (world.uuids[1], "", "", "", "")
@@ -63,3 +69,17 @@ def test_slices_cards_and_calls_are_measured(make_world: MakeWorld):
     assert found["aliquot_card_healthy", *card] == 1
     for call in ("Allocate", "PreStartContainer"):
         assert found["aliquot_plugin_call_seconds_count", "", "", "", call, "ok"] == 1
+    assert samples(fetch(url))["aliquot_slice_memory_used_bytes", *mine] == 0, "the dead use nothing"
+
+
+def test_the_time_of_an_uncapped_slice_is_not_told(make_world: MakeWorld):
+    """The interceptor does not measure it, and an unmeasured time is left out rather than shown as none."""
+    world = make_world(start=False)
+    url = start_and_serve(world)
+    share = CardShare(world.uuids[0], 1024, 0)
+    pod = world.pod("free", [container("main", slice_of("1Gi", 0))], {"main": [share]})
+    world.kubelet.pre_start(world.kubelet.allocate(pod, "main", GPU, 1))
+    found = samples(fetch(url))
+    mine = (world.uuids[0], "free", "main", "", "")
+    assert found["aliquot_slice_memory_limit_bytes", *mine] == GIB
+    assert ("aliquot_slice_busy_seconds_total", *mine) not in found

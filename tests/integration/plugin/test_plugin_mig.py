@@ -1,12 +1,12 @@
 """MIG instances: discovered, advertised by profile and handed out whole."""
 
 import pytest
-from small_kubelet import until
-from world import GPU, MakeWorld, World, container
 
 from aliquot.placement import CardShare
 from libshim.pages import CardLimit, Enforcement, read_control
 from sandbox.gpus import SimCard, SimMig
+from tests.integration.plugin.small_kubelet import until
+from tests.integration.plugin.world import GPU, MakeWorld, World, container
 
 SMALL, LARGE = "aliquot.dev/mig-1g.18gb", "aliquot.dev/mig-2g.35gb.me"
 

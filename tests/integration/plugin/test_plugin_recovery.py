@@ -3,11 +3,10 @@
 import shutil
 import signal
 
-from small_kubelet import Held, until
-from world import GPU, ApiServer, MakeWorld, World, container, slice_of
-
 from aliquot.placement import CardShare
 from libshim.pages import read_control
+from tests.integration.plugin.small_kubelet import Held, until
+from tests.integration.plugin.world import GPU, ApiServer, MakeWorld, World, container, slice_of
 
 GIB = 1024
 

@@ -4,12 +4,11 @@ import functools
 import json
 import subprocess
 
-from small_kubelet import until
-from world import GPU, MakeWorld, World, container, slice_of
-
 from aliquot.placement import CardShare
 from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2 as dp
 from sandbox.gpus import SimCard
+from tests.integration.plugin.small_kubelet import until
+from tests.integration.plugin.world import GPU, MakeWorld, World, container, slice_of
 
 GIB = 1024
 

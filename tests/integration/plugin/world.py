@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from small_kubelet import Held, SmallKubelet, until
 
 from aliquot.cdi import Spec, read_spec
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
 from aliquot.request import ContainerKind
 from libshim._pages import ffi, lib
 from sandbox.gpus import SimCard, SimMachine
+from tests.integration.plugin.small_kubelet import Held, SmallKubelet, until
 
 Json = dict[str, Any]
 GPU = "aliquot.dev/gpu"
