@@ -292,7 +292,9 @@ def test_a_torn_journal_line_is_dropped(cluster: PocketCluster, kubectl: Kubectl
         journal.write(b'{"v":999999,"t":"ADD')
     cluster.restart("apiserver")
     assert kubectl.get("pods", "kept") == kept
-    kubectl.create(pod("after-torn"))
+    later = kubectl.create(pod("after-torn"))
+    cluster.restart("apiserver")
+    assert kubectl.get("pods", "after-torn") == later
 
 
 def test_history_is_bounded(cluster: PocketCluster, kubectl: Kubectl) -> None:

@@ -28,7 +28,16 @@ Obj = dict[str, Any]
 
 IDS = [f"gpu{card}-s{number}" for card in range(2) for number in range(4)]
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
-FLAGS = ("--first-retry", "0.1", "--retry-period", "0.3", "--restart-backoff", "0.2")
+FLAGS = (
+    "--first-retry",
+    "0.1",
+    "--retry-period",
+    "0.3",
+    "--restart-backoff",
+    "0.2",
+    "--plugin-patience",
+    "3",
+)
 
 
 @pytest.fixture(scope="module")
@@ -464,6 +473,40 @@ def test_kubelet_restart(plugin: FakePlugin, kubectl: Kubectl, cluster: PocketCl
     run(kubectl, "newcomer")
     kubectl.wait_phase("newcomer", "Running")
     assert plugin.of("Allocate")[-1]["ids"] == ["gpu0-s1"]
+
+
+def test_kubelet_restart_in_the_middle_of_a_start(
+    plugin: FakePlugin, kubectl: Kubectl, cluster: PocketCluster
+) -> None:
+    """A pod that waits at the gate waits on after the restart, with the ids it had, if the plugin comes back."""
+    plugin.pre_start_error = "not yet"
+    run(kubectl, "midway")
+    wait_for("the gate", lambda: plugin.of("PreStart"))
+    cluster.kill("kubelet-n1")
+    plugin.stop()
+    cluster.restart("kubelet-n1")
+    plugin.start()
+    plugin.pre_start_error = ""
+    kubectl.wait_phase("midway", "Running")
+    assert len(plugin.of("Allocate")) == 1
+    assert {tuple(s["ids"]) for s in plugin.of("PreStart")} == {("gpu0-s0",)}
+
+
+def test_kubelet_killed_while_allocating(
+    plugin: FakePlugin, kubectl: Kubectl, cluster: PocketCluster
+) -> None:
+    """What the plugin was asked for and the kubelet never wrote down is asked for again."""
+    plugin.hold_allocate.clear()
+    run(kubectl, "unwritten")
+    wait_for("Allocate", lambda: plugin.of("Allocate"))
+    cluster.kill("kubelet-n1")
+    plugin.hold_allocate.set()
+    plugin.stop()
+    cluster.restart("kubelet-n1")
+    plugin.start()
+    kubectl.wait_phase("unwritten", "Running")
+    assert len(plugin.of("Allocate")) == 2
+    assert {owner[1] for owner in plugin.owners()} == {"unwritten"}
 
 
 def test_kubelet_restart_without_the_plugin(

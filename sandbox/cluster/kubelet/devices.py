@@ -9,6 +9,7 @@ resource whose plugin is gone keeps its capacity and has nothing allocatable.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ class DeviceManager:
         self._allocations: list[Allocation] = checkpoint.allocations
         self._resources = {name: Resource(Endpoint(name, stopped=True)) for name in checkpoint.registered}
         self._admission = asyncio.Lock()
+        self._missing = set(self._resources)
+        self._arrival = asyncio.Event()
 
     def plugin_connected(self, endpoint: Endpoint) -> None:
         """A plugin is there; its devices count once it has sent them."""
@@ -62,7 +65,21 @@ class DeviceManager:
         if resource.endpoint is endpoint:
             resource.devices = {device.id: device for device in devices}
             self._write()
+            self._missing.discard(endpoint.resource)
+            self._arrival.set()
             self._changed()
+
+    async def remembered_plugins(self, patience: float) -> None:
+        """Return once all resources known from before a restart are back, or after `patience` seconds.
+
+        The real kubelet has no such wait, but it takes about as long from serving `kubelet.sock` to its first
+        pod; a plugin that is slower loses the pods that were not running.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while self._missing:
+                    self._arrival.clear()
+                    await self._arrival.wait()
 
     def plugin_stopped(self, endpoint: Endpoint) -> None:
         """All devices of a plugin that went away are unhealthy until it registers again."""

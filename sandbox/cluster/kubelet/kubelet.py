@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,13 +27,19 @@ if TYPE_CHECKING:
     from sandbox.cluster.client import Client, Notice
     from sandbox.cluster.objects import Obj
 
+_log = logging.getLogger(__name__)
+
 READY_FILE = "ready"
 """In the node's directory: the pid of the kubelet that has registered the node and serves."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where things lie on this node, and how patient the kubelet is."""
+    """Where things lie on this node, and how patient the kubelet is.
+
+    Attributes:
+        plugin_patience: seconds that plugins known from before a restart have until pods are looked at.
+    """
 
     node: NodeSettings
     device_plugins: Path
@@ -40,6 +47,7 @@ class Settings:
     cdi: Sequence[Path]
     device_root: Path
     pace: Pace = field(default_factory=Pace)
+    plugin_patience: float = 1.0
 
 
 class Kubelet:
@@ -98,6 +106,7 @@ class Kubelet:
         early: list[Obj] | None = []
         async for notice in self._client.follow("/api/v1/pods", fieldSelector=selector):
             if notice.type == "SYNCED":
+                await self._devices.remembered_plugins(self._settings.plugin_patience)
                 for pod in sorted(early or [], key=lambda p: str(p["metadata"]["creationTimestamp"])):
                     self._add(pod)
                 early = None
@@ -123,6 +132,7 @@ class Kubelet:
         task = asyncio.create_task(worker.run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_log_failure)
         task.add_done_callback(lambda _: self._workers.pop(uid, None))
 
     async def _remove_orphans(self) -> None:
@@ -147,3 +157,8 @@ class Kubelet:
         self._node.changed()
         for worker in self._workers.values():
             worker.refresh()
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        _log.error("a pod worker failed", exc_info=error)

@@ -13,7 +13,7 @@ from sandbox.cluster.kubelet.devices import AdmissionError
 from sandbox.cluster.kubelet.endpoints import PluginError
 from sandbox.cluster.kubelet.environment import MissingReferenceError
 from sandbox.cluster.kubelet.launch import CreateError, Surroundings, edits_of
-from sandbox.cluster.kubelet.pod_status import phase_of, rejected, status_of
+from sandbox.cluster.kubelet.pod_status import rejected, status_of
 from sandbox.cluster.objects import dig, uid_of
 
 if TYPE_CHECKING:
@@ -101,12 +101,9 @@ class PodWorker:
             await self._reject(str(error))
             return
         await self._mount()
-        while not self._finished():
-            self._changed.clear()
-            await self._sync()
-            if not self._finished():
-                self._publish()
-                await self._pause()
+        while (status := await self._sync())["phase"] not in TERMINAL:
+            self._services.statuses.set(self._pod, status)
+            await self._pause()
         await self._stop_all(self._grace)
         self._services.release(self._pod)
         self._publish()
@@ -132,11 +129,14 @@ class PodWorker:
             else:
                 return
 
-    def _finished(self) -> bool:
-        return phase_of(self._containers) in TERMINAL
+    async def _sync(self) -> Obj:
+        """Start what may be started now, and return the status of that moment."""
+        self._changed.clear()
+        await self._start_due()
+        return status_of(self._pod, self._containers, self._services.devices)
 
-    async def _sync(self) -> None:
-        """Start what may be started now, in the order that the kinds demand."""
+    async def _start_due(self) -> None:
+        """Go through the containers in the order that their kinds demand."""
         app_begun = any(c.begun for c in self._containers if c.kind is Kind.REGULAR)
         for container in self._containers:
             if container.running and container.name not in self._watchers:
