@@ -1,5 +1,6 @@
 """What the extender tells Prometheus: its calls, its reservations, and what is promised on every card."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
@@ -34,17 +35,19 @@ class LedgerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The ledger's figures now."""
-        yield self._places()
+        yield self._placements()
         yield from self._cards()
 
-    def _places(self) -> Metric:
+    def _placements(self) -> Metric:
         family = GaugeMetricFamily(
-            "aliquot_places", "Pods that hold cards in the scheduler's ledger, by stage.", labels=["stage"]
+            "aliquot_scheduler_placements",
+            "Pods that hold cards in the scheduler's ledger, by stage.",
+            labels=["stage"],
         )
-        unconfirmed = [entry.stage for entry in self._ledger.unconfirmed()]
+        stages = Counter(entry.stage for entry in self._ledger.unconfirmed())
+        stages[Stage.BOUND] = len(self._ledger) - stages.total()
         for stage in Stage:
-            family.add_metric([stage.value], unconfirmed.count(stage))
-        family.add_metric([Stage.BOUND.value], len(self._ledger) - len(unconfirmed))
+            family.add_metric([stage.value], stages[stage])
         return family
 
     def _cards(self) -> Iterator[Metric]:

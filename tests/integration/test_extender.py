@@ -87,7 +87,11 @@ class Extender:
     def places(self) -> float:
         """Pods in its ledger."""
         lines = self.get("/metrics").data.decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("aliquot_places{"))
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in lines
+            if line.startswith("aliquot_scheduler_placements{")
+        )
 
     def known(self) -> dict[str, int]:
         """Card → MiB that may be promised."""
@@ -413,10 +417,10 @@ def test_https_and_metrics(cluster: PocketCluster, nodes: list[str], tmp_path: P
         text = extender.get("/metrics").data.decode()
     finally:
         extender.process.stop()
-    assert 'aliquot_places{stage="reserved"} 1.0' in waiting
+    assert 'aliquot_scheduler_placements{stage="reserved"} 1.0' in waiting
     assert 'aliquot_filter_seconds_count{outcome="placed"} 1.0' in text
     assert 'aliquot_bind_seconds_count{outcome="ok"} 1.0' in text
-    assert 'aliquot_places{stage="reserved"} 0.0' in text
+    assert 'aliquot_scheduler_placements{stage="reserved"} 0.0' in text
 
 
 @pytest.fixture(name="scheduled")
