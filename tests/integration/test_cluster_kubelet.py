@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,7 @@ import pytest
 from sandbox.cluster.cluster import PocketCluster
 from sandbox.cluster.objects import dig
 from sandbox.cluster.processes import wait_for
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from fake_plugin import RESOURCE, FakePlugin
+from tests.integration.fake_plugin import RESOURCE, FakePlugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

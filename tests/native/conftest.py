@@ -1,6 +1,5 @@
 """A simulated machine of two cards, and tenants confined to slices of them."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,10 +7,7 @@ import pytest
 
 from libshim.pages import CardLimit, Control, create_control, create_usage
 from sandbox.gpus import SimCard, SimMachine
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from tenants import Tenant
+from tests.native.tenants import Tenant
 
 CARD_MIB = 16384
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tenants import Tenant
-
 from sandbox.gpus import SimCard, SimMachine
+from tests.native.tenants import Tenant
 
 CLIENTS = Path(__file__).with_name("clients")
 LIBSHIM = Path(__file__).resolve().parents[2] / "libshim"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tenants import Tenant
 
 from libshim.pages import CardLimit, Control, Enforcement, update_control
 from sandbox.gpus import SimMachine
+from tests.native.tenants import Tenant
 
 GIB = 1 << 30
 SECOND_NS = 1_000_000_000

@@ -4,10 +4,9 @@ import json
 from collections.abc import Callable
 from typing import Self
 
-from tenants import Tenant
-
 from libshim.pages import CardLimit, Control, Enforcement, update_control
 from sandbox.gpus import SimMachine
+from tests.native.tenants import Tenant
 
 GIB = 1 << 30
 

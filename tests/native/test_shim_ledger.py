@@ -3,7 +3,8 @@
 import subprocess
 
 import pytest
-from shells import program
+
+from tests.native.shells import program
 
 
 def steps(*arguments: str) -> int:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
-from shells import LIBSHIM, Shell, two_cards
-from tenants import Tenant
 
 from libshim.pages import library_path
 from sandbox.gpus import SimMachine
+from tests.native.shells import LIBSHIM, Shell, two_cards
+from tests.native.tenants import Tenant
 
 LEGACY_STREAM, PER_THREAD = 1, 2
 ROW = re.compile(r"AQ_HOOK\((\w+), (\w+), (\d+), (\w+),")

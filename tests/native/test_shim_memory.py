@@ -4,10 +4,10 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from shells import INVALID_VALUE, OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
-from tenants import Tenant
 
 from sandbox.gpus import SimMachine
+from tests.native.shells import INVALID_VALUE, OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
+from tests.native.tenants import Tenant
 
 MIB = 1 << 20
 LIMIT = 64 * MIB

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shells import OUT, OUT_OF_MEMORY, Shell, program, two_cards
-from tenants import Tenant
 
 from libshim.pages import (
     CardLimit,
@@ -24,6 +22,8 @@ from libshim.pages import (
     update_control,
 )
 from sandbox.gpus import SimMachine
+from tests.native.shells import OUT, OUT_OF_MEMORY, Shell, program, two_cards
+from tests.native.tenants import Tenant
 
 PAGES = Path(__file__).with_name("pages")
 LIMIT = 64 << 20

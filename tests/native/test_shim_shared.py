@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, program, two_cards
-from tenants import Tenant
 
 from sandbox.gpus import SimMachine
+from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, program, two_cards
+from tests.native.tenants import Tenant
 
 MIB = 1 << 20
 LIMIT = 64 * MIB

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from sims import run_python
 
 from sandbox.gpus import SOURCES, SimCard, SimMachine, SimMig
+from tests.native.sims import run_python
 
 SPIN = SOURCES.parent / "kernels" / "spin.ptx"
 

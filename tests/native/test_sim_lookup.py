@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sims import Answers, ask, environment, run_python, start
 
 from sandbox.gpus import SimCard, SimMachine, SimMig
+from tests.native.sims import Answers, ask, environment, run_python, start
 
 LEGACY, PER_THREAD = 1, 2
 FOUND, UNKNOWN, TOO_OLD = 0, 1, 2

@@ -4,9 +4,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from sims import ask, read_until, run_python, start, wait_for
 
 from sandbox.gpus import SimCard, SimMachine
+from tests.native.sims import ask, read_until, run_python, start, wait_for
 
 MIB = 1024 * 1024
 

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from sims import environment
 
 from sandbox import probe
 from sandbox.gpus import SimCard, SimMachine
+from tests.native.sims import environment
 
 TRANSCRIPT = Path(__file__).parents[1] / "data" / "probe" / "simulator.jsonl"
 

@@ -6,9 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from sims import ask, read_until, run_python, start, wait_for
 
 from sandbox.gpus import SOURCES, Busy, SimCard, SimMachine
+from tests.native.sims import ask, read_until, run_python, start, wait_for
 
 MS = 1_000_000
 
