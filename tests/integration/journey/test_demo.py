@@ -1,0 +1,51 @@
+"""The demo is a witness, not a show: it fails when what it shows is not true."""
+
+import io
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from aliquot.cli.demo import CARDS, EXAMPLES
+from aliquot.cli.demo.stack import SOURCE_ROOT, Stack
+from aliquot.cli.demo.story import Story
+
+
+def test_the_demo_succeeds_and_fits_a_screen() -> None:
+    """`aliquot demo` ends with status 0, six checked rows, and no more than a screen of text."""
+    done = subprocess.run(
+        [sys.executable, "-m", "aliquot.cli", "demo"],
+        capture_output=True,
+        text=True,
+        cwd=SOURCE_ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert sum(line.rstrip().endswith("✓") for line in lines) == 6
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 110
+    assert done.stderr == ""
+
+
+@pytest.fixture
+def nothing_injected(tmp_path: Path) -> Path:
+    """A library that can be preloaded and does nothing."""
+    library = tmp_path / "libnothing.so"
+    subprocess.run(["cc", "-shared", "-o", library, "-xc", "/dev/null"], check=True)
+    return library
+
+
+def test_the_demo_fails_without_the_interceptor(nothing_injected: Path) -> None:
+    """With a library in the interceptor's place that enforces nothing, it says so and does not succeed."""
+    root = Path(tempfile.mkdtemp(prefix="aq-"))
+    told = io.StringIO()
+    with Stack(root, {"node-1": CARDS}, ["--library", str(nothing_injected)]) as stack:
+        assert not Story(stack, Console(file=told, width=100), EXAMPLES).tell()
+    assert "greedy: was not denied 4096 MiB" in told.getvalue()
+    assert "chat: saw another size" in told.getvalue()
+    shutil.rmtree(root, ignore_errors=True)

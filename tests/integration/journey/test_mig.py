@@ -1,0 +1,83 @@
+"""MIG instances, from the card to the container that gets one whole."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aliquot.cli.demo.stack import Stack
+from sandbox.gpus import SimCard, SimMig
+from tests.integration.journey.pods import container, plain, pod
+
+INSTANCES = (SimMig("1g.18gb", gi=7), SimMig("1g.18gb", gi=8), SimMig("2g.35gb+me", gi=3))
+ASK = """
+import json, os
+from pathlib import Path
+from cuda.bindings import driver
+driver.cuInit(0)
+device = driver.cuDeviceGet(0)[1]
+nodes = sorted(p.name for p in Path(os.environ["SIMGPU_DEV"]).rglob("*") if p.name[-1].isdigit() and not p.is_dir())
+print(json.dumps({
+    "count": driver.cuDeviceGetCount()[1],
+    "mib": driver.cuDeviceTotalMem(device)[1] >> 20,
+    "nodes": nodes,
+    "preload": os.environ.get("LD_PRELOAD", ""),
+}), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """A node of one shared card and one that is cut into MIG instances."""
+    root = Path(tempfile.mkdtemp(prefix="aq-"))
+    with Stack(root, {"node-1": (SimCard(), SimCard(memory_mib=143360, mig=INSTANCES))}) as made:
+        made.start()
+        yield made
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def test_instances_are_offered_by_profile_and_their_card_offers_no_slices(stack: Stack) -> None:
+    """Two of one profile, one of another ('+' has no place in a resource's name), slices of the other card alone."""
+    offered = stack.kubectl.get("nodes", "node-1")["status"]["allocatable"]
+    ours = {name: count for name, count in offered.items() if name.startswith("aliquot.dev/")}
+    assert ours == {
+        "aliquot.dev/gpu": "10",
+        "aliquot.dev/mig-1g.18gb": "2",
+        "aliquot.dev/mig-2g.35gb.me": "1",
+    }
+
+
+def test_a_container_gets_one_instance_whole_with_its_device_nodes(stack: Stack) -> None:
+    """It sees one device of the instance's size, its card's node and its two capabilities; nothing is injected."""
+    asking = container("main", {"aliquot.dev/mig-1g.18gb": "1"}, ["python", "-c", ASK])
+    stack.kubectl.apply(pod("instance", asking, restartPolicy="Never"))
+    stack.kubectl.wait_phase("instance", "Succeeded", "Failed")
+    seen = json.loads(stack.kubectl.logs("instance"))
+    assert (seen["count"], seen["mib"], seen["preload"]) == (1, 18 * 1024, "")
+    caps = [name for name in seen["nodes"] if name.startswith("nvidia-cap")]
+    assert len(caps) == 2
+    assert [name for name in seen["nodes"] if name not in caps] == ["nvidia1"]
+    stack.kubectl.delete("pods", "instance", grace=0)
+
+
+def test_each_instance_has_one_owner_at_a_time(stack: Stack) -> None:
+    """Two pods get two different instances, a third waits until one goes."""
+    for name in ("first", "second", "third"):
+        stack.kubectl.apply(pod(name, container("main", {"aliquot.dev/mig-1g.18gb": "1"})))
+    for name in ("first", "second"):
+        stack.kubectl.wait_phase(name, "Running")
+    third = stack.kubectl.wait_for("pods", "third", lambda p: p["status"].get("conditions"))
+    assert third["status"]["phase"] == "Pending"
+    stack.kubectl.delete("pods", "first", grace=0)
+    stack.kubectl.wait_phase("third", "Running")
+
+
+def test_slices_and_instances_do_not_mix(stack: Stack) -> None:
+    """A slice larger than the shared card waits, though the cut card would have the room."""
+    stack.kubectl.apply(plain("fits", mem="16Gi"), plain("beyond", mem="17Gi"))
+    stack.kubectl.wait_phase("fits", "Running")
+    beyond = stack.kubectl.wait_for("pods", "beyond", lambda p: p["status"].get("conditions"))
+    assert beyond["status"]["phase"] == "Pending"
