@@ -1,0 +1,39 @@
+"""The example manifests: ordinary Kubernetes YAML that our own reader understands."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from aliquot.dialects import load_dialects
+from aliquot.kube.objects import Pod
+from aliquot.request import read_pod_request
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PODS = [
+    pytest.param(document, id=f"{path.parent.name}/{path.name}")
+    for path in sorted(EXAMPLES.glob("*/*.yaml"))
+    for document in yaml.safe_load_all(path.read_text())
+    if document["kind"] == "Pod"
+]
+
+
+@pytest.mark.parametrize("manifest", PODS)
+def test_a_pod_of_the_examples_asks_for_something(manifest: dict[str, object]) -> None:
+    """Each is understood, with HAMi's dialect switched on, and asks for a slice or an instance."""
+    request = read_pod_request(msgspec.convert(manifest, Pod), dialects=load_dialects(["hami"]))
+    assert request.wants_slices or request.wants_mig
+
+
+def test_the_program_of_the_examples_is_python() -> None:
+    """The program inside the ConfigMap compiles."""
+    manifest = yaml.safe_load((EXAMPLES / "inference" / "program.yaml").read_text())
+    compile(manifest["data"]["inference.py"], "inference.py", "exec")
+
+
+def test_every_example_is_described() -> None:
+    """The README beside the examples names each pod's manifest."""
+    text = (EXAMPLES / "README.md").read_text()
+    pods = {p.name for p in EXAMPLES.glob("inference/*.yaml")} - {"program.yaml"}
+    assert [name for name in sorted(pods) if f"`{name}`" not in text] == []
