@@ -195,3 +195,11 @@ def test_what_dead_containers_held_is_free_again(stack: Stack, node: Node) -> No
     stack.kubectl.apply(plain("heir", mem="16Gi"))
     stack.kubectl.wait_phase("heir", "Running")
     wait_for("pages of the dead to go", lambda: len(list(node.tenants.iterdir())) == 2)
+
+
+def test_hamis_whole_cores_are_a_card_alone(stack: Stack) -> None:
+    """In HAMi's dialect `gpucores: 100` means a card for oneself, with as much memory as is asked."""
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000", "nvidia.com/gpucores": "100"}
+    stack.kubectl.apply(pod("hami-alone", container("main", limits)))
+    share = placement_of(stack.kubectl.wait_phase("hami-alone", "Running"))["containers"][0]["cards"][0]
+    assert (share["memoryMiB"], share["exclusive"]) == (4000, True)

@@ -60,10 +60,6 @@ CONTRADICTIONS = {
         lambda _: [CardShare("GPU-elsewhere", 8 * GIB, 30)],
         "container main, aliquot.dev/gpu: placed on card GPU-elsewhere, which is not on this node",
     ),
-    "alone though not asked": (
-        lambda w: [CardShare(w.uuids[0], 8 * GIB, 30, exclusive=True)],
-        "container main, aliquot.dev/gpu: asks for a card held shared, the placement says otherwise",
-    ),
 }
 
 
@@ -78,6 +74,18 @@ def test_a_contradiction_is_refused_at_once_with_pod_container_and_resource(busy
             busy.kubelet.pre_start(held)
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION, case
         assert time.monotonic() - start < 1.5, case
+
+
+def test_a_card_asked_for_alone_is_not_shared(busy: World):
+    """A placement that would share it is refused; one that holds alone what might be shared is a dialect's right."""
+    whole = CardShare(busy.uuids[0], 16 * GIB, 100)
+    pod = busy.pod("whole", [container("main", {GPU: "1"})], {"main": [whole]})
+    held = busy.kubelet.allocate(pod, "main", GPU, 1)
+    with pytest.raises(grpc.RpcError, match="asks for a card held alone, the placement shares it"):
+        busy.kubelet.pre_start(held)
+    alone = CardShare(busy.uuids[0], 8 * GIB, 100, exclusive=True)
+    pod = busy.pod("hami", [container("main", slice_of("8Gi", 100))], {"main": [alone]})
+    busy.kubelet.pre_start(busy.kubelet.allocate(pod, "main", GPU, 1))
 
 
 @pytest.mark.parametrize(
