@@ -203,3 +203,13 @@ def test_hamis_whole_cores_are_a_card_alone(stack: Stack) -> None:
     stack.kubectl.apply(pod("hami-alone", container("main", limits)))
     share = placement_of(stack.kubectl.wait_phase("hami-alone", "Running"))["containers"][0]["cards"][0]
     assert (share["memoryMiB"], share["exclusive"]) == (4000, True)
+
+
+def test_a_finished_pod_holds_nothing(stack: Stack) -> None:
+    """A pod that has ended, and is still there to be read, leaves its cards to others."""
+    for name in ("done-0", "done-1"):
+        stack.kubectl.apply(pod(name, container("main", {"gpu": "1"}, ["true"]), restartPolicy="Never"))
+    for name in ("done-0", "done-1"):
+        stack.kubectl.wait_phase(name, "Succeeded")
+    stack.kubectl.apply(pod("heir", container("main", {"gpu": "2"})))
+    stack.kubectl.wait_phase("heir", "Running")
