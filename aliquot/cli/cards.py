@@ -1,19 +1,56 @@
 """`aliquot cards`: the cards of this machine and who holds slices of them."""
 
-import json
 import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
+import msgspec
 
 from aliquot.cli.fit import room_on
 from aliquot.cli.machine import Card, Machine, real_machine
 from aliquot.cli.options import simulate_option
-from aliquot.cli.runs import Registry, Run
+from aliquot.cli.runs import Registry, Run, living_processes
 from aliquot.units import format_bytes
 from libshim.pages import Usage
+
+HEADINGS = ("pid", "memory", "used", "core", "command")
+
+
+class SliceReport(msgspec.Struct, frozen=True, rename="camel"):
+    """A run's slice; sizes in bytes, times in nanoseconds, None where the usage page cannot be believed."""
+
+    run: str
+    pid: int | None
+    """The `aliquot run` that supervises it; None when that was killed."""
+    processes: tuple[int, ...]
+    """Its processes that use the card."""
+    command: tuple[str, ...]
+    memory_bytes: int
+    core_percent: int
+    used_bytes: int | None
+    denied_allocations: int | None
+    busy_ns: int | None
+
+
+class CardReport(msgspec.Struct, frozen=True, rename="camel"):
+    """A card, what is promised of it and to whom; sizes in bytes."""
+
+    index: int
+    uuid: str
+    model: str
+    memory_bytes: int
+    used_bytes: int
+    promised_bytes: int
+    mig_enabled: bool
+    slices: tuple[SliceReport, ...]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What `--json` prints."""
+
+    cards: tuple[CardReport, ...]
 
 
 @click.command()
@@ -23,12 +60,14 @@ from libshim.pages import Usage
 @simulate_option
 def cards(as_json: bool, simulate: bool) -> None:
     """List cards and the slices of them that runs hold."""
-    machine = _simulated() if simulate else real_machine()
-    described = describe(machine)
+    report = describe(_simulated() if simulate else real_machine())
     if as_json:
-        click.echo(json.dumps({"cards": described}, indent=2))
-    else:
-        Console().print(_table(described))
+        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for card in report.cards:
+        for line in _lines(card):
+            click.echo(line[:width])
 
 
 def _simulated() -> Machine:
@@ -37,72 +76,69 @@ def _simulated() -> Machine:
     return simulated_machine()
 
 
-def describe(machine: Machine) -> list[dict[str, object]]:
-    """Cards, what is left of them and their slices, ready for JSON; sizes in bytes, times in nanoseconds."""
+def describe(machine: Machine) -> Report:
+    """Every card with the slices that live at this moment."""
     registry = Registry(machine.home)
     with registry.locked():
         runs = [(run, registry.usage(run)) for run in registry.runs()]
-    return [_describe_card(card, runs) for card in machine.cards]
+    return Report(tuple(_describe_card(card, runs) for card in machine.cards))
 
 
-def _describe_card(card: Card, runs: list[tuple[Run, Usage | None]]) -> dict[str, object]:
+def _describe_card(card: Card, runs: Sequence[tuple[Run, Usage | None]]) -> CardReport:
     room = room_on(card, [run.slice for run, _ in runs])
-    return {
-        "index": card.index,
-        "uuid": card.uuid,
-        "model": card.model,
-        "memoryBytes": card.memory_bytes,
-        "usedBytes": card.used_bytes,
-        "promisedBytes": card.memory_bytes - room.memory_bytes,
-        "migEnabled": card.mig_enabled,
-        "slices": [_describe_slice(run, usage) for run, usage in runs if run.slice.card == card.uuid],
-    }
+    return CardReport(
+        index=card.index,
+        uuid=card.uuid,
+        model=card.model,
+        memory_bytes=card.memory_bytes,
+        used_bytes=card.used_bytes,
+        promised_bytes=card.memory_bytes - room.memory_bytes,
+        mig_enabled=card.mig_enabled,
+        slices=tuple(_describe_slice(run, usage) for run, usage in runs if run.slice.card == card.uuid),
+    )
 
 
-def _describe_slice(run: Run, usage: Usage | None) -> dict[str, object]:
+def _describe_slice(run: Run, usage: Usage | None) -> SliceReport:
     used = usage.cards[0] if usage else None
-    return {
-        "run": run.id,
-        "pid": run.pid,
-        "command": list(run.command),
-        "memoryBytes": run.slice.memory_bytes,
-        "corePercent": run.slice.core_percent,
-        "usedBytes": used.memory_used_bytes if used else None,
-        "deniedAllocations": used.allocations_denied if used else None,
-        "busyNs": used.busy_ns if used else None,
-    }
+    return SliceReport(
+        run=run.id,
+        pid=run.pid if run.supervised() else None,
+        processes=living_processes(usage) if usage else (),
+        command=run.command,
+        memory_bytes=run.slice.memory_bytes,
+        core_percent=run.slice.core_percent,
+        used_bytes=used.memory_used_bytes if used else None,
+        denied_allocations=used.allocations_denied if used else None,
+        busy_ns=used.busy_ns if used else None,
+    )
 
 
-def _table(described: list[dict[str, object]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("card", "memory", "used", "core", "run", "command"):
-        table.add_column(heading, overflow="fold")
-    for card in described:
-        _add_card(table, card)
-    return table
-
-
-def _add_card(table: Table, card: dict[str, object]) -> None:
+def _lines(card: CardReport) -> Iterator[str]:
+    """A card's two lines, and below them a table of its slices; wide things stand last on their line."""
+    yield f"card {card.index}  {card.model}  {card.uuid}"
+    size = format_bytes(card.memory_bytes)
     promised = (
-        "MIG mode"
-        if card["migEnabled"]
-        else f"{_size(card['promisedBytes'])} of {_size(card['memoryBytes'])}"
+        "in MIG mode" if card.mig_enabled else f"{format_bytes(card.promised_bytes)} of {size} promised"
     )
-    table.add_row(
-        f"[bold]{card['index']}[/] {card['uuid']}",
-        promised,
-        _size(card["usedBytes"]),
-        "",
-        "",
-        str(card["model"]),
-    )
-    slices = card["slices"]
-    assert isinstance(slices, list)  # noqa: S101 -- tells mypy what describe() built
-    for share in slices:
-        core = f"{share['corePercent']} %" if share["corePercent"] else "no cap"
-        command = shlex.join(share["command"])
-        table.add_row("", _size(share["memoryBytes"]), _size(share["usedBytes"]), core, share["run"], command)
+    yield f"  {promised}, {format_bytes(card.used_bytes)} used"
+    if card.slices:
+        rows = [HEADINGS, *map(_row, card.slices)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            yield "    " + "  ".join(map(str.ljust, row, widths)).rstrip()
 
 
-def _size(size_bytes: object) -> str:
-    return format_bytes(size_bytes) if isinstance(size_bytes, int) else "?"
+def _row(share: SliceReport) -> tuple[str, ...]:
+    pids = [share.pid] if share.pid is not None else share.processes
+    return (
+        " ".join(map(str, pids)) or "?",
+        format_bytes(share.memory_bytes),
+        "?" if share.used_bytes is None else format_bytes(share.used_bytes),
+        f"{share.core_percent} %" if share.core_percent else "no cap",
+        _one_line(shlex.join(share.command)),
+    )
+
+
+def _one_line(text: str) -> str:
+    """The text without what would move the cursor; runs of blanks become one."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

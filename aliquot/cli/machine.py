@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
 import pynvml
 
 from aliquot.cli.options import Refusal
@@ -41,8 +42,9 @@ def runtime_directory() -> Path:
     Raises:
         Refusal: somebody else owns it, or it cannot be made.
     """
-    xdg = os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(xdg, "aliquot") if xdg else Path("/dev/shm", f"aliquot-{os.getuid()}")  # noqa: S108 -- checked below
+    xdg = os.environ.get("XDG_RUNTIME_DIR", "")
+    # XDG: a relative one is to be ignored. A command that changes directory would lose its pages.
+    path = Path(xdg, "aliquot") if Path(xdg).is_absolute() else Path("/dev/shm", f"aliquot-{os.getuid()}")  # noqa: S108 -- checked below
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.lstat()
@@ -65,13 +67,14 @@ def real_machine() -> Machine:
 
 
 def read_cards() -> tuple[Card, ...]:
-    """Every card that NVML shows in this process, in NVML's order.
+    """Every card that NVML can read in this process, in NVML's order; one that fell off the bus is left out.
 
     Raises:
         Refusal: there is no NVIDIA driver, or it does not answer.
     """
     with _nvml():
-        return tuple(_read_card(index) for index in range(pynvml.nvmlDeviceGetCount()))
+        found = [_read_card_or_say(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    return tuple(card for card in found if card)
 
 
 @contextmanager
@@ -91,6 +94,14 @@ def _nvml() -> Iterator[None]:
         raise Refusal(f"the NVIDIA driver failed while its cards were read: {error}") from error
     finally:
         pynvml.nvmlShutdown()
+
+
+def _read_card_or_say(index: int) -> Card | None:
+    try:
+        return _read_card(index)
+    except pynvml.NVMLError as error:
+        click.echo(f"aliquot: card {index} is left out: {error}", err=True)
+        return None
 
 
 def _read_card(index: int) -> Card:

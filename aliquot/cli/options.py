@@ -1,5 +1,7 @@
 """Options and errors that several sub-commands share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
@@ -14,6 +16,15 @@ class Refusal(click.ClickException):
     """
 
     exit_code = 125
+
+
+@contextmanager
+def refuse_os_errors(purpose: str) -> Iterator[None]:
+    """Says which file could not be used for what, where a traceback would come otherwise."""
+    try:
+        yield
+    except OSError as error:
+        raise Refusal(f"cannot {purpose}: {error.filename}: {error.strerror}") from error
 
 
 class Memory(click.ParamType[int]):

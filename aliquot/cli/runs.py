@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from aliquot.cli.options import refuse_os_errors
 from libshim.pages import CardLimit, Control, PageError, Usage, create_control, create_usage, read_usage
 
 
@@ -34,12 +35,17 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run as its run.json says."""
+    """One run as its run.json says; `pid`, started at `start_time`, is the `aliquot run` that supervises it."""
 
     id: str
     pid: int
     command: tuple[str, ...]
     slice: Slice
+    start_time: int | None = None
+
+    def supervised(self) -> bool:
+        """Whether that `aliquot run` still lives; a younger process with its pid is another."""
+        return self.start_time is not None and _start_time(self.pid) == self.start_time
 
 
 @dataclass(frozen=True)
@@ -70,15 +76,20 @@ class Registry:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the registry; what dead runs left is gone when it is entered."""
-        self._runs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self._home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            self._collect()
-            yield
-        finally:
-            os.close(descriptor)
+        """Holds the registry; what dead runs left is gone when it is entered.
+
+        Raises:
+            Refusal: its files cannot be read or written, here or inside.
+        """
+        with refuse_os_errors("keep the record of runs"):
+            self._runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                self._collect()
+                yield
+            finally:
+                os.close(descriptor)
 
     def runs(self) -> tuple[Run, ...]:
         """The living runs, oldest first."""
@@ -94,7 +105,8 @@ class Registry:
 
     def add(self, share: Slice, command: Sequence[str]) -> Holding:
         """Records a run with this slice and makes its pages."""
-        run = Run(id=secrets.token_hex(6), pid=os.getpid(), command=tuple(command), slice=share)
+        pid = os.getpid()
+        run = Run(secrets.token_hex(6), pid, tuple(command), share, start_time=_start_time(pid))
         directory = self._runs / run.id
         directory.mkdir(mode=0o700)
         alive = os.open(directory / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -139,13 +151,18 @@ def _lives(directory: Path) -> bool:
 
 def _has_processes(usage: Path) -> bool:
     try:
-        processes = read_usage(usage).processes
+        return bool(living_processes(read_usage(usage)))
     except (PageError, OSError):
         return False
+
+
+def living_processes(usage: Usage) -> tuple[int, ...]:
+    """Pids of the page's processes that live; those of other pid namespaces cannot be known."""
     namespace = Path("/proc/self/ns/pid").stat().st_ino
-    return any(
-        process.pid_namespace == namespace and _start_time(process.pid) == process.start_time
-        for process in processes
+    return tuple(
+        process.pid
+        for process in usage.processes
+        if process.pid_namespace == namespace and _start_time(process.pid) == process.start_time
     )
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aliquot.cli.machine import Machine, read_cards, runtime_directory
-from aliquot.cli.options import Refusal
+from aliquot.cli.options import Refusal, refuse_os_errors
 
 CARD_MIB = 16384
 CARD_COUNT = 2
@@ -26,7 +26,8 @@ def simulated_machine() -> Machine:
         Refusal: the simulated driver cannot be built here.
     """
     home = runtime_directory() / "simulated"
-    home.mkdir(mode=0o700, exist_ok=True)
+    with refuse_os_errors("keep the simulated machine"):
+        home.mkdir(mode=0o700, exist_ok=True)
     with _only_one(home / "lock-machine"):
         environment, libraries = _create(home / "machine")
     os.environ.update(environment)

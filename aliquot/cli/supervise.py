@@ -48,6 +48,8 @@ def supervise(command: Sequence[str], environment: Mapping[str, str], keep: Sequ
     Raises:
         CommandError: the program is missing or cannot be executed.
     """
+    # Whoever ignores SIGCHLD passes that on to us, and the kernel then neither sends it nor keeps exit statuses.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     waited = FORWARDED | {signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
@@ -67,9 +69,11 @@ def _start(
         # The child is one exec away and this process has one thread: preexec_fn is safe here.
         return subprocess.Popen(command, env=environment, pass_fds=keep, preexec_fn=restore_mask)  # noqa: PLW1509
     except FileNotFoundError as error:
+        if "/" in command[0] and os.path.lexists(command[0]):
+            raise CommandError(f"{command[0]}: its interpreter is missing", NOT_EXECUTABLE) from error
         raise CommandError(f"{command[0]}: no such command", NOT_FOUND) from error
     except OSError as error:
-        raise CommandError(f"{command[0]}: {error.strerror}", NOT_EXECUTABLE) from error
+        raise CommandError(f"{command[0] or repr('')}: {error.strerror}", NOT_EXECUTABLE) from error
 
 
 def _wait(child: subprocess.Popen[bytes], waited: frozenset[signal.Signals]) -> int:

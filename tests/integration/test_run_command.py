@@ -13,6 +13,8 @@ from typing import IO
 
 import pytest
 
+from sandbox.gpus import SimCard, SimMachine
+
 GIB = 1 << 30
 ALIQUOT = [sys.executable, "-m", "aliquot.cli"]
 WAIT_S = 30.0
@@ -31,6 +33,17 @@ try:
 except Exception as error:
     denied = str(error)
 print(device.uuid, total, "OUT_OF_MEMORY" in denied)
+"""
+
+HOLD = """
+import os, sys
+from cuda.core import Device
+
+device = Device()
+device.set_current()
+kept = device.allocate(1 << 20, stream=device.create_stream())
+print(os.getpid(), flush=True)
+sys.stdin.read()
 """
 
 READY_THEN_WAIT = "import sys; print('ready', flush=True); sys.stdin.read()"
@@ -231,6 +244,7 @@ REFUSED = [
     (["--mem", "1Gi", "--card", "9", "--", "true"], 125, "there is no card '9'"),
     (["--mem", "1Gi", "--", "no-such-program"], 127, "no-such-program: no such command"),
     (["--mem", "1Gi", "--", "/etc/passwd"], 126, "Permission denied"),
+    (["--mem", "1Gi", "--", ""], 126, "aliquot run: ''"),
 ]
 
 
@@ -244,6 +258,74 @@ def test_what_cannot_be_done_is_refused_with_a_reason(
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert shell.run_directories() == []
+
+
+def test_a_script_without_its_interpreter_is_not_called_missing(shell: Shell, tmp_path: Path):
+    """The script is there; what its first line names is not."""
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    done = shell.aliquot("run", "--simulate", "--mem", "1Gi", "--", str(script))
+    assert (done.returncode, done.stderr) == (126, f"aliquot run: {script}: its interpreter is missing\n")
+
+
+def test_the_exit_status_is_seen_where_sigchld_is_ignored(shell: Shell):
+    """A parent that ignores SIGCHLD, and so makes its children ignore it, neither hangs nor fools us."""
+    command = [*ALIQUOT, "run", "--simulate", "--mem", "1Gi", "--", "sh", "-c", "exit 3"]
+    ignoring = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    parent = ignoring + "os.execv(sys.argv[1], sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", parent, *command], env=shell.environment, timeout=WAIT_S, check=False
+    )
+    assert done.returncode == 3
+
+
+def test_cards_shows_any_command_on_one_line(shell: Shell):
+    """Brackets, line ends and escape sequences of a command are text; lines are not folded for a file."""
+    odd = f"{READY_THEN_WAIT}\n# [/red] [bold] \x1b[2J" + "x" * 200
+    with shell.start("--mem", "1Gi", "--card", "0", "--", sys.executable, "-c", odd) as run:
+        assert line(run.stdout) == "ready"
+        done = shell.aliquot("cards", "--simulate")
+        run.communicate(timeout=WAIT_S)
+    assert done.returncode == 0, done.stderr
+    row = done.stdout.splitlines()[3]
+    assert row.split()[0] == str(run.pid)
+    assert "[/red] [bold]" in row
+    assert row.endswith("x'")
+    assert "\x1b" not in done.stdout
+
+
+def test_cards_names_who_holds_the_slice_of_a_killed_run(shell: Shell):
+    """When `aliquot run` is gone, no pid of it is shown that could be somebody else's by now."""
+    run = shell.start("--mem", "1Gi", "--card", "0", "--", sys.executable, "-c", HOLD)
+    pid = int(line(run.stdout))
+    run.kill()
+    run.wait(WAIT_S)
+    (share,) = shell.cards()[0]["slices"]  # type: ignore[misc]
+    assert (share["pid"], share["processes"]) == (None, [pid])
+    run.communicate(timeout=WAIT_S)
+
+
+@pytest.mark.parametrize("blocked", ["aliquot/simulated", "aliquot/simulated/runs"])
+def test_files_that_cannot_be_made_are_named(shell: Shell, blocked: str):
+    """Whatever stands in the way is named in one sentence; there is no traceback."""
+    path = shell.runtime / blocked
+    path.parent.mkdir(parents=True, mode=0o700)
+    path.touch()
+    done = shell.aliquot("cards", "--simulate")
+    assert done.returncode == 125
+    assert str(path) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_lost_card_does_not_hide_the_others(shell: Shell, tmp_path: Path):
+    """A card that fell off the bus is named and left out; slices of the others can be had."""
+    machine = SimMachine(tmp_path / "machine", [SimCard(lost=True), SimCard()])
+    machine.create()
+    shell.environment |= machine.env()
+    done = shell.aliquot("run", "--mem", "1Gi", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    assert (done.returncode, done.stdout.strip()) == (0, machine.cards[1].uuid)
+    assert "card 0 is left out: GPU is lost" in done.stderr
 
 
 def test_a_slice_cannot_be_sliced_again(shell: Shell):
