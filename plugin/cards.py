@@ -6,12 +6,14 @@ process's life.
 """
 
 import contextlib
-from collections.abc import Iterator
+import logging
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aliquot.inventory import MigInstance
 from plugin.mig import read_instances
+
+log = logging.getLogger(__name__)
 
 MIB = 1 << 20
 NUMA_MASK_WORDS = 16
@@ -76,6 +78,7 @@ class PyNvml:
 
         self._nvml: Any = pynvml
         self._events: Any = None
+        self._last: dict[int, Card] = {}
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
@@ -86,11 +89,12 @@ class PyNvml:
         self._nvml.nvmlShutdown()
 
     def cards(self) -> tuple[Card, ...]:
-        """Every card of the node, by index."""
+        """Every card of the node, by index; one that does not answer as it was when it last did, if it did."""
         try:
-            return tuple(self._card(index, handle) for index, handle in self._handles())
+            count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as error:
             raise CardsError(f"NVML cannot list cards: {error}") from error
+        return tuple(card for index in range(count) if (card := self._card_or_last(index)))
 
     def memory_used(self, uuid: str) -> int:
         """Bytes in use on a card or MIG instance, by whoever; the driver's own reservation is not counted."""
@@ -109,9 +113,14 @@ class PyNvml:
         except self._nvml.NVMLError as error:
             raise CardsError(f"NVML reports no events: {error}") from error
 
-    def _handles(self) -> Iterator[tuple[int, Any]]:
-        for index in range(self._nvml.nvmlDeviceGetCount()):
-            yield index, self._nvml.nvmlDeviceGetHandleByIndex(index)
+    def _card_or_last(self, index: int) -> Card | None:
+        """One card. A lost one must not take the others with it, nor what its tenants hold."""
+        try:
+            self._last[index] = self._card(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
+        except self._nvml.NVMLError as error:
+            if index not in self._last:
+                log.error("card %d is left out, it does not answer: %s", index, error)  # noqa: TRY400
+        return self._last.get(index)
 
     def _card(self, index: int, handle: Any) -> Card:
         nvml = self._nvml
@@ -162,9 +171,10 @@ class PyNvml:
         nvml = self._nvml
         events = nvml.nvmlEventSetCreate()
         wanted = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
-        for _, handle in self._handles():
+        for index in range(nvml.nvmlDeviceGetCount()):
             # A card that is lost cannot be followed; the others can.
             with contextlib.suppress(nvml.NVMLError):
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
                 supported = nvml.nvmlDeviceGetSupportedEventTypes(handle)
                 nvml.nvmlDeviceRegisterEvents(handle, supported & wanted, events)
         return events
