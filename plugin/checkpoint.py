@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from google.protobuf.message import DecodeError
 
+from aliquot.kube.objects import UNREADABLE
 from plugin.device_plugin import CDI_KIND
 from plugin.pb.deviceplugin.v1beta1 import api_pb2
 
@@ -57,7 +58,7 @@ def read_checkpoint(path: Path) -> tuple[Entry, ...]:
         raw = msgspec.json.decode(path.read_bytes(), type=_Checkpoint)
     except FileNotFoundError:
         return ()
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         log.warning("the kubelet's checkpoint %s cannot be read: %s", path, error)
         return ()
     return tuple(_entry(one) for one in raw.data.entries or ())

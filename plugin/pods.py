@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from aliquot.kube.api import Api, ApiError
-from aliquot.kube.objects import Pod
+from aliquot.kube.objects import UNREADABLE, Pod
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import PODS
 from aliquot.names import PLACEMENT_ANNOTATION
@@ -164,7 +164,7 @@ class Pods:
     def _load(self, path: Path) -> None:
         try:
             pod = msgspec.json.decode(path.read_bytes(), type=Pod)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, *UNREADABLE) as error:
             log.error("cached pod %s cannot be read (%s): set aside as %s", path, error, quarantine(path))  # noqa: TRY400
         else:
             self._by_uid[pod.metadata.uid] = pod

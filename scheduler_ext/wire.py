@@ -2,7 +2,7 @@
 
 import msgspec
 
-from aliquot.kube.objects import Pod
+from aliquot.kube.objects import UNREADABLE, Pod
 
 
 class WireError(ValueError):
@@ -57,7 +57,7 @@ def read_filter(body: bytes) -> FilterArgs:
     """
     try:
         args = _FILTER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise WireError(
             f"the body is no ExtenderArgs ({error}); kube-scheduler sends Pod and NodeNames"
         ) from error
@@ -76,7 +76,7 @@ def read_bind(body: bytes) -> BindArgs:
     """
     try:
         args = _BIND.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise WireError(
             f"the body is no ExtenderBindingArgs ({error}); it has PodName, PodNamespace, PodUID and Node"
         ) from error

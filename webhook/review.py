@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from aliquot.kube.objects import KubeStruct, Pod
+from aliquot.kube.objects import UNREADABLE, KubeStruct, Pod
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -97,7 +97,7 @@ def read_pod(review: Review) -> tuple[dict[str, Any], Pod]:
 def _decode(body: bytes | msgspec.Raw, kind: type[_T], problem: str) -> _T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ReviewError(f"{problem}: {error}") from error
 
 

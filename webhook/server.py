@@ -58,7 +58,7 @@ class Webhook:
             return "unchanged", allow(review.uid)
         try:
             mutation = self._mutator.mutate(*read_pod(review))
-        except ReviewError as error:
+        except (ReviewError, RecursionError) as error:  # a pod may be read and yet be too deep to copy
             return "bad", deny(review.uid, str(error), code=400, reason="BadRequest")
         except Refusal as refusal:
             return "refused", deny(review.uid, str(refusal))

@@ -21,13 +21,10 @@ import msgspec
 from yarl import URL
 
 from aliquot.kube.access import Access, AccessError, load_access
-from aliquot.kube.objects import KubeObject, KubeStruct, Status
+from aliquot.kube.objects import UNREADABLE, KubeObject, KubeStruct, Status
 from aliquot.kube.resources import EVENTS, PODS, Resource
 
 T = TypeVar("T", bound=KubeObject)
-
-UNREADABLE: Final = (msgspec.DecodeError, RecursionError)
-"""What decoding raises on an unexpected text; nesting too deep is no error of msgspec's own."""
 
 _REQUEST_SECONDS: Final = 15.0
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))

@@ -4,11 +4,14 @@ Unknown fields are ignored, so these structs are for reading only: write changes
 one of them back, which would drop all that we do not know.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from aliquot.units import Quantity
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises on an unexpected text; bad UTF-8 and nesting too deep are no errors of msgspec's own."""
 
 
 class KubeStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

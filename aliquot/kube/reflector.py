@@ -17,9 +17,9 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from aliquot.kube.api import UNREADABLE, Api, ApiError, WatchEvent, error_from_status, read_answer
+from aliquot.kube.api import Api, ApiError, WatchEvent, error_from_status, read_answer
 from aliquot.kube.backoff import Backoff
-from aliquot.kube.objects import KubeObject
+from aliquot.kube.objects import UNREADABLE, KubeObject
 from aliquot.kube.resources import Resource
 
 T = TypeVar("T", bound=KubeObject)

@@ -255,6 +255,8 @@ BAD = {
     "a pod without a UID": json.dumps({"Pod": {"metadata": {"name": "x"}}, "NodeNames": []}).encode(),
     "nodes instead of names": json.dumps({**FILTER, "NodeNames": None, "Nodes": {"items": []}}).encode(),
     "no object": b"[1, 2]",
+    "nested without end": b'{"x":' * 100_000,
+    "nested where nobody looks": b'{"PodName": "x", "y": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
 }
 
 

@@ -138,6 +138,16 @@ def test_a_pod_that_is_none_is_denied(webhook: Running):
     assert (status, answer["response"]["allowed"], answer["response"]["status"]["code"]) == (200, False, 400)
 
 
+@pytest.mark.parametrize("depth", [600, 100_000])
+def test_a_pod_nested_too_deep_is_denied(webhook: Running, depth: int):
+    """Neither reading nor copying it may fail without an answer; no such pod is honest."""
+    asked = json.dumps(review({MEM: "4Gi"}))
+    body = asked.replace('"object": {', '"object": {"x": ' + "[" * depth + "]" * depth + ", ", 1)
+    status, answer = webhook.post(body.encode())
+    assert status in {200, 400}
+    assert "error" in answer or not answer["response"]["allowed"]
+
+
 BAD = {
     "cut short": json.dumps(WIRE).encode()[:500],
     "empty": b"",
@@ -147,6 +157,7 @@ BAD = {
     "another kind": json.dumps({"apiVersion": "v1", "kind": "Pod"}).encode(),
     "no request": json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).encode(),
     "no uid": json.dumps(review(uid="")).encode(),
+    "nested without end": b'{"x":' * 100_000,
 }
 
 

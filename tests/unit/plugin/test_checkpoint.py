@@ -22,6 +22,13 @@ def test_a_real_checkpoint_names_plain_init_containers_too():
     assert len(entries) == 6
 
 
+def test_notes_nested_too_deep_are_left_out(tmp_path: Path):
+    """What cannot be understood never ends the agent."""
+    path = tmp_path / "checkpoint"
+    path.write_text('{"x": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert read_checkpoint(path) == ()
+
+
 def test_the_nonce_is_read_from_the_answer_the_kubelet_kept(tmp_path: Path):
     """Another plugin's CDI devices are not ours."""
     names = ("nvidia.com/gpu=0", "aliquot.dev/slice=abc")
