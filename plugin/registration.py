@@ -24,6 +24,8 @@ REGISTER_TIMEOUT_S = 5.0
 LOOK_EVERY_S = 0.25
 RETRY_FIRST_S, RETRY_MOST_S = 0.25, 5.0
 STOP_GRACE_S = 0.5
+FRESH = [("grpc.use_local_subchannel_pool", 1)]
+"""Else a new channel to the same path waits out the back-off of an earlier one that found no kubelet."""
 
 Identity = tuple[int, int, int]
 
@@ -90,7 +92,7 @@ class Registration:
         return server
 
     async def _register(self) -> None:
-        async with grpc.aio.insecure_channel(f"unix://{self._kubelet}") as channel:
+        async with grpc.aio.insecure_channel(f"unix://{self._kubelet}", options=FRESH) as channel:
             await api_pb2_grpc.RegistrationStub(channel).Register(
                 api_pb2.RegisterRequest(
                     version=API_VERSION,

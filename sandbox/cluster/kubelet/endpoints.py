@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 VERSION = "v1beta1"
 DIAL_SECONDS = 10
 PRE_START_SECONDS = 30
+FRESH = [("grpc.use_local_subchannel_pool", 1)]
+"""A plugin that was not there a moment ago may be there now: a new channel forgets how an earlier one failed."""
 
 
 class PluginError(Exception):
@@ -167,7 +169,7 @@ class Registration(api_pb2_grpc.RegistrationServicer):  # type: ignore[misc]
         if "/" not in request.resource_name:
             text = f"the ResourceName {request.resource_name!r} is invalid"
             await context.abort(grpc.StatusCode.UNKNOWN, text)
-        channel = grpc.aio.insecure_channel(f"unix:{self._directory / request.endpoint}")
+        channel = grpc.aio.insecure_channel(f"unix:{self._directory / request.endpoint}", options=FRESH)
         endpoint = Endpoint(request.resource_name, channel)
         try:
             await endpoint.read_options()
