@@ -2,7 +2,9 @@
 
 The arrays say at once which nodes have room for each container by itself; the policy's best of them is tried
 with `fit`, which is exact. A pod of one slice is settled by the first try. When several containers do not fit
-together on the best node, the next one is tried; nodes that look alike are tried once.
+together on the best node, the next one is tried; nodes that look alike are tried once. Nodes whose free memory,
+compute or slices are in all less than the pod's containers take together are not tried, and after
+`DEEP_TRIES` searches in vain the other nodes get a straight try each, so that the answer comes in time.
 
 The cost grows with the number of nodes and of the pod's containers, not with the number of pods.
 """
@@ -14,13 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.placement import Placement
-from aliquot.request import PodRequest, SliceRequest
-from scheduler_ext.fit import fit
+from aliquot.request import ContainerKind, PodRequest, SliceRequest
+from scheduler_ext.fit import SEARCH_BUDGET, fit
 from scheduler_ext.policy import Policy
 from scheduler_ext.reasons import ORDER, Reason, classify
 from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints, Room
 
 Floats = npt.NDArray[np.float64]
+
+DEEP_TRIES = 16
+"""Nodes that are searched with the whole budget for one pod; about 10 ms each at most."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ def choose(table: CardTable, request: PodRequest, names: Sequence[str], policy: 
     slices = list(dict.fromkeys(c.slice for c in request.containers if c.slice is not None))
     rooms = [table.room(wanted) for wanted in slices]
     rows = table.rows_of(names)
-    possible = _possible(rooms, rows)
+    possible = _possible(rooms, rows) & _holds_all(table, request)[rows]
     scores = np.where(possible, _scores(table, rooms[0], slices[0], policy)[rows], -np.inf)
     placement = _Race(table, names, rows, scores, policy).run(request)
     if placement is not None:
@@ -64,6 +69,22 @@ def _possible(rooms: Sequence[Room], rows: Ints) -> Bools:
     everywhere = np.logical_and.reduce([room.enough(room.fits) for room in rooms])
     possible: Bools = everywhere[rows] & (rows != UNKNOWN)
     return possible
+
+
+def _holds_all(table: CardTable, request: PodRequest) -> Bools:
+    """Which nodes have enough in all for the containers that run together; percentages count as nothing."""
+    running = [c.slice for c in request.containers if c.slice and c.kind is not ContainerKind.INIT]
+    free = table.healthy & ~table.mig & (table.holders == 0)
+
+    def enough(room: Ints, asked: int) -> Bools:
+        held: Bools = np.where(free, np.maximum(room, 0), 0).sum(axis=0) >= asked
+        return held
+
+    return (
+        enough(table.usable - table.used, sum(s.cards * (s.memory_mib or 0) for s in running))
+        & enough(table.usable_cores - table.cores, sum(s.cards * s.cores for s in running))
+        & enough(table.slots_each - table.slots, sum(s.cards for s in running))
+    )
 
 
 def _scores(table: CardTable, room: Room, wanted: SliceRequest, policy: Policy) -> Floats:
@@ -101,7 +122,8 @@ class _Race:
                 continue
             seen.add(signature)
             node = self._names[position]
-            placement = fit(request, node, self._table.cards(node), self._policy)
+            budget = SEARCH_BUDGET if len(seen) <= DEEP_TRIES else len(request.containers)
+            placement = fit(request, node, self._table.cards(node), self._policy, budget)
             if placement is not None:
                 return placement
         return None

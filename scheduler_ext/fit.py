@@ -24,7 +24,13 @@ SEARCH_BUDGET = 512
 """Choices the search may take for one pod on one node before it says that the pod does not fit."""
 
 
-def fit(request: PodRequest, node: str, cards: Sequence[CardState], policy: Policy) -> Placement | None:
+def fit(
+    request: PodRequest,
+    node: str,
+    cards: Sequence[CardState],
+    policy: Policy,
+    budget: int = SEARCH_BUDGET,
+) -> Placement | None:
     """Where the pod's slices go on this node, or None when they do not fit.
 
     Args:
@@ -32,8 +38,9 @@ def fit(request: PodRequest, node: str, cards: Sequence[CardState], policy: Poli
         node: The node's name, recorded in the placement.
         cards: The node's cards in the order of their index, without the pod's own charges.
         policy: Which cards to prefer.
+        budget: Choices the search may take; with as many as there are containers it hardly goes back on any.
     """
-    search = _Search([c for c in request.containers if c.slice is not None], cards, policy)
+    search = _Search([c for c in request.containers if c.slice is not None], cards, policy, budget)
     if not search.run():
         return None
     return Placement(pod_uid=request.uid, node=node, containers=search.placements())
@@ -65,12 +72,12 @@ class _Search:
     """A depth-first walk over the containers of one pod."""
 
     def __init__(
-        self, containers: list[ContainerRequest], cards: Sequence[CardState], policy: Policy
+        self, containers: list[ContainerRequest], cards: Sequence[CardState], policy: Policy, budget: int
     ) -> None:
         self._containers = containers
         self._cards = cards
         self._policy = policy
-        self._budget = SEARCH_BUDGET
+        self._budget = budget
         together = phases([c.kind for c in containers])
         self._phases_of = [
             [n for n, phase in enumerate(together) if i in phase] for i in range(len(containers))

@@ -1,5 +1,6 @@
 """Which of many nodes gets a pod, and what is said of the others."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -65,6 +66,29 @@ def test_the_next_node_is_tried_when_containers_do_not_fit_together():
     """Each container alone has room on the fuller node, both together only on the other."""
     cluster = table(a=[state("a0", used=6)], b=[state("b0")])
     assert node_of(cluster, pod(part(8), part(8))) == "b"
+
+
+def hopeless(number: int, cards: int = 8) -> list[CardState]:
+    """A node unlike any other, with room for one container of 16 GiB on each card."""
+    return [state(f"{number}-{n}", gib=80, used=50 + (number + n) / 1000) for n in range(cards)]
+
+
+def test_a_cluster_without_room_is_answered_in_time():
+    """A pod that fits nowhere together is refused within seconds, however many nodes look promising."""
+    cluster = table(**{f"n{n:04}": hopeless(n) for n in range(1000)})
+    many = pod(*[part(16 + n / 100) for n in range(12)])
+    start = time.monotonic()
+    assert node_of(cluster, many) is None
+    assert time.monotonic() - start < 6
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_many_promising_nodes_do_not_hide_the_one_with_room(policy: Policy):
+    """Each of the fuller nodes is searched in vain; the empty one, tried last, is found all the same."""
+    nodes = {f"n{n:04}": hopeless(n) for n in range(100)}
+    cluster = table(**nodes, z=[state(f"z-{n}", gib=80) for n in range(8)])
+    many = pod(*[part(16 + n / 100) for n in range(12)])
+    assert node_of(cluster, many, policy) == "z"
 
 
 def test_no_nodes_no_place():
