@@ -11,9 +11,10 @@ from aliquot.dialects import Dialect
 from aliquot.names import ResourceNames
 from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
-from scheduler_ext.choose import choose
+from scheduler_ext.choose import Choice, choose
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Entry, Ledger, Stage
+from scheduler_ext.passed_over import PassedOver
 from scheduler_ext.policy import Policy
 from scheduler_ext.reasons import Reason
 from scheduler_ext.wire import FilterArgs, FilterResult
@@ -29,6 +30,7 @@ class Filter:
         policy: Which nodes and cards to prefer.
         names: Our resources.
         dialects: Other projects' resources that are understood.
+        passed_over: The nodes to which a pod has just been in vain.
     """
 
     ledger: Ledger
@@ -36,6 +38,7 @@ class Filter:
     policy: Policy = Policy.BINPACK
     names: ResourceNames = field(default_factory=ResourceNames)
     dialects: Sequence[Dialect] = ()
+    passed_over: PassedOver = field(default_factory=PassedOver)
 
     def answer(self, args: FilterArgs) -> FilterResult:
         """Answer one call."""
@@ -51,17 +54,29 @@ class Filter:
         held = self.ledger.entry(request.uid)
         if held is not None and held.stage is not Stage.RESERVED:
             return _only_where_it_is(held, nodes)
+        if held is not None:  # asked again, so nothing has come of the place it had
+            self.passed_over.note(held.uid, held.node)
         return self._place(request, args, nodes)
 
     def _place(self, request: PodRequest, args: FilterArgs, nodes: Sequence[str]) -> FilterResult:
         self.ledger.release(request.uid)
         taken = self.foreign.nodes_serving(args.Pod)
         ours = [node for node in nodes if node not in taken] if taken else nodes
-        choice = choose(self.ledger.table, request, ours, self.policy)
+        choice = self._choose(request, ours)
         if choice.placement is None:
             refused = {**choice.refused, **dict.fromkeys(taken.intersection(nodes), Reason.FOREIGN)}
             return _refuse(refused, choice.cards)
         return self._reserve(request, choice.placement)
+
+    def _choose(self, request: PodRequest, nodes: Sequence[str]) -> Choice:
+        """The best node of those that have not just failed this pod, else of all."""
+        failed = self.passed_over.nodes(request.uid)
+        if failed:
+            others = [node for node in nodes if node not in failed]
+            choice = choose(self.ledger.table, request, others, self.policy)
+            if choice.placement is not None:
+                return choice
+        return choose(self.ledger.table, request, nodes, self.policy)
 
     def _reserve(self, request: PodRequest, placement: Placement) -> FilterResult:
         self.ledger.reserve(request, placement)

@@ -14,6 +14,7 @@ from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.keeper import Keeper
 from scheduler_ext.ledger import Ledger, Stage
+from scheduler_ext.passed_over import PASSED_OVER_SECONDS, PassedOver
 from scheduler_ext.wire import BindArgs, FilterArgs, FilterResult
 from tests.unit.scheduler_ext.placing import GIB, card, node
 from tests.unit.scheduler_ext.world import World, WorldPod
@@ -29,7 +30,7 @@ class Bench:
         self.ledger.put_node("n1", node(card("a")))
         self.ledger.put_node("n2", node(card("b")))
         self.binder = Binder(self.world, self.ledger)
-        self.decide = Filter(self.ledger, ForeignAgents(()))
+        self.decide = Filter(self.ledger, ForeignAgents(()), passed_over=PassedOver(lambda: self.now))
         self.keeper = Keeper(self.ledger, self.binder, lambda: self.now)
         self.feed = Feed(None, self.ledger, ForeignAgents(()))  # type: ignore[arg-type] - reads no cluster
 
@@ -113,6 +114,26 @@ def test_an_answer_lost_after_the_write_is_found_out_later(bench: Bench):
     bench.world.line = "good"
     bench.tidy(1)
     assert bench.stage(pod) is Stage.BOUND
+
+
+def test_a_node_that_failed_a_pod_is_passed_over_for_a_while(bench: Bench):
+    """Filter called again means that the first choice came to nothing; another pod may go there meanwhile."""
+    pod, other = bench.pod("p"), bench.pod("q", gib=1)
+    assert bench.filter(pod, "n1", "n2").NodeNames == ["n1"]
+    assert bench.filter(pod, "n1", "n2").NodeNames == ["n2"]
+    assert bench.filter(other, "n1").NodeNames == ["n1"]
+    bench.now += PASSED_OVER_SECONDS
+    assert bench.filter(pod, "n1", "n2").NodeNames == ["n1"]
+
+
+def test_a_node_that_failed_a_pod_is_better_than_none(bench: Bench):
+    """Where no other has room, the same node is tried again."""
+    pod = bench.pod("p")
+    assert bench.filter(pod, "n1").NodeNames == ["n1"]
+    assert bench.filter(pod, "n1").NodeNames == ["n1"]
+    bench.filter(bench.pod("q", gib=10), "n2")
+    assert bench.filter(pod, "n1", "n2").NodeNames == ["n1"]
+    assert bench.used() == {"a": 10, "b": 10}
 
 
 def test_a_write_that_never_arrived_becomes_a_reservation_again(bench: Bench):
