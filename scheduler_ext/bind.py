@@ -141,13 +141,15 @@ class Binder:
     async def _write(self, args: BindArgs) -> None:
         entry = self._ledger.entry(args.PodUID)
         annotations = {PLACEMENT_ANNOTATION: encode_placement(entry.placement)} if entry else {}
+        # Once an earlier write may have landed, a refusal of this one says nothing of that one.
+        written = entry is not None and entry.stage is Stage.UNCERTAIN
         self._ledger.move_on(args.PodUID, Stage.BINDING)
         stage = Stage.UNCERTAIN
         try:
             await self._api.bind_pod(args.PodNamespace, args.PodName, args.PodUID, args.Node, annotations)
             stage = Stage.ASSUMED
         except ApiError as error:
-            if not error.transient:
+            if not (written or error.transient or error.conflict):
                 stage = Stage.RESERVED
             refused = error
         finally:
@@ -162,6 +164,7 @@ class Binder:
             if pod.spec.node_name:
                 self._accept_bound(pod, args)
                 return
+            self._ledger.move_on(args.PodUID, Stage.RESERVED)
         elif error.not_found:
             self._ledger.release(args.PodUID)
         raise BindError(f"pod {_key(args)} could not be bound to {args.Node}: {error}") from error

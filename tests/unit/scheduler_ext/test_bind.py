@@ -103,6 +103,26 @@ def test_an_answer_lost_after_the_write(bench: Bench):
     assert bench.stage(pod) is Stage.BOUND
 
 
+def test_a_place_that_may_be_written_is_not_given_away_while_its_pod_cannot_be_read(bench: Bench):
+    """The retry conflicts with the lost write, and the API server goes away before it has said what holds."""
+    pod = bench.pod("p")
+    bench.filter(pod, "n1")
+    bench.bind(pod, "n1", "lost after")
+    assert "cannot be read" in bench.bind(pod, "n1", "down after")
+    assert "n1" in bench.filter(pod, "n2").Error
+    assert not bench.filter(bench.pod("q"), "n1").NodeNames
+    bench.tidy(6)
+    assert bench.stage(pod) is Stage.BOUND
+
+
+def test_a_conflict_over_a_pod_that_is_not_bound_leaves_a_reservation(bench: Bench):
+    """The Binding can have failed for another reason; then the pod may go elsewhere."""
+    pod = bench.pod("p")
+    bench.filter(pod, "n1")
+    assert "could not be bound" in bench.bind(pod, "n1", "conflict")
+    assert bench.stage(pod) is Stage.RESERVED
+
+
 def test_an_answer_lost_after_the_write_is_found_out_later(bench: Bench):
     """Even if nobody retries, the keeper asks; no reservation time ends what may be bound."""
     pod = bench.pod("p")

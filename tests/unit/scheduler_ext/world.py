@@ -71,6 +71,10 @@ class World:
             await gate.wait()
         if line in ("down", "lost before"):
             raise ApiError(0, "", "connection reset")
+        if line == "down after":
+            self.line = "down"
+        if line == "conflict":
+            raise ApiError(409, "Conflict", "try again")
         self._apply(name, uid, where, annotations)
         if line == "lost after":
             raise ApiError(0, "", "connection reset")
