@@ -73,9 +73,13 @@ static aq_batch_member *member_of(aq_batch *batch, const void *what) {
   return NULL;
 }
 
+static bool is_mine(const aq_batch *batch) {
+  return batch && batch->generation == mine.generation && batch->state == AQ_BATCH_OPEN;
+}
+
 static bool can_join(const aq_batch *batch, const aq_core_context *context, CUstream stream) {
-  return batch && batch->generation == mine.generation && batch->state == AQ_BATCH_OPEN && batch->context == context &&
-         batch->stream == stream && batch->estimate < BATCH_NS && batch->member_count < AQ_BATCH_MEMBERS;
+  return is_mine(batch) && batch->context == context && batch->stream == stream && batch->estimate < BATCH_NS &&
+         batch->member_count < AQ_BATCH_MEMBERS;
 }
 
 static aq_batch *free_batch(void) {
@@ -154,8 +158,18 @@ aq_batch *aq_batch_join(aq_core_context *context, CUstream stream, const void *w
   return batch;
 }
 
+/* The first work of a batch always: a kernel that was short so far may be long now. */
 bool aq_batch_wants_end(const aq_batch *batch) {
-  return batch->unrecorded >= RECORD_NS || batch->estimate >= BATCH_NS;
+  return batch->submissions == 1 || batch->unrecorded >= RECORD_NS || batch->estimate >= BATCH_NS;
+}
+
+bool aq_batch_any_mine(void) { return mine.batch; }
+
+aq_batch *aq_batch_unrecorded(void) { return is_mine(mine.batch) && mine.batch->unrecorded ? mine.batch : NULL; }
+
+void aq_batch_disown(CUstream stream) {
+  for (int i = 0; i < AQ_BATCH_COUNT; i++)
+    if (batches[i].state == AQ_BATCH_OPEN && batches[i].stream == stream) batches[i].generation = ++generations;
 }
 
 /* ---- finishing ---- */

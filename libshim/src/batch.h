@@ -75,6 +75,15 @@ aq_core_context *aq_batch_context(CUcontext handle);
 /* This thread's open batch if the submission can join it, else a new one; NULL when there is none to be had. */
 aq_batch *aq_batch_join(aq_core_context *context, CUstream stream, const void *what, uint64_t now);
 
+/* This thread's open batch if it has work behind its latest end event, else NULL. */
+aq_batch *aq_batch_unrecorded(void);
+
+/* Whether this thread ever had a batch. Needs no lock. */
+bool aq_batch_any_mine(void);
+
+/* Batches on this stream are nobody's from now on: none is joined, and the owner records nothing more. */
+void aq_batch_disown(CUstream stream);
+
 /* The batch ran in [from, to): teaches the costs, charges what is finished in the order of submission, frees it. */
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to);
 

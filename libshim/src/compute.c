@@ -39,13 +39,18 @@ static void forget_gate(void) { set_gate(&nothing, CLOSED); }
 
 static void prepare(void) { pthread_atfork(NULL, NULL, forget_gate); }
 
+/* Where there are no limits the fast path is open for ever; limits that could not be read yet may come. */
+static void open_for_good(void) {
+  if (__atomic_load_n(&aq_tenant_decided, __ATOMIC_ACQUIRE) != AQ_UNDECIDED) set_gate(&nothing, nothing);
+}
+
 /* Whether a card has a cap as the control page stands now; if none has, the fast path is open until the page changes.
  * A thread that reads one of the gate's words old and one new takes the slow path, or the fast one once more. */
 static bool is_metered(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, prepare);
   if (aq_tenant_mode() != AQ_GUARD) {
-    set_gate(&nothing, nothing);
+    open_for_good();
     return false;
   }
   const uint32_t *sequence = &aq_slice.control->sequence;
@@ -144,5 +149,27 @@ void aq_submit_end(aq_submission *submission, CUresult result) {
     batch->abandoned = true; /* the monitor may be looking at it */
   }
   submission->batch = NULL;
+  aq_monitor_unlock();
+}
+
+void aq_submit_flush(void) {
+  aq_submission submission = {.batch = NULL};
+  if (aq_gate_free() || !aq_batch_any_mine()) return;
+  aq_monitor_lock();
+  aq_batch *batch = aq_batch_unrecorded();
+  if (batch) {
+    submission = (aq_submission){.batch = batch, .stream = batch->stream, .end = batch->end};
+    batch->in_call = 1;
+  }
+  aq_monitor_unlock();
+  if (batch && is_capturing(batch->stream)) submission.end = NULL;
+  aq_submit_end(&submission, CUDA_SUCCESS);
+}
+
+void aq_submit_stream_ends(CUstream stream) {
+  aq_submit_flush();
+  if (aq_gate_free()) return;
+  aq_monitor_lock();
+  aq_batch_disown(stream);
   aq_monitor_unlock();
 }

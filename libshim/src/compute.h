@@ -32,6 +32,12 @@ static inline bool aq_gate_free(void) {
 void aq_submit_begin(aq_submission *submission, const void *what, CUstream stream);
 void aq_submit_end(aq_submission *submission, CUresult result);
 
+/* Before the program waits for work: what this thread submitted last gets an end event, if it has none yet. */
+void aq_submit_flush(void);
+
+/* Before a stream is destroyed: the same, and no event of ours is recorded on it any more. */
+void aq_submit_stream_ends(CUstream stream);
+
 /* Around a driver call that may destroy a context: in between nothing of ours touches an event from another thread. */
 void aq_compute_pause(void);
 void aq_compute_resume(void);

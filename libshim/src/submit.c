@@ -66,6 +66,18 @@ CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream) {
   SUBMIT(cuGraphLaunch_ptsz, graph, per_thread(stream), graph, stream);
 }
 
+CUresult cuStreamDestroy(CUstream stream) {
+  if (!AQ_CUDA(cuStreamDestroy)) return CUDA_ERROR_NOT_FOUND;
+  aq_submit_stream_ends(stream);
+  return AQ_CUDA(cuStreamDestroy)(stream);
+}
+
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  if (!AQ_CUDA(cuStreamDestroy_v2)) return CUDA_ERROR_NOT_FOUND;
+  aq_submit_stream_ends(stream);
+  return AQ_CUDA(cuStreamDestroy_v2)(stream);
+}
+
 CUresult cuLaunch(CUfunction function) { SUBMIT(cuLaunch, function, NULL, function); }
 
 CUresult cuLaunchGrid(CUfunction function, int width, int height) {
