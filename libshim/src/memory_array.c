@@ -37,16 +37,22 @@ static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d) {
   return times(texels, texel_bytes(d->Format, d->NumChannels));
 }
 
-/* Every level halves each side; layers (and a cube's faces) are not a side. */
+/* Halves each side; layers (and a cube's faces) are not a side. False: there was nothing to halve. */
+static bool halve(CUDA_ARRAY3D_DESCRIPTOR *d) {
+  bool layered = d->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
+  bool deep = d->Depth > 1 && !layered;
+  if (d->Width <= 1 && d->Height <= 1 && !deep) return false;
+  if (d->Width > 1) d->Width /= 2;
+  if (d->Height > 1) d->Height /= 2;
+  if (deep) d->Depth /= 2;
+  return true;
+}
+
+/* The driver takes `levels` for no less than 1 and no more than there can be. */
 static uint64_t mipmap_bytes(CUDA_ARRAY3D_DESCRIPTOR d, unsigned levels) {
-  uint64_t bytes = 0;
-  bool layered = d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
-  for (; levels; levels--) {
+  uint64_t bytes = array_bytes(&d);
+  while (levels-- > 1 && halve(&d))
     if (__builtin_add_overflow(bytes, array_bytes(&d), &bytes)) return UINT64_MAX;
-    if (d.Width > 1) d.Width /= 2;
-    if (d.Height > 1) d.Height /= 2;
-    if (d.Depth > 1 && !layered) d.Depth /= 2;
-  }
   return bytes;
 }
 

@@ -129,6 +129,32 @@ CUresult cuMemMap(CUdeviceptr dptr, size_t bytes, size_t offset, CUmemGenericAll
   return result;
 }
 
+/* The lowest mapping of ours in [address, address + bytes). */
+typedef struct {
+  CUdeviceptr address;
+  size_t bytes;
+  CUdeviceptr lowest;
+  bool found;
+} range;
+
+static bool is_lowest(const aq_block *block, void *data) {
+  range *in = data;
+  bool inside = block->key - in->address < in->bytes;
+  if (inside && (!in->found || block->key < in->lowest)) in->lowest = block->key;
+  in->found |= inside;
+  return true;
+}
+
+/* Takes the next mapping in [*at, end), which begins at *at unless something that costs nothing lies before it. */
+static bool take_mapping(CUdeviceptr *at, CUdeviceptr end, aq_block *block) {
+  range in = {.address = *at, .bytes = end - *at};
+  if (*at == end) return false;
+  if (aq_blocks_take(AQ_BLOCK_MAPPING, *at, block)) return true;
+  aq_blocks_each(AQ_BLOCK_MAPPING, is_lowest, &in);
+  *at = in.lowest;
+  return in.found && aq_blocks_take(AQ_BLOCK_MAPPING, in.lowest, block);
+}
+
 /* One call may unmap several neighbours. They are forgotten only after the driver has agreed, and looked at in order
  * of address; a range that is being mapped anew meanwhile is the program's own race. */
 CUresult cuMemUnmap(CUdeviceptr dptr, size_t bytes) {
@@ -136,9 +162,6 @@ CUresult cuMemUnmap(CUdeviceptr dptr, size_t bytes) {
   CUresult result = AQ_CUDA(cuMemUnmap)(dptr, bytes);
   if (result != CUDA_SUCCESS || aq_tenant_mode() != AQ_GUARD) return result;
   aq_block block;
-  for (CUdeviceptr at = dptr; at - dptr < bytes && aq_blocks_take(AQ_BLOCK_MAPPING, at, &block);) {
-    at += block.charge.bytes;
-    drop_reference(block.detail);
-  }
+  for (CUdeviceptr at = dptr; take_mapping(&at, dptr + bytes, &block); at += block.charge.bytes) drop_reference(block.detail);
   return result;
 }
