@@ -3,6 +3,7 @@
  * While a stream is captured an allocation becomes a node of a graph and no pool grows: it is charged by what was
  * asked for, until it is freed.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "compute.h"
 #include "memory.h"
 
 #define LAST_SPECIAL_STREAM 2 /* NULL, legacy and per-thread default streams have no device of their own */
@@ -105,14 +106,20 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUstream stream) 
   return allocate(&f, dptr, bytes, NULL, stream);
 }
 
+/* No pool is for the driver to refuse. */
+static CUresult allocate_from(const flavour *f, CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  if (!f->allocate_from) return CUDA_ERROR_NOT_FOUND;
+  return pool ? allocate(f, dptr, bytes, pool, stream) : f->allocate_from(dptr, bytes, pool, stream);
+}
+
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream) {
   flavour f = legacy();
-  return pool ? allocate(&f, dptr, bytes, pool, stream) : f.allocate_from(dptr, bytes, pool, stream);
+  return allocate_from(&f, dptr, bytes, pool, stream);
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream) {
   flavour f = per_thread();
-  return pool ? allocate(&f, dptr, bytes, pool, stream) : f.allocate_from(dptr, bytes, pool, stream);
+  return allocate_from(&f, dptr, bytes, pool, stream);
 }
 
 static CUresult release(const flavour *f, CUdeviceptr dptr, CUstream stream) {
@@ -148,36 +155,24 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes) {
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   if (!AQ_CUDA(cuMemPoolDestroy)) return CUDA_ERROR_NOT_FOUND;
-  aq_pool_destroyed(pool);
-  return AQ_CUDA(cuMemPoolDestroy)(pool);
-}
-
-CUresult cuCtxSynchronize(void) {
-  CUresult result = AQ_CUDA(cuCtxSynchronize) ? AQ_CUDA(cuCtxSynchronize)() : CUDA_ERROR_NOT_FOUND;
-  aq_pools_settle();
+  aq_pool *account = aq_pool_destroyed(pool);
+  CUresult result = AQ_CUDA(cuMemPoolDestroy)(pool);
+  if (result != CUDA_SUCCESS && account) aq_pool_survived(account);
   return result;
 }
 
-CUresult cuCtxSynchronize_v2(CUcontext context) {
-  CUresult result = AQ_CUDA(cuCtxSynchronize_v2) ? AQ_CUDA(cuCtxSynchronize_v2)(context) : CUDA_ERROR_NOT_FOUND;
-  aq_pools_settle();
-  return result;
-}
+/* Calls that wait: before them what was submitted last is bracketed (compute.c), after them pools have shrunk. */
+#define WAIT(symbol, ...)                             \
+  do {                                                \
+    if (!AQ_CUDA(symbol)) return CUDA_ERROR_NOT_FOUND; \
+    aq_submit_flush();                                \
+    CUresult result = AQ_CUDA(symbol)(__VA_ARGS__);   \
+    aq_pools_settle();                                \
+    return result;                                    \
+  } while (0)
 
-CUresult cuStreamSynchronize(CUstream stream) {
-  CUresult result = AQ_CUDA(cuStreamSynchronize) ? AQ_CUDA(cuStreamSynchronize)(stream) : CUDA_ERROR_NOT_FOUND;
-  aq_pools_settle();
-  return result;
-}
-
-CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-  CUresult result = AQ_CUDA(cuStreamSynchronize_ptsz) ? AQ_CUDA(cuStreamSynchronize_ptsz)(stream) : CUDA_ERROR_NOT_FOUND;
-  aq_pools_settle();
-  return result;
-}
-
-CUresult cuEventSynchronize(CUevent event) {
-  CUresult result = AQ_CUDA(cuEventSynchronize) ? AQ_CUDA(cuEventSynchronize)(event) : CUDA_ERROR_NOT_FOUND;
-  aq_pools_settle();
-  return result;
-}
+CUresult cuCtxSynchronize(void) { WAIT(cuCtxSynchronize); }
+CUresult cuCtxSynchronize_v2(CUcontext context) { WAIT(cuCtxSynchronize_v2, context); }
+CUresult cuStreamSynchronize(CUstream stream) { WAIT(cuStreamSynchronize, stream); }
+CUresult cuStreamSynchronize_ptsz(CUstream stream) { WAIT(cuStreamSynchronize_ptsz, stream); }
+CUresult cuEventSynchronize(CUevent event) { WAIT(cuEventSynchronize, event); }

@@ -61,6 +61,8 @@ static aq_pool *add(CUmemoryPool handle, CUdevice device) {
   aq_pool *pool = find_unused();
   if (!pool) pool = make();
   if (!pool) return NULL;
+  aq_quota_give(&pool->charge); /* of its former life, which may have been on another card */
+  pool->charge = (aq_charge){.card = AQ_NO_CARD};
   pool->handle = handle;
   pool->device = device_of(handle, device);
   __atomic_store_n(&pool->destroyed, false, __ATOMIC_RELEASE);
@@ -132,10 +134,16 @@ void aq_pool_returned(aq_pool *pool, uint64_t bytes) {
   settle(pool);
 }
 
-void aq_pool_destroyed(CUmemoryPool handle) {
+aq_pool *aq_pool_destroyed(CUmemoryPool handle) {
   aq_pool *pool = find(handle);
-  if (!pool) return;
+  if (!pool) return NULL;
   __atomic_store_n(&pool->destroyed, true, __ATOMIC_RELAXED);
+  settle(pool);
+  return pool;
+}
+
+void aq_pool_survived(aq_pool *pool) {
+  __atomic_store_n(&pool->destroyed, false, __ATOMIC_RELEASE);
   settle(pool);
 }
 

@@ -25,8 +25,12 @@ bool aq_pool_grown(aq_pool *pool, uint64_t bytes);
 /* An allocation that took `bytes` was freed, or failed. */
 void aq_pool_returned(aq_pool *pool, uint64_t bytes);
 
-/* The program destroyed the pool: from now on it is charged by what is still allocated from it. */
-void aq_pool_destroyed(CUmemoryPool handle);
+/* The program destroys the pool: from now on it is charged by what is still allocated from it. Before the driver does,
+ * because another thread may be given the same handle as soon as it has. Returns the account, or NULL. */
+aq_pool *aq_pool_destroyed(CUmemoryPool handle);
+
+/* The driver refused to. */
+void aq_pool_survived(aq_pool *pool);
 
 /* Charges what the pools have reserved now. Cheap where no pool was ever used. */
 void aq_pools_settle(void);

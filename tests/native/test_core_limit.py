@@ -15,6 +15,7 @@ from tests.native.tenants import Tenant
 GIB = 1 << 30
 SECOND_NS = 1_000_000_000
 WINDOW_S = 3
+SEQUENCE_OFFSET = 16
 TOLERANCE = 3.0
 """Points of a card. Rounding to whole kernels and the burst at the start are worth one of them."""
 
@@ -38,7 +39,7 @@ kernel = check(cuda.cuModuleGetFunction(module, b"aliquot_spin"))
 streams = [check(cuda.cuStreamCreate(1)) for _ in range(2)]
 arguments = ((microseconds * 1000,), (ctypes.c_uint64,))
 
-def spin(stream):
+def spin(stream, arguments=arguments):
     check(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0))
 
 def graph_of(count):
@@ -57,11 +58,19 @@ if how == "fork":
     if not child:
         sys.exit(7)  # through every exit handler
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+if how == "once":
+    spin(streams[0])
+if how in ("varying", "behind"):
+    for _ in range(300):  # known to be short
+        spin(streams[0], ((10_000,), (ctypes.c_uint64,)))
+    check(cuda.cuCtxSynchronize())
 print("ready", flush=True)
 sys.stdin.readline()
 end = time.monotonic() + seconds
 while time.monotonic() < end:
     for i in range(together):
+        if how == "behind":
+            spin(streams[0], ((10_000,), (ctypes.c_uint64,)))
         if graph is not None:
             check(cuda.cuGraphLaunch(graph, streams[0]))
         else:
@@ -137,6 +146,32 @@ def test_a_tenant_gets_its_share_of_time(machine: SimMachine, tenant: Callable[.
     with working(process):
         pass
     assert share(machine, process) == pytest.approx(case.percent, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("how", ["varying", "behind"])
+def test_a_kernel_known_to_be_short_is_measured_when_it_is_long(
+    machine: SimMachine, tenant: Callable[..., Tenant], how: str
+):
+    """One kernel does much and little: alone or behind a short run of itself, a long run is charged in full."""
+    process = start(tenant(GIB, 30), how, 50_000, 1)
+    with working(process):
+        pass
+    assert share(machine, process) == pytest.approx(30, abs=TOLERANCE)
+
+
+def test_a_launch_while_limits_are_half_written_opens_no_gate(
+    machine: SimMachine, tenant: Callable[..., Tenant]
+):
+    """Once the agent has written them whole, the cap holds for the program that could not read them."""
+    own = tenant(GIB, 30)
+    with own.control.open("r+b") as page:
+        page.seek(SEQUENCE_OFFSET)
+        page.write((7).to_bytes(4, "little"))
+    process = start(own, "once", 1000)
+    update_control(own.control, Control("test/tenant", (CardLimit(machine.cards[0].uuid, GIB, 30),)))
+    with working(process):
+        pass
+    assert share(machine, process) == pytest.approx(30, abs=TOLERANCE)
 
 
 def test_the_processes_of_a_container_share_its_time(machine: SimMachine, tenant: Callable[..., Tenant]):

@@ -5,13 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
+from libshim.pages import CardLimit
 from sandbox.gpus import SimMachine
 from tests.native.shells import INVALID_VALUE, OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tests.native.tenants import Tenant
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
-DEVICE, PINNED = 1, 1
+DEVICE, HOST, PINNED = 1, 2, 1
 
 TenantMaker = Callable[..., Tenant]
 
@@ -273,6 +274,59 @@ def test_a_mipmapped_array_costs_all_its_levels(slice64: Tenant):
         array = shell.ok("cuMipmappedArrayCreate", OUT, array3d(side, side, 0), 2)
         assert used(slice64) == side * side * texel * 5 // 4
         shell.ok("cuMipmappedArrayDestroy", array)
+        assert used(slice64) == 0
+
+
+@pytest.mark.parametrize("levels", [11, 2**32 - 1])
+def test_a_mipmapped_array_has_no_more_levels_than_its_sides_allow(slice64: Tenant, levels: int):
+    """The driver takes any number for "all of them"; the charge is that of the levels there are."""
+    with Shell(slice64).begin() as shell:
+        shell.ok("cuMipmappedArrayCreate", OUT, array3d(1024, 1024, 0), levels)
+        assert used(slice64) == 16 * sum(4**level for level in range(11))
+
+
+def test_a_mipmapped_array_has_one_level_at_least(slice64: Tenant):
+    """A driver may take none for one: it is charged before anybody asks the driver."""
+    with Shell(slice64).begin() as shell:
+        assert shell.call("cuMipmappedArrayCreate", OUT, array3d(4096, 4096, 0), 0)[0] == OUT_OF_MEMORY
+
+
+def test_a_pool_on_another_card_is_charged_there(machine: SimMachine, tenant: TenantMaker):
+    """Nothing of a destroyed pool's account sticks to the pool that comes after it."""
+    both = tenant(limits=[CardLimit(card.uuid, LIMIT) for card in machine.cards])
+    with Shell(both).begin() as shell:
+        for device in (0, 1):
+            shell.begin(device)
+            pool = shell.ok("cuMemPoolCreate", OUT, location(device))
+            block = shell.ok("cuMemAllocFromPoolAsync", OUT, LIMIT, pool, 0)
+            assert [card.memory_used_bytes for card in both.usage().cards[:2]][device] == LIMIT
+            shell.ok("cuMemFreeAsync", block, 0)
+            shell.ok("cuStreamSynchronize", 0)
+            shell.ok("cuMemPoolDestroy", pool)
+
+
+def test_a_pool_that_cannot_be_destroyed_is_charged_as_before(slice64: Tenant):
+    """The default pool outlives the attempt, and what it holds is counted once."""
+    with Shell(slice64).begin() as shell:
+        shell.ok("cuMemAllocAsync", OUT, LIMIT // 2, 0)
+        pool = shell.ok("cuDeviceGetDefaultMemPool", OUT, 0)
+        assert shell.call("cuMemPoolDestroy", pool)[0] == INVALID_VALUE
+        shell.ok("cuMemAllocAsync", OUT, LIMIT // 2, 0)
+        assert used(slice64) == LIMIT
+
+
+def test_unmapping_gives_back_what_lies_behind_memory_of_the_host(slice64: Tenant):
+    """One call unmaps neighbours of which the first costs nothing."""
+    host = "x" + struct.pack("<iiii72x", PINNED, 0, HOST, 0).hex()
+    part = LIMIT // 2
+    with Shell(slice64).begin() as shell:
+        address = shell.ok("cuMemAddressReserve", OUT, LIMIT, 0, 0, 0)
+        for index, where in enumerate((host, location())):
+            handle = shell.ok("cuMemCreate", OUT, part, where, 0)
+            shell.ok("cuMemMap", address + index * part, part, 0, handle, 0)
+            shell.ok("cuMemRelease", handle)
+        assert used(slice64) == part
+        shell.ok("cuMemUnmap", address, LIMIT)
         assert used(slice64) == 0
 
 
