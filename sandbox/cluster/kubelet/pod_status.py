@@ -110,8 +110,9 @@ class StatusWriter:
             await self._wake.wait()
             self._wake.clear()
             failed = False
-            for uid in list(self._latest):
-                pod, status = self._latest[uid]
+            for uid, (pod, status) in list(self._latest.items()):
+                if uid not in self._latest:  # forgotten while another was written
+                    continue
                 if not await self._write(pod, status):
                     failed = True
                 elif self._latest.get(uid, (pod, None))[1] is status:
