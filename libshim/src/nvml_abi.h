@@ -14,6 +14,8 @@ enum {
   NVML_ERROR_NOT_FOUND = 6,
   NVML_ERROR_INSUFFICIENT_SIZE = 7,
   NVML_ERROR_FUNCTION_NOT_FOUND = 13,
+  NVML_ERROR_MEMORY = 20,
+  NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
 };
 
 enum { NVML_UUID_SIZE = 96 };
@@ -42,8 +44,31 @@ typedef struct {
   unsigned int gpu_instance, compute_instance;
 } nvmlProcessInfo_t;
 
+typedef struct {
+  unsigned int pid;
+  unsigned long long used;
+  unsigned int gpu_instance, compute_instance;
+  unsigned long long used_protected;
+} nvmlProcessDetail_v1_t;
+
+enum { NVML_PROCESS_DETAIL_LIST_V1 = 0x1000018, NVML_PROCESS_MODE_COMPUTE = 0 };
+
+typedef struct {
+  unsigned int version, mode, count;
+  nvmlProcessDetail_v1_t *processes;
+} nvmlProcessDetailList_v1_t;
+
+typedef struct {
+  unsigned int pid;
+  unsigned long long time_stamp;
+  unsigned int sm, memory, encoder, decoder;
+} nvmlProcessUtilizationSample_t;
+
 static_assert(sizeof(nvmlMemory_v2_t) == 40, "NVML's ABI");
 static_assert(sizeof(nvmlProcessInfo_v1_t) == 16, "NVML's ABI");
 static_assert(sizeof(nvmlProcessInfo_t) == 24, "NVML's ABI");
+static_assert(sizeof(nvmlProcessDetail_v1_t) == 32, "NVML's ABI");
+static_assert(sizeof(nvmlProcessDetailList_v1_t) == 24, "NVML's ABI");
+static_assert(sizeof(nvmlProcessUtilizationSample_t) == 32, "NVML's ABI");
 
 #endif

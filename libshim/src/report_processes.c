@@ -1,22 +1,32 @@
 /* Hooks of what NVML says about processes. NVML knows them by numbers of the host, which mean nothing in a container, and
  * knows the neighbours' too; so the list is made from the usage page: this container's processes, by its own numbers.
  * SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
 #include "ledger.h"
 #include "loader.h"
 #include "nvml_cards.h"
+
+#define SPARE_SAMPLES 64 /* processes that start between two questions */
 
 typedef struct {
   unsigned int pid;
   unsigned long long used;
 } entry;
 
-/* Whether a slot is a living process of this pid namespace that has memory on the card. */
-static bool is_shown(int slot, int card, entry *out) {
+/* Whether a slot is a living process of this pid namespace. */
+static bool is_own(int slot, unsigned int *pid) {
   const aq_usage_slot *from = &aq_slice.usage->slots[slot];
   uint64_t owner = __atomic_load_n(&from->owner, __ATOMIC_ACQUIRE);
   if (!owner || __atomic_load_n(&from->pid_namespace, __ATOMIC_RELAXED) != aq_slice.self.pid_namespace) return false;
-  *out = (entry){.pid = __atomic_load_n(&from->pid, __ATOMIC_RELAXED), .used = aq_ledger_held(aq_slice.usage, slot, card)};
-  return out->used && !aq_process_is_dead(owner, &aq_slice.self);
+  *pid = __atomic_load_n(&from->pid, __ATOMIC_RELAXED);
+  return !aq_process_is_dead(owner, &aq_slice.self);
+}
+
+/* Whether it also has memory on the card. */
+static bool is_shown(int slot, int card, entry *out) {
+  out->used = aq_ledger_held(aq_slice.usage, slot, card);
+  return out->used && is_own(slot, &out->pid);
 }
 
 /* What is listed: the driver's own answer, or ours. */
@@ -60,11 +70,78 @@ static nvmlReturn_t list_v2(nvmlDevice_t device, unsigned int *room, nvmlProcess
   return result;
 }
 
+static nvmlReturn_t list_details(nvmlDevice_t device, nvmlProcessDetailList_v1_t *out) {
+  entry entries[AQ_MAX_SLOTS + 1];
+  if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+  if (out->version != NVML_PROCESS_DETAIL_LIST_V1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  int count = out->mode == NVML_PROCESS_MODE_COMPUTE ? list(device, entries) : 0;
+  nvmlReturn_t result = make_room(&out->count, count);
+  if (result != NVML_SUCCESS || !out->processes) return result;
+  for (int i = 0; i < count; i++)
+    out->processes[i] = (nvmlProcessDetail_v1_t){entries[i].pid, entries[i].used, NVML_NO_INSTANCE, NVML_NO_INSTANCE, 0};
+  return result;
+}
+
 /* Who draws, or computes through MPS, is not known: nobody is shown. */
 static nvmlReturn_t list_none(unsigned int *room) {
   if (!room) return NVML_ERROR_INVALID_ARGUMENT;
   *room = 0;
   return NVML_SUCCESS;
+}
+
+/* ---- utilisation: NVML's own samples, of this container's processes only ---- */
+
+static bool is_own_pid(unsigned int pid) {
+  unsigned int own;
+  for (int slot = 0; aq_tenant_mode() == AQ_GUARD && slot < AQ_MAX_SLOTS; slot++)
+    if (is_own(slot, &own) && own == pid) return true;
+  return false;
+}
+
+static unsigned int keep_own(nvmlProcessUtilizationSample_t *samples, unsigned int count) {
+  unsigned int kept = 0;
+  for (unsigned int i = 0; i < count; i++)
+    if (is_own_pid(samples[i].pid)) samples[kept++] = samples[i];
+  return kept;
+}
+
+/* All samples of the card, in memory of our own; the caller frees it. */
+static nvmlReturn_t sample_all(nvmlDevice_t device, unsigned long long since, nvmlProcessUtilizationSample_t **samples,
+                               unsigned int *count) {
+  *count = 0;
+  *samples = NULL;
+  nvmlReturn_t result = AQ_NVML(nvmlDeviceGetProcessUtilization)(device, NULL, count, since);
+  if (result != NVML_ERROR_INSUFFICIENT_SIZE) return result;
+  *count += SPARE_SAMPLES;
+  *samples = calloc(*count, sizeof **samples);
+  return *samples ? AQ_NVML(nvmlDeviceGetProcessUtilization)(device, *samples, count, since) : NVML_ERROR_MEMORY;
+}
+
+static nvmlReturn_t sample_own(nvmlDevice_t device, nvmlProcessUtilizationSample_t *out, unsigned int *room,
+                               unsigned long long since) {
+  nvmlProcessUtilizationSample_t *samples;
+  unsigned int count;
+  if (!room) return NVML_ERROR_INVALID_ARGUMENT;
+  nvmlReturn_t result = sample_all(device, since, &samples, &count);
+  count = result == NVML_SUCCESS && samples ? keep_own(samples, count) : 0;
+  if (result == NVML_SUCCESS && !count) result = NVML_ERROR_NOT_FOUND;
+  if (!out) *room = 0;
+  if (result == NVML_SUCCESS) result = make_room(room, (int)count);
+  for (unsigned int i = 0; result == NVML_SUCCESS && i < count; i++) out[i] = samples[i];
+  free(samples);
+  return result;
+}
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, unsigned int *count,
+                                             unsigned long long since) {
+  if (!AQ_NVML(nvmlDeviceGetProcessUtilization)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  if (!is_replaced()) return AQ_NVML(nvmlDeviceGetProcessUtilization)(device, samples, count, since);
+  return sample_own(device, samples, count, since);
+}
+
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *processes) {
+  if (!AQ_NVML(nvmlDeviceGetRunningProcessDetailList)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  return is_replaced() ? list_details(device, processes) : AQ_NVML(nvmlDeviceGetRunningProcessDetailList)(device, processes);
 }
 
 #define HOOK(symbol, type, answer)                                                             \

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Self
 
 from libshim.pages import CardLimit, Control, Enforcement, update_control
 from sandbox.gpus import SimMachine
+from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
 
 GIB = 1 << 30
+SPIN_PTX = Path(__file__).resolve().parents[2] / "sandbox" / "kernels" / "spin.ptx"
 
 LOOK = """
 import json, sys
@@ -33,6 +36,8 @@ print(json.dumps({
         nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2) for handle in handles)],
     "processes": [[[p.pid, p.usedGpuMemory] for p in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
                   for handle in handles],
+    "details": [[[p.pid, p.usedGpuMemory] for p in nvml.nvmlDeviceGetRunningProcessDetailList(
+                  handle, nvml.nvmlProcessDetailList_v1, mode)] for handle in handles for mode in (0, 1)],
     "graphics": [len(nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)) for handle in handles],
     "cuda": any("libcuda" in line for line in open("/proc/self/maps")),
 }))
@@ -55,6 +60,35 @@ sys.stdin.read()
 """
 
 
+WORK = (
+    HOLD.replace("sys.stdin.read()", "")
+    + """
+import ctypes, select
+module = check(cuda.cuModuleLoadData(open(sys.argv[3], "rb").read() + b"\\0"))
+kernel = check(cuda.cuModuleGetFunction(module, b"aliquot_spin"))
+while not select.select([sys.stdin], [], [], 0)[0]:
+    cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, ((5_000_000,), (ctypes.c_uint64,)), 0)
+    cuda.cuCtxSynchronize()
+"""
+)
+
+SAMPLE = """
+import json
+import pynvml as nvml
+
+nvml.nvmlInit()
+handle = nvml.nvmlDeviceGetHandleByIndex(0)
+
+def sample():
+    try:
+        return sorted(s.pid for s in nvml.nvmlDeviceGetProcessUtilization(handle, 0))
+    except nvml.NVMLError as error:
+        return type(error).__name__
+
+print(json.dumps(sample()))
+"""
+
+
 def look(tenant: Tenant, *others: str, **extra: str) -> dict[str, list[object]]:
     """What NVML tells a process of the tenant."""
     found: dict[str, list[object]] = json.loads(tenant.run(LOOK, *others, **extra))
@@ -65,8 +99,10 @@ def look(tenant: Tenant, *others: str, **extra: str) -> dict[str, list[object]]:
 class Holder:
     """A process that holds memory of a card while the block lasts."""
 
-    def __init__(self, tenant: Tenant, size: int, device: int = 0, **extra: str) -> None:
-        self._process = tenant.start(HOLD, size, device, **extra)
+    def __init__(
+        self, tenant: Tenant, size: int, device: int = 0, program: str = HOLD, **extra: str
+    ) -> None:
+        self._process = tenant.start(program, size, device, SPIN_PTX, **extra)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "held\n"
         self.pid = self._process.pid
@@ -104,6 +140,25 @@ def test_a_process_sees_those_of_its_container(tenant: Callable[..., Tenant]):
         seen = look(own)
     assert sorted(seen["processes"][0]) == sorted([[first.pid, GIB], [second.pid, 2 * GIB]])
     assert seen["graphics"] == [0]
+
+
+def test_the_detailed_list_is_the_containers_own_too(tenant: Callable[..., Tenant]):
+    """It holds the container's processes that compute, none that draw, and no neighbour."""
+    own, neighbour = tenant(4 * GIB), tenant(8 * GIB)
+    with Holder(neighbour, GIB), Holder(own, 2 * GIB) as mine:
+        assert look(own)["details"] == [[[mine.pid, 2 * GIB]], []]
+
+
+def test_utilisation_is_told_of_the_containers_own_processes(tenant: Callable[..., Tenant]):
+    """Samples of a neighbour are as if there were none; NVML's error for none is the driver's."""
+    own, neighbour = tenant(4 * GIB), tenant(8 * GIB)
+    nobody = {"ALIQUOT_CONTROL_PAGE": "", "ALIQUOT_USAGE_PAGE": ""}
+    with Holder(neighbour, GIB, program=WORK) as other, Holder(own, GIB, program=WORK) as mine:
+        wait_for(
+            lambda: json.loads(own.run(SAMPLE, **nobody)) == sorted([other.pid, mine.pid]), "both to work"
+        )
+        assert json.loads(own.run(SAMPLE)) == [mine.pid]
+        assert json.loads(tenant(GIB).run(SAMPLE)) == "NVMLError_NotFound"
 
 
 def test_a_process_that_ended_is_no_longer_listed(tenant: Callable[..., Tenant]):
