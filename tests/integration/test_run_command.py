@@ -15,6 +15,7 @@ import pytest
 
 from sandbox.gpus import SimCard, SimMachine
 
+ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
 ALIQUOT = [sys.executable, "-m", "aliquot.cli"]
 WAIT_S = 30.0
@@ -57,10 +58,11 @@ class Shell:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
         self.environment = {**inherited, "XDG_RUNTIME_DIR": str(runtime)}
 
-    def aliquot(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def aliquot(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Runs `aliquot` to its end."""
         return subprocess.run(
             [*ALIQUOT, *arguments],
+            cwd=cwd,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -121,6 +123,15 @@ def test_a_cuda_program_sees_and_gets_its_slice(shell: Shell):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [card.removeprefix("GPU-"), str(2 * GIB), "True"]
+
+
+def test_the_readmes_command_prints_what_the_readme_says(shell: Shell):
+    """The first command that a newcomer copies."""
+    readme = (ROOT / "README.md").read_text()
+    command, *expected = readme.partition("$ .venv/bin/aliquot run ")[2].partition("\n$")[0].splitlines()
+    arguments = [sys.executable if word == ".venv/bin/python" else word for word in command.split()]
+    done = shell.aliquot("run", *arguments, cwd=ROOT)
+    assert done.stdout.splitlines() == expected, done.stderr
 
 
 def test_options_after_the_command_are_the_commands(shell: Shell):
