@@ -14,13 +14,8 @@ typedef struct {
   unsigned references; /* handles and mappings, under `counting` */
 } aq_allocation;
 
+/* Over references, and over looking a handle up and putting it back changed. */
 static aq_lock counting;
-
-static void keep_reference(aq_allocation *allocation) {
-  aq_lock_acquire(&counting);
-  allocation->references++;
-  aq_lock_release(&counting);
-}
 
 static void drop_reference(aq_allocation *allocation) {
   aq_lock_acquire(&counting);
@@ -62,16 +57,34 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
   return result;
 }
 
-/* A handle that was given out n times (cuMemRetainAllocationHandle) is one block whose charge.bytes is n. */
+/* A handle that was given out n times (cuMemRetainAllocationHandle) is one block whose charge.bytes is n. One time less:
+ * returns its allocation, whose reference the caller then has; NULL when the handle is not ours. */
+static aq_allocation *take_handle(CUmemGenericAllocationHandle handle) {
+  aq_block block;
+  aq_lock_acquire(&counting);
+  bool known = aq_blocks_take(AQ_BLOCK_HANDLE, handle, &block);
+  if (known && block.charge.bytes > 1) put(AQ_BLOCK_HANDLE, handle, block.charge.bytes - 1, block.detail);
+  aq_lock_release(&counting);
+  return known ? block.detail : NULL;
+}
+
+/* One time more: the caller's reference becomes the handle's. */
+static bool add_handle(CUmemGenericAllocationHandle handle, aq_allocation *allocation) {
+  aq_block block = {.charge.bytes = 0};
+  aq_lock_acquire(&counting);
+  aq_blocks_get(AQ_BLOCK_HANDLE, handle, &block);
+  bool kept = put(AQ_BLOCK_HANDLE, handle, block.charge.bytes + 1, allocation);
+  aq_lock_release(&counting);
+  return kept;
+}
+
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   if (!AQ_CUDA(cuMemRelease)) return CUDA_ERROR_NOT_FOUND;
-  aq_freeing freeing = aq_memory_freeing(AQ_BLOCK_HANDLE, handle);
-  if (!freeing.known) return AQ_CUDA(cuMemRelease)(handle);
-  aq_block *block = &freeing.block;
-  if (block->charge.bytes > 1) put(AQ_BLOCK_HANDLE, handle, block->charge.bytes - 1, block->detail);
+  aq_allocation *allocation = aq_tenant_mode() == AQ_GUARD ? take_handle(handle) : NULL;
   CUresult result = AQ_CUDA(cuMemRelease)(handle);
-  if (result == CUDA_SUCCESS) drop_reference(block->detail);
-  else aq_blocks_put(block);
+  if (!allocation) return result;
+  if (result == CUDA_SUCCESS) drop_reference(allocation);
+  else add_handle(handle, allocation);
   return result;
 }
 
@@ -86,15 +99,15 @@ static bool is_mapped_here(const aq_block *block, void *data) {
   return !s->found;
 }
 
-static aq_allocation *allocation_of(CUmemGenericAllocationHandle handle, uint64_t address, uint64_t *count) {
+/* A new reference to the allocation of a handle, or of what is mapped at an address; NULL when neither is ours. */
+static aq_allocation *refer_to(CUmemGenericAllocationHandle handle, uint64_t address) {
   aq_block block;
   search s = {.address = address};
-  *count = 0;
-  if (aq_blocks_get(AQ_BLOCK_HANDLE, handle, &block)) {
-    *count = block.charge.bytes;
-    return block.detail;
-  }
-  aq_blocks_each(AQ_BLOCK_MAPPING, is_mapped_here, &s);
+  aq_lock_acquire(&counting);
+  if (aq_blocks_get(AQ_BLOCK_HANDLE, handle, &block)) s.found = block.detail;
+  else if (address) aq_blocks_each(AQ_BLOCK_MAPPING, is_mapped_here, &s);
+  if (s.found) s.found->references++;
+  aq_lock_release(&counting);
   return s.found;
 }
 
@@ -102,30 +115,25 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
   if (!AQ_CUDA(cuMemRetainAllocationHandle)) return CUDA_ERROR_NOT_FOUND;
   CUresult result = AQ_CUDA(cuMemRetainAllocationHandle)(handle, address);
   if (result != CUDA_SUCCESS || aq_tenant_mode() != AQ_GUARD) return result;
-  uint64_t count;
-  aq_allocation *allocation = allocation_of(*handle, (uintptr_t)address, &count);
-  if (!allocation) return result;
-  keep_reference(allocation);
-  if (put(AQ_BLOCK_HANDLE, *handle, count + 1, allocation)) return result;
-  drop_reference(allocation);
+  aq_allocation *allocation = refer_to(*handle, (uintptr_t)address);
+  if (!allocation || add_handle(*handle, allocation)) return result;
   AQ_CUDA(cuMemRelease)(*handle);
+  drop_reference(allocation);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemMap(CUdeviceptr dptr, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
-  aq_block block;
   if (!AQ_CUDA(cuMemMap)) return CUDA_ERROR_NOT_FOUND;
-  bool known = aq_tenant_mode() == AQ_GUARD && aq_blocks_get(AQ_BLOCK_HANDLE, handle, &block);
-  if (known) keep_reference(block.detail);
+  aq_allocation *allocation = aq_tenant_mode() == AQ_GUARD ? refer_to(handle, 0) : NULL;
   CUresult result = AQ_CUDA(cuMemMap)(dptr, bytes, offset, handle, flags);
-  if (!known) return result;
-  if (result == CUDA_SUCCESS && put(AQ_BLOCK_MAPPING, dptr, bytes, block.detail)) return result;
+  if (!allocation) return result;
+  if (result == CUDA_SUCCESS && put(AQ_BLOCK_MAPPING, dptr, bytes, allocation)) return result;
   if (result == CUDA_SUCCESS) {
     AQ_CUDA(cuMemUnmap)(dptr, bytes);
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  drop_reference(block.detail);
+  drop_reference(allocation);
   return result;
 }
 

@@ -161,6 +161,17 @@ def test_a_stopped_process_blocks_nobody(slice64: Tenant):
     assert used(slice64) == 0
 
 
+def test_handles_are_counted_right_by_racing_threads(slice64: Tenant):
+    """Threads that retain and release one allocation lose no reference: unmapped and released, it costs nothing."""
+    command = [program("vmm_storm"), "100000", "2"]
+    with subprocess.Popen(
+        command, env=slice64.env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as storm:
+        assert storm.stdout is not None
+        assert storm.stdout.readline() == "done\n"
+        assert used(slice64) == truth(slice64) == 0
+
+
 def test_a_forked_child_has_an_account_of_its_own(slice64: Tenant):
     """It neither holds its parent's memory nor frees it, and the parent's account is whole when it has gone."""
     with Shell(slice64).begin() as shell:
