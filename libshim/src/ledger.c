@@ -49,15 +49,17 @@ static bool swap(uint64_t *word, uint64_t from, uint64_t to) {
   return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* Brings the change that made `tally` into its slot, if its owner has not done so yet. */
+/* Brings the change that made `tally` into its slot, if its owner has not done so yet.
+ * The order of the reads matters, because numbers come again after 256 changes: while the slot's tally stays `held`
+ * there is only one change that the card's tally can mean, and the intent read after both is that one's. */
 static void complete(aq_usage_page *page, int card, uint64_t tally) {
   aq_usage_slot *slot = &page->slots[slot_of(tally)];
-  uint64_t intent = __atomic_load_n(&slot->intent, __ATOMIC_ACQUIRE);
   uint64_t held = __atomic_load_n(&slot->memory[card], __ATOMIC_ACQUIRE);
   if (((count_of(held) + 1) & 0xff) != number_of(tally)) return; /* it is there */
+  if (__atomic_load_n(&page->cards[card].memory, __ATOMIC_ACQUIRE) != tally) return; /* old news */
+  uint64_t intent = __atomic_load_n(&slot->intent, __ATOMIC_ACQUIRE);
   change c = {.bytes = intent >> AQ_TALLY_SHIFT, .card = (intent >> 4) & 0xf, .subtract = intent & INTENT_SUBTRACT};
   if (!(intent & INTENT_SET) || c.card != card || ((intent >> 8) & 0xff) != number_of(tally)) return;
-  if (__atomic_load_n(&page->cards[card].memory, __ATOMIC_ACQUIRE) != tally) return; /* old news */
   swap(&slot->memory[card], held, applied(held, &c));
 }
 

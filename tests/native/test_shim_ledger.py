@@ -28,6 +28,12 @@ def test_a_process_stopped_at_any_instruction_blocks_nobody_and_finishes_right(o
     assert steps(operation, "resume") > 100
 
 
+@pytest.mark.parametrize("operation", ["add", "subtract"])
+def test_a_process_that_slept_for_256_changes_takes_no_old_intent_for_a_new_one(operation: str):
+    """The number of a change is 8 bits: what a sleeper read before is not completed after."""
+    assert steps(operation, "age") > 100
+
+
 @pytest.mark.parametrize("ending", ["kill", "meddle"])
 def test_a_collector_killed_at_any_instruction_loses_nothing(ending: str):
     """What it was giving back is given back by the next."""

@@ -4,6 +4,8 @@
  *   ledger_steps add|subtract kill       the victim is killed; what it held must be free again
  *   ledger_steps add|subtract meddle     the same, after its neighbour has changed the card meanwhile
  *   ledger_steps add|subtract resume     the neighbour works while the victim stands still; then the victim goes on
+ *   ledger_steps add|subtract age        as resume; and the neighbour's work ends in the middle of a change that looks
+ *                                        in the card's tally like one of 256 changes ago
  *   ledger_steps collect kill STRIDE     the victim is collecting a dead process's slot
  * SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
@@ -102,6 +104,23 @@ static void meddle(void) {
   if (!aq_ledger_add(page, own_slot, 0, 7, LIMIT) || aq_ledger_add(page, own_slot, 0, LIMIT, LIMIT)) exit(3);
 }
 
+/* The neighbour makes 256 changes, the last of them half. */
+static uint64_t half_done;
+static const change last = {.bytes = 60};
+
+static void age(void) {
+  uint64_t *held = &page->slots[own_slot].memory[0];
+  half_done = 0;
+  if (slot_of(page->cards[0].memory) != (unsigned)own_slot) return;
+  page->slots[own_slot].intent = pack_intent(&last, count_of(*held) + 256);
+  half_done = (bytes_of(*held) - last.bytes) << AQ_TALLY_SHIFT | ((count_of(*held) + 255) & 0xffff);
+  *held = half_done;
+}
+
+static void finish_ageing(void) {
+  if (half_done) swap(&page->slots[own_slot].memory[0], half_done, applied(half_done, &last));
+}
+
 static void run_to_end(pid_t child) {
   int status;
   ptrace(PTRACE_DETACH, child, NULL, NULL);
@@ -117,12 +136,15 @@ static bool try_at(long steps) {
   pid_t child = fork();
   if (child == 0) victim();
   waitpid(child, NULL, WUNTRACED);
+  bool meddled = strcmp(ending, "kill") != 0, aged = !strcmp(ending, "age");
+  if (aged && !aq_ledger_add(page, own_slot, 0, 7, LIMIT)) exit(3);
   bool unfinished = advance(child, steps);
-  bool meddled = strcmp(ending, "kill") != 0;
   uint64_t expected = NEIGHBOUR + (meddled ? 7 : 0);
-  if (meddled) meddle();
-  if (!strcmp(ending, "resume")) {
+  if (aged) age();
+  else if (meddled) meddle();
+  if (aged || !strcmp(ending, "resume")) {
     run_to_end(child);
+    if (aged) finish_ageing();
     expect(expected + after_change(), steps);
   } else {
     kill(child, SIGKILL);
