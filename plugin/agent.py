@@ -44,6 +44,7 @@ from plugin.registration import Registration
 from plugin.settings import Settings
 from plugin.tenancies import Tenancies
 from plugin.tenants import Tenants
+from plugin.turns import Turns
 from plugin.watched import Watched
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ class Agent:
         self._tenancies = Tenancies(settings.state_dir / "tenancies")
         self._tenants = Tenants(settings.run_dir)
         self._ledger = Ledger({})
+        self._turns = Turns()
         self._pods = Pods(api, settings.node, settings.state_dir / "pods")
         self._pod_resources = PodResources(settings.pod_resources_socket)
         self._checkpoint = settings.device_plugins / FILE_NAME
@@ -126,6 +128,7 @@ class Agent:
             tenants=self._tenants,
             specs=self._specs,
             ledger=self._ledger,
+            turns=self._turns,
         )
 
     def _build_gate(self) -> Gate:
@@ -139,6 +142,7 @@ class Agent:
             tenants=self._tenants,
             specs=self._specs,
             cards=self._table,
+            turns=self._turns,
             relieve=self._housekeeper.sweep,
             wait_s=self._settings.wait_s,
         )

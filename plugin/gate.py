@@ -12,7 +12,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from weakref import WeakValueDictionary
 
 from aliquot.names import PLACEMENT_ANNOTATION, SCHEDULER_NAME, ResourceNames
 from aliquot.placement import CardShare, Placement, PlacementError, read_placement
@@ -30,6 +29,7 @@ from plugin.mig import MigError
 from plugin.pods import Pods
 from plugin.tenancies import Tenancies, Tenancy
 from plugin.tenants import Tenants
+from plugin.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class Gate:
         tenants: Tenants,
         specs: CdiSpecs,
         cards: CardTable,
+        turns: Turns,
         relieve: Callable[[], Awaitable[None]],
         wait_s: float,
     ) -> None:
@@ -64,9 +65,9 @@ class Gate:
         self._tenants = tenants
         self._specs = specs
         self._cards = cards
+        self._turns = turns
         self._relieve = relieve
         self._wait_s = wait_s
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.rebuilt = asyncio.Event()
 
     async def open(self, resource: str, ids: Collection[str]) -> None:
@@ -93,16 +94,12 @@ class Gate:
         if not self.rebuilt.is_set():
             raise NotYetError("the node agent is still finding out what runs on this node")
         starting = await self._identifier.identify(resource, ids)
-        async with self._one_at_a_time(starting.pod.uid):
+        async with self._turns.of(starting.pod.uid):
             with passing_faults(starting.pod):
                 if self._names.mig_profile(resource) is None:
                     await self._open_slices(starting, len(ids))
                 else:
                     await self._open_instances(starting)
-
-    def _one_at_a_time(self, uid: str) -> asyncio.Lock:
-        """A retry beside a call that was given up must not write the same files at the same time."""
-        return self._locks.setdefault(uid, asyncio.Lock())
 
     async def _open_slices(self, starting: Starting, count: int) -> None:
         placement = await self._placement(starting.pod)

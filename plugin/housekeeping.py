@@ -9,6 +9,7 @@ answered, nor while the kubelet does not.
 import asyncio
 import logging
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from plugin.pods import Pods
 from plugin.processes import ProcessTable, read_processes
 from plugin.tenancies import Tenancies, Tenancy
 from plugin.tenants import Tenants, living
+from plugin.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class Housekeeper:
     tenants: Tenants
     specs: CdiSpecs
     ledger: Ledger
+    turns: Turns
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     unclaimed_since: dict[str, float] = field(default_factory=dict)
 
@@ -64,33 +67,49 @@ class Housekeeper:
                 log.debug("no sweep: %s", error)
                 return
             table = await asyncio.to_thread(read_processes)
+            freed: list[str] = []
             try:
-                self._give_back(before, running, table)
-                self._forget_unclaimed()
+                self._give_back(before, running, table, freed)
             except OSError as error:
                 log.warning("sweep not finished: %s", error)
+            await asyncio.to_thread(self.journal.forget, [*freed, *self._unclaimed(running)])
 
-    def _give_back(self, before: tuple[Tenancy, ...], running: Running, table: ProcessTable) -> None:
-        """What no tenancy owns is removed too; a tenancy that changed since `before` is in use."""
+    def _give_back(
+        self, before: Collection[Tenancy], running: Running, table: ProcessTable, freed: list[str]
+    ) -> None:
+        """Adds the nonces that are free to `freed`. What no tenancy owns is removed too.
+
+        Nothing is taken from a pod that the gate is letting in: a tenancy that changed since `before` is in use,
+        and so is what is not a tenancy yet.
+        """
+        kept = frozenset(entry.pod_uid for entry in read_checkpoint(self.checkpoint))
         for tenancy in before:
-            if self.tenancies.get(tenancy.pod_uid) is tenancy and self._gone(tenancy, running, table):
+            if self.tenancies.get(tenancy.pod_uid) is tenancy and self._gone(tenancy, running, kept, table):
                 self._remove(tenancy)
+                freed += tenancy.all_nonces
         in_use = {tenancy.pod_uid for tenancy in self.tenancies}
         for uid in (self.pods.known_uids() | self.ledger.pod_uids()) - in_use:
-            if self.pods.over(uid):
+            if self.pods.over(uid) and not self.turns.taken(uid):
                 self.pods.forget(uid)
                 self.ledger.release(uid)
         owned = {nonce for tenancy in self.tenancies for nonce in tenancy.all_nonces}
         for nonce in self.specs.nonces() - owned:
             self.specs.remove(nonce)
 
-    def _gone(self, tenancy: Tenancy, running: Running, table: ProcessTable) -> bool:
+    def _gone(self, tenancy: Tenancy, running: Running, kept: frozenset[str], table: ProcessTable) -> bool:
+        """Whether the pod is gone; `kept` are the pods that the kubelet's notes give ids to.
+
+        A watch that lags shows the predecessor of a pod made anew under its name, and the kubelet runs
+        a pod of that name: only its notes tell which of the two is the one to give back.
+        """
         uid = tenancy.pod_uid
-        if not self.pods.over(uid) or self._alive(uid, table):
+        if self.turns.taken(uid) or not self.pods.over(uid) or self._alive(uid, table):
             return False
         if (tenancy.namespace, tenancy.pod) not in running.pods:
             return True
-        return self.pods.finished(uid) or self.pods.replaced(uid, tenancy.namespace, tenancy.pod)
+        return self.pods.finished(uid) or (
+            uid not in kept and self.pods.replaced(uid, tenancy.namespace, tenancy.pod)
+        )
 
     def _alive(self, uid: str, table: ProcessTable) -> bool:
         """Whether a process of the pod lives, by its cgroup or by its pages."""
@@ -103,7 +122,6 @@ class Housekeeper:
         for nonce in tenancy.all_nonces:
             self.specs.remove(nonce)
         self.tenants.remove(tenancy.pod_uid)
-        self.journal.forget(tenancy.all_nonces)
         self.pods.forget(tenancy.pod_uid)
         self.tenancies.remove(tenancy.pod_uid)
         self.ledger.release(tenancy.pod_uid)
@@ -111,23 +129,29 @@ class Housekeeper:
             "pod %s/%s (%s) is gone; its slices are free", tenancy.namespace, tenancy.pod, tenancy.pod_uid
         )
 
-    def _forget_unclaimed(self) -> None:
-        """Drops allocations of pods that ended before they started: no tenancy or kept answer names them."""
+    def _unclaimed(self, running: Running) -> list[str]:
+        """Nonces that nobody has claimed for long: those of pods that ended before they started.
+
+        A pod that waits, perhaps for its image, has no tenancy yet; the kubelet's notes name its nonce. Where
+        they cannot be read, what the kubelet says it holds counts.
+        """
         owned = {nonce for tenancy in self.tenancies for nonce in tenancy.all_nonces}
         entries = read_checkpoint(self.checkpoint)
         kept = {entry.nonce for entry in entries}
-        unread = {(entry.resource, entry.ids) for entry in entries if not entry.nonce}
+        held = {(entry.resource, entry.ids) for entry in entries if not entry.nonce}
+        if not entries:
+            held = {(resource, ids) for one in running.holders for resource, ids in one.devices.items()}
         unclaimed = {
             one.nonce
             for one in self.journal.all()
-            if one.nonce not in owned | kept and (one.resource, one.ids) not in unread
+            if one.nonce not in owned | kept and (one.resource, one.ids) not in held
         }
         now = time.monotonic()
         for nonce in self.unclaimed_since.keys() - unclaimed:
             del self.unclaimed_since[nonce]
         for nonce in unclaimed:
             self.unclaimed_since.setdefault(nonce, now)
-        self.journal.forget([n for n, since in self.unclaimed_since.items() if now - since > UNCLAIMED_FOR_S])
+        return [nonce for nonce, since in self.unclaimed_since.items() if now - since > UNCLAIMED_FOR_S]
 
 
 def page_names_living(usage: Path, table: ProcessTable) -> bool:

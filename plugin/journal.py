@@ -34,10 +34,11 @@ class JournalError(Exception):
 
 
 class Journal:
-    """The allocations answered so far, in order. Safe to use from several threads."""
+    """The allocations answered so far, in order. Safe to use from several threads; reading never waits for the disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._writing = threading.Lock()
         self._lock = threading.Lock()
         self._by_nonce: dict[str, Allocation] = {}
         self._dirty = False
@@ -51,9 +52,10 @@ class Journal:
         A disk that does not take them is no reason to fail the pod for good: they stay in memory, the
         kubelet's checkpoint will hold them too, and the next change writes the whole file again.
         """
-        with self._lock:
-            new = [one for one in allocations if one.nonce not in self._by_nonce]
-            self._by_nonce.update((one.nonce, one) for one in new)
+        with self._writing:
+            with self._lock:
+                new = [one for one in allocations if one.nonce not in self._by_nonce]
+                self._by_nonce.update((one.nonce, one) for one in new)
             try:
                 self._rewrite() if self._dirty else self._append(new)
             except OSError as error:
@@ -62,8 +64,10 @@ class Journal:
 
     def forget(self, nonces: Collection[str]) -> None:
         """Drops allocations nobody can use any more."""
-        with self._lock:
-            if not any(self._by_nonce.pop(nonce, None) for nonce in nonces):
+        with self._writing:
+            with self._lock:
+                dropped = [self._by_nonce.pop(nonce, None) for nonce in nonces]
+            if not any(dropped):
                 return
             try:
                 self._rewrite()

@@ -1,7 +1,10 @@
 """The journal of Allocate's answers."""
 
+import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -86,3 +89,19 @@ journal.record([Allocation("n2", "r", frozenset({"b"}))])
     path = tmp_path / "journal"
     subprocess.run([sys.executable, "-c", program, str(path)], check=True, cwd=Path(__file__).parents[3])
     assert [one.nonce for one in Journal(path).all()] == ["n1", "n2"]
+
+
+def test_reading_does_not_wait_for_a_disk_that_writes(tmp_path: Path):
+    """The event loop reads; a pipe that nobody empties stands for a disk that takes its time."""
+    journal = Journal(tmp_path / "journal")
+    os.mkfifo(tmp_path / "journal")
+    with ThreadPoolExecutor() as threads:
+        writing = threads.submit(journal.record, [FIRST])
+        try:
+            deadline = time.monotonic() + 10
+            while not threads.submit(journal.all).result(timeout=5):
+                assert time.monotonic() < deadline
+            assert journal.holding(FIRST.resource, FIRST.ids) == (FIRST,)
+            assert not writing.done()
+        finally:
+            os.close(os.open(tmp_path / "journal", os.O_RDONLY))

@@ -1,0 +1,134 @@
+"""What is given back, and above all what is not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aliquot.kube.access import Access
+from aliquot.kube.api import Api
+from aliquot.kube.objects import ObjectMeta, Pod, PodSpec
+from aliquot.placement import CardShare, ContainerPlacement, Placement
+from aliquot.request import ContainerKind
+from libshim.pages import CardLimit, Control
+from plugin.cdi_spec import CdiSpecs
+from plugin.housekeeping import UNCLAIMED_FOR_S, Housekeeper
+from plugin.journal import Allocation, Journal
+from plugin.ledger import Capacity, Ledger
+from plugin.pod_resources import Holder, PodResources, Running
+from plugin.pods import Pods
+from plugin.processes import ProcessTable
+from plugin.tenancies import Tenancies, Tenancy
+from plugin.tenants import Tenants
+from plugin.turns import Turns
+
+GPU = "aliquot.dev/gpu"
+IDS = frozenset({"GPU-1::0"})
+NOBODY = ProcessTable(frozenset(), frozenset())
+
+
+class Node:
+    """A node's files and what the API server and the kubelet have said of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.journal = Journal(root / "journal")
+        self.tenancies = Tenancies(root / "tenancies")
+        self.tenants = Tenants(root / "run")
+        self.ledger = Ledger({"GPU-1": Capacity(16384)})
+        self.turns = Turns()
+        self.pods = Pods(Api(Access("http://127.0.0.1:9")), "n1", root / "pods")
+        self.pods._reflector.synced.set()
+        self.housekeeper = Housekeeper(
+            pods=self.pods,
+            pod_resources=PodResources(root / "pod-resources.sock"),
+            checkpoint=root / "checkpoint",
+            journal=self.journal,
+            tenancies=self.tenancies,
+            tenants=self.tenants,
+            specs=CdiSpecs(root / "cdi", root, root, root),
+            ledger=self.ledger,
+            turns=self.turns,
+        )
+
+    def told(self, uid: str) -> None:
+        """The watch brings a pod."""
+        meta = ObjectMeta(name="web-0", namespace="default", uid=uid)
+        self.pods._reflector._put("default/web-0", Pod(metadata=meta, spec=PodSpec(node_name="n1")))
+
+    def let_in(self, uid: str) -> None:
+        """The gate has let a pod in; its container is about to be created."""
+        share = CardShare("GPU-1", 10240, 0)
+        placement = Placement(uid, "n1", (ContainerPlacement("main", ContainerKind.REGULAR, (share,)),))
+        self.ledger.admit(uid, placement.charges())
+        self.tenancies.save(Tenancy(uid, "default", "web-0", placement, {"main": (f"nonce-{uid}",)}))
+        control = Control(f"default/web-0/{uid}", (CardLimit("GPU-1", 10 << 30),))
+        self.tenants.prepare(uid, "main", control)
+
+    def checkpoint(self, *uids: str) -> None:
+        """The kubelet notes who holds the slice."""
+        entries = [
+            {"PodUID": uid, "ContainerName": "main", "ResourceName": GPU, "DeviceIDs": {"-1": sorted(IDS)}}
+            for uid in uids
+        ]
+        (self.root / "checkpoint").write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
+
+    def sweep(self) -> None:
+        """Give back what can be, while the kubelet runs the pod of this name and no process lives."""
+        holder = Holder("default", "web-0", "main", {GPU: IDS})
+        running = Running(frozenset({("default", "web-0")}), (holder,))
+        freed: list[str] = []
+        self.housekeeper._give_back(tuple(self.tenancies), running, NOBODY, freed)
+        self.journal.forget([*freed, *self.housekeeper._unclaimed(running)])
+
+
+def test_a_pod_made_anew_is_not_given_back_for_its_predecessor_in_a_stale_watch(tmp_path: Path):
+    """The gate has read the new pod itself; the watch, which lags, still shows the old one of that name."""
+    node = Node(tmp_path)
+    node.told("old")
+    node.let_in("new")
+    node.checkpoint("new")
+    node.sweep()
+    assert "new" in node.ledger
+    assert node.tenants.of_pod("new")
+
+
+def test_a_pod_that_is_being_let_in_keeps_its_place(tmp_path: Path):
+    """It is in the ledger before its tenancy is on disk, and the watch may not have brought it yet."""
+    node = Node(tmp_path)
+    node.let_in("new")
+    node.tenancies.remove("new")
+    turn = node.turns.of("new")
+    node.sweep()
+    assert "new" in node.ledger
+    del turn
+    node.sweep()
+    assert "new" not in node.ledger
+
+
+def test_a_predecessor_is_given_back_once_the_kubelet_runs_its_successor(tmp_path: Path):
+    """The kubelet runs a pod of that name, but not this one."""
+    node = Node(tmp_path)
+    node.let_in("old")
+    node.told("new")
+    node.checkpoint("new")
+    node.sweep()
+    assert "old" not in node.ledger
+    assert not node.tenants.of_pod("old")
+
+
+@pytest.mark.parametrize("content", [None, "another format"])
+def test_an_answer_of_a_pod_that_waits_is_kept_without_the_kubelets_notes(
+    tmp_path: Path, content: str | None
+):
+    """Its image may take minutes to pull; without notes, what the kubelet says it holds counts."""
+    node = Node(tmp_path)
+    if content:
+        (tmp_path / "checkpoint").write_text(content)
+    held = Allocation("held", GPU, IDS)
+    node.journal.record([held, Allocation("stray", GPU, frozenset({"GPU-1::1"}))])
+    node.sweep()
+    for nonce in node.housekeeper.unclaimed_since:
+        node.housekeeper.unclaimed_since[nonce] -= 2 * UNCLAIMED_FOR_S
+    node.sweep()
+    assert node.journal.all() == (held,)
