@@ -73,9 +73,12 @@ class Cover:
                 self.names.core,
                 f"asks for {wanted.cores}, the placement gives {share.cores} on card {share.uuid}",
             )
-        # A card held alone though nobody asked in our names is what a dialect may ask for, and harms nobody.
         if wanted.exclusive and not share.exclusive:
             raise self._error(self.names.gpu, "asks for a card held alone, the placement shares it")
+        # Who takes all of a card's time may be said by a dialect to hold it alone. Nobody else may: that lifts the cap.
+        if share.exclusive and not wanted.exclusive and wanted.cores != WHOLE:
+            problem = f"asks for {wanted.cores} % of a card, the placement holds it alone"
+            raise self._error(self.names.core, problem)
 
     def _check_memory(self, wanted: SliceRequest, share: CardShare, offer: Offer) -> None:
         if wanted.memory_mib is not None:

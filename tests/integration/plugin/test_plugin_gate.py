@@ -77,7 +77,7 @@ def test_a_contradiction_is_refused_at_once_with_pod_container_and_resource(busy
 
 
 def test_a_card_asked_for_alone_is_not_shared(busy: World):
-    """A placement that would share it is refused; one that holds alone what might be shared is a dialect's right."""
+    """A placement that would share it is refused; one that holds alone what takes all its time is a dialect's right."""
     whole = CardShare(busy.uuids[0], 16 * GIB, 100)
     pod = busy.pod("whole", [container("main", {GPU: "1"})], {"main": [whole]})
     held = busy.kubelet.allocate(pod, "main", GPU, 1)
@@ -86,6 +86,11 @@ def test_a_card_asked_for_alone_is_not_shared(busy: World):
     alone = CardShare(busy.uuids[0], 8 * GIB, 100, exclusive=True)
     pod = busy.pod("hami", [container("main", slice_of("8Gi", 100))], {"main": [alone]})
     busy.kubelet.pre_start(busy.kubelet.allocate(pod, "main", GPU, 1))
+    forged = CardShare(busy.uuids[1], 8 * GIB, 30, exclusive=True)
+    pod = busy.pod("forged", [container("main", slice_of("8Gi", 30))], {"main": [forged]})
+    held = busy.kubelet.allocate(pod, "main", GPU, 1)
+    with pytest.raises(grpc.RpcError, match="asks for 30 % of a card, the placement holds it alone"):
+        busy.kubelet.pre_start(held)
 
 
 @pytest.mark.parametrize(

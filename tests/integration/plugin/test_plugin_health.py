@@ -1,4 +1,4 @@
-"""A card that has fallen off the bus, beside cards that work."""
+"""Cards that fail, beside cards that work."""
 
 import os
 import subprocess
@@ -69,3 +69,22 @@ def test_a_lost_card_stays_in_the_list_of_those_that_knew_it(tmp_path: Path) -> 
         machine.update(1, lost=True)
         after = child.communicate("\n", timeout=20)[0].split()
     assert before == after == [card.uuid for card in machine.cards]
+
+
+def test_a_card_with_a_fault_of_its_own_takes_nobody_new(make_world: MakeWorld) -> None:
+    """An XID that a program can cause says nothing of the card; another one withdraws its slices, and only its."""
+    world = make_world()
+    sick, well = world.uuids
+    devices = world.kubelet.wait_for(GPU)
+
+    def health() -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for one, state in devices.devices.items():
+            found.setdefault(one.partition("::")[0], set()).add(state)
+        return found
+
+    until(lambda: len(published(world)) == 2, "both cards are published")
+    world.machine.raise_xid(1, 31)
+    world.machine.raise_xid(0, 79)
+    until(lambda: published(world) == {sick: "Unhealthy", well: "Healthy"}, "the card is unhealthy")
+    until(lambda: health() == {sick: {"Unhealthy"}, well: {"Healthy"}}, "the kubelet knows")
