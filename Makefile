@@ -8,12 +8,13 @@ STAMPS := $(VENV)/stamps
 SHIM_SOURCES   := setup.py libshim/_pages_build.py libshim/Makefile $(wildcard libshim/include/* libshim/src/* libshim/*.map)
 DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile sandbox/driver/*.c sandbox/driver/*.h sandbox/driver/*.def sandbox/driver/include/*)
 
-.PHONY: help demo test test-full lint format bench native clean setup-demo setup-test setup-lint
+.PHONY: help demo test test-full chaos lint format bench native clean setup-demo setup-test setup-lint
 
 help:
 	@echo 'make demo       the whole path on this machine, no GPU and no Kubernetes needed'
 	@echo 'make test       the tests'
 	@echo 'make test-full  the tests, the long ones too; says what was not run'
+	@echo 'make chaos      kills everything at random for MINUTES=10, SEED=n repeats a run'
 	@echo 'make lint       ruff, mypy, import-linter, C warnings with two compilers'
 	@echo 'make bench      figures, one JSON object a line'
 	@echo 'make clean      removes what the others made'
@@ -27,6 +28,9 @@ test: setup-test
 test-full: setup-test
 	$(BIN)/pytest
 	@.ci/not-run
+
+chaos: setup-test
+	MINUTES=$(or $(MINUTES),10) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -s tests/integration/journey/test_chaos.py
 
 lint: setup-test setup-lint
 	$(BIN)/ruff check .
