@@ -4,7 +4,8 @@
   where the pod speaks another project's dialect, whose own resources stay as they are.
 - `schedulerName` becomes ours where the pod left the default.
 - The interceptor is preloaded, unless `aliquot.dev/inject: file` leaves that to the node.
-- A placement that the pod brings along (copied, or forged) is taken off: only the scheduler's counts.
+- A placement that the pod brings along (copied, or forged) is taken off: only the scheduler's counts. An edit of it
+  is undone: the node believes it, and so does the scheduler after a restart.
 
 Doing it again to the result changes nothing, which `reinvocationPolicy: IfNeeded` relies on. Pods that ask
 for nothing, or for MIG instances alone, stay as they are.
@@ -24,6 +25,7 @@ from webhook.refusal import Refusal
 from webhook.warn import DEFAULT_SCHEDULER, about_container, about_placement, about_scheduler
 
 PRELOAD, FILE = "preload", "file"
+KEPT = f"annotation {PLACEMENT_ANNOTATION} stays as it was: only the scheduler writes it"
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,22 @@ class Mutator:
             for kind, given in (("limits", there.limits), ("requests", there.requests)):
                 if name not in given:
                     patch.set((*where, "resources", kind, name), value)
+
+
+def keep_placement(document: dict[str, Any], stored: Pod) -> Mutation:
+    """Work out what puts a pod's placement back to what is stored, after an edit.
+
+    Args:
+        document: The pod as it was edited.
+        stored: The pod as it is.
+    """
+    patch, where = Patch(document), ("metadata", "annotations", PLACEMENT_ANNOTATION)
+    text = stored.metadata.annotations.get(PLACEMENT_ANNOTATION)
+    if text is None:
+        patch.remove(where)
+    else:
+        patch.set(where, text)
+    return Mutation(patch.operations, [KEPT] if patch.operations else [])
 
 
 def _check(pod: Pod) -> None:

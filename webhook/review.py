@@ -34,6 +34,7 @@ class Review(KubeStruct, frozen=True, kw_only=True):
         sub_resource: For example `status`; empty for the object itself.
         operation: CREATE, UPDATE, DELETE or CONNECT.
         object: The object as it would be stored, unread.
+        old_object: The object as it is stored, where there is one, unread.
     """
 
     uid: str
@@ -41,6 +42,12 @@ class Review(KubeStruct, frozen=True, kw_only=True):
     sub_resource: str = ""
     operation: str = ""
     object: msgspec.Raw = msgspec.Raw(b"null")
+    old_object: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def is_pod_update(self) -> bool:
+        """Whether somebody edits a pod."""
+        return self.is_pod and self.operation == "UPDATE" and not self.sub_resource
 
     @property
     def is_pod_creation(self) -> bool:
@@ -92,6 +99,15 @@ def read_pod(review: Review) -> tuple[dict[str, Any], Pod]:
     """
     document = _decode(review.object, dict[str, Any], "request.object is no pod")
     return document, _decode(review.object, Pod, "request.object is no pod")
+
+
+def read_old_pod(review: Review) -> Pod:
+    """The pod of a review as it is stored.
+
+    Raises:
+        ReviewError: there is none.
+    """
+    return _decode(review.old_object, Pod, "request.oldObject is no pod")
 
 
 def _decode(body: bytes | msgspec.Raw, kind: type[_T], problem: str) -> _T:

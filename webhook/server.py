@@ -12,9 +12,9 @@ from aiohttp import web
 
 from aliquot.metrics import add_routes
 from webhook.metrics import WebhookMetrics
-from webhook.mutate import Mutator
+from webhook.mutate import Mutation, Mutator, keep_placement
 from webhook.refusal import Refusal
-from webhook.review import Review, ReviewError, allow, deny, read_pod, read_review
+from webhook.review import Review, ReviewError, allow, deny, read_old_pod, read_pod, read_review
 
 LARGEST_BODY = 8 << 20
 """In bytes; an object of the API server's is at most 3 MiB, and a review may hold two."""
@@ -54,13 +54,19 @@ class Webhook:
                 code=400,
                 reason="BadRequest",
             )
-        if not review.is_pod_creation:
-            return "unchanged", allow(review.uid)
         try:
-            mutation = self._mutator.mutate(*read_pod(review))
+            mutation = self._mutation(review)
         except (ReviewError, RecursionError) as error:  # a pod may be read and yet be too deep to copy
             return "bad", deny(review.uid, str(error), code=400, reason="BadRequest")
         except Refusal as refusal:
             return "refused", deny(review.uid, str(refusal))
         word = "changed" if mutation.operations else "unchanged"
         return word, allow(review.uid, mutation.operations, mutation.warnings)
+
+    def _mutation(self, review: Review) -> Mutation:
+        """What to do to the pod; nothing for what is neither its creation nor an edit of it."""
+        if review.is_pod_creation:
+            return self._mutator.mutate(*read_pod(review))
+        if review.is_pod_update:
+            return keep_placement(read_pod(review)[0], read_old_pod(review))
+        return Mutation()

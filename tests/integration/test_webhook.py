@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 WIRE = json.loads((ROOT / "tests/data/wire/admission-create.json").read_text())
 CONFIGURATION = yaml.safe_load((ROOT / "deploy/webhook/configuration.yaml").read_text())
 MEM = "aliquot.dev/gpu-mem"
+PLACEMENT = "aliquot.dev/placement"
 
 
 class Running:
@@ -111,8 +112,10 @@ def test_a_pod_that_asks_for_nothing_is_left_alone(webhook: Running):
 
 
 def test_updates_are_left_alone(webhook: Running):
-    """Only new pods are changed, whatever the configuration sends."""
-    status, answer = webhook.post(review({MEM: "8Gi"}, operation="UPDATE"))
+    """Only new pods are changed, whatever the configuration sends; an edit may not touch the placement, no more."""
+    edit = review({MEM: "8Gi"}, operation="UPDATE")
+    edit["request"]["oldObject"] = edit["request"]["object"]
+    status, answer = webhook.post(edit)
     assert (status, "patch" in answer["response"], answer["response"]["allowed"]) == (200, False, True)
 
 
@@ -251,6 +254,34 @@ def test_a_forged_placement_does_not_get_in(cluster: PocketCluster):
     made["metadata"]["annotations"] = {"aliquot.dev/placement": "{}", "other": "x"}
     (stored,) = cluster.kubectl.apply(made)
     assert stored["metadata"]["annotations"] == {"other": "x"}
+
+
+@pytest.mark.parametrize("edit", ["{}", None])
+def test_a_placement_cannot_be_edited_once_it_is_written(cluster: PocketCluster, edit: str | None):
+    """What the Binding wrote stays; everything else of the pod may change as before."""
+    name = f"bound-{len(str(edit))}"
+    made = cluster.kubectl.create(pod(name, {MEM: "1Gi"}))
+    binding = {
+        "metadata": {
+            "name": name,
+            "uid": made["metadata"]["uid"],
+            "annotations": {PLACEMENT: "the scheduler's"},
+        },
+        "target": {"kind": "Node", "name": "n1"},
+    }
+    cluster.kubectl.request("POST", f"/api/v1/namespaces/default/pods/{name}/binding", binding)
+    change = {"metadata": {"annotations": {PLACEMENT: edit, "other": "x"}, "labels": {"l": "y"}}}
+    cluster.kubectl.patch("pods", name, change)
+    meta = cluster.kubectl.get("pods", name)["metadata"]
+    assert meta["annotations"] == {PLACEMENT: "the scheduler's", "other": "x"}
+    assert meta["labels"] == {"l": "y"}
+
+
+def test_a_placement_cannot_be_brought_in_by_an_edit(cluster: PocketCluster):
+    """A pod that waits has none, and gets none from anybody but the scheduler."""
+    cluster.kubectl.create(pod("waits", {MEM: "1Gi"}))
+    cluster.kubectl.patch("pods", "waits", {"metadata": {"annotations": {PLACEMENT: "{}"}}})
+    assert PLACEMENT not in cluster.kubectl.get("pods", "waits")["metadata"].get("annotations", {})
 
 
 def test_while_the_webhook_is_down_only_our_pods_wait(webhook: Running, cluster: PocketCluster):
