@@ -3,12 +3,14 @@
 A card is unhealthy when the driver reports an XID that is not the application's own fault, an uncorrected
 ECC error, or when the card no longer answers. One that answers again is well again; one with an XID stays
 unhealthy until this agent is restarted, since NVML cannot say that it was repaired. Every question is
-asked in a thread: a driver that hangs must not stop the agent from talking to the kubelet.
+asked in a thread, and about each card in one of its own: a driver that hangs must neither stop the agent from
+talking to the kubelet nor take the threads that write its files.
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from plugin.cards import Card, CardEvent, CardsError, Nvml
@@ -20,6 +22,8 @@ log = logging.getLogger(__name__)
 HARMLESS_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 EVENT_WAIT_MS = 500
 LOOK_EVERY_S = 2.0
+ANSWER_S = 10.0
+MOST_CARDS = 64
 RETRY_S = 10.0
 
 
@@ -39,8 +43,12 @@ class Health:
     cards: Watched[tuple[Card, ...]]
     reasons: Watched[Mapping[str, str]] = field(default_factory=lambda: Watched({}))
     used_bytes: dict[str, int] = field(default_factory=dict)
+    answer_s: float = ANSWER_S
+    look_every_s: float = LOOK_EVERY_S
     _struck: dict[str, str] = field(default_factory=dict)
     _silent: dict[str, str] = field(default_factory=dict)
+    _questions: dict[str, asyncio.Future[int]] = field(default_factory=dict)
+    _threads: Executor = field(default_factory=lambda: ThreadPoolExecutor(MOST_CARDS, "nvml"))
 
     async def run(self) -> None:
         """Follows until cancelled."""
@@ -73,20 +81,31 @@ class Health:
 
     async def _ask_cards(self) -> None:
         while True:
-            for card in self.cards.value:
-                await self._ask(card.uuid)
+            await asyncio.gather(*(self._ask(card.uuid) for card in self.cards.value))
             self._publish()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(self.look_every_s)
 
     async def _ask(self, uuid: str) -> None:
+        """One question; while it hangs, the next look waits for the same one and no thread is added."""
+        question = self._questions.pop(uuid, None) or asyncio.get_running_loop().run_in_executor(
+            self._threads, self.nvml.memory_used, uuid
+        )
+        await asyncio.wait({question}, timeout=self.answer_s)
+        if not question.done():
+            self._questions[uuid] = question
+            self._fall_silent(uuid, f"card {uuid}: the driver gives no answer within {self.answer_s:g} s")
+            return
         try:
-            self.used_bytes[uuid] = await asyncio.to_thread(self.nvml.memory_used, uuid)
+            self.used_bytes[uuid] = question.result()
         except CardsError as error:
-            if uuid not in self._silent:
-                log.error("card does not answer: %s", error)  # noqa: TRY400
-            self._silent[uuid] = str(error)
+            self._fall_silent(uuid, str(error))
         else:
             self._silent.pop(uuid, None)
+
+    def _fall_silent(self, uuid: str, why: str) -> None:
+        if uuid not in self._silent:
+            log.error("card does not answer: %s", why)
+        self._silent[uuid] = why
 
     def _publish(self) -> None:
         self.reasons.set({**self._silent, **self._struck})
