@@ -19,8 +19,6 @@ LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
 
-_REGISTRY: Final = web.AppKey("registry", CollectorRegistry)
-
 Readiness = Callable[[], str]
 """Returns what is still missing, in words, or an empty text when ready."""
 
@@ -82,17 +80,32 @@ class Timer:
             self._histogram.labels(*labels, outcome.word).observe(time.perf_counter() - start)
 
 
-def add_routes(app: web.Application, registry: CollectorRegistry, ready: Readiness) -> None:
-    """Serve `/metrics`, `/healthz` (the process answers) and `/readyz` (503 and what is missing)."""
-    app[_REGISTRY] = registry
-    app.router.add_get("/metrics", _metrics)
+def add_routes(
+    app: web.Application,
+    registry: CollectorRegistry,
+    ready: Readiness,
+    before_scrape: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Serve `/metrics`, `/healthz` (the process answers) and `/readyz` (503 and what is missing).
+
+    The registry is read in the event loop. What a collector would have to wait for is looked up by
+    `before_scrape`, which is awaited first.
+    """
+    app.router.add_get("/metrics", _metrics(registry, before_scrape))
     app.router.add_get("/healthz", _healthz)
     app.router.add_get("/readyz", _readyz(ready))
 
 
-async def _metrics(request: web.Request) -> web.Response:
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    return web.Response(body=encode(request.app[_REGISTRY]), headers={"Content-Type": content_type})
+def _metrics(
+    registry: CollectorRegistry, before_scrape: Callable[[], Awaitable[None]] | None
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(request: web.Request) -> web.Response:
+        if before_scrape is not None:
+            await before_scrape()
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+    return answer
 
 
 async def _healthz(_: web.Request) -> web.Response:

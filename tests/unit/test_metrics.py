@@ -1,22 +1,29 @@
 """Metrics by name and unit, and the three routes that every service has."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import aiohttp
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from aliquot.metrics import Metrics, add_routes
 
 
-def ask(registry: CollectorRegistry, ready: Callable[[], str], *paths: str) -> list[tuple[int, str]]:
+def ask(
+    registry: CollectorRegistry,
+    ready: Callable[[], str],
+    *paths: str,
+    before: Callable[[], Awaitable[None]] | None = None,
+) -> list[tuple[int, str]]:
     """Serve the routes and fetch these paths: status and text of each."""
 
     async def run() -> list[tuple[int, str]]:
         app = web.Application()
-        add_routes(app, registry, ready)
+        add_routes(app, registry, ready, before)
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -67,3 +74,21 @@ def test_health_and_readiness_are_different_questions():
     missing = iter(["pods are not synced", ""])
     answers = ask(CollectorRegistry(), lambda: next(missing), "/healthz", "/readyz", "/readyz")
     assert answers == [(200, "ok\n"), (503, "not ready: pods are not synced\n"), (200, "ok\n")]
+
+
+def test_what_takes_long_is_looked_up_before_the_metrics_are_read():
+    """Collecting is one step in the event loop, so whoever must ask around does it before, without holding it up."""
+    registry, steps = CollectorRegistry(), []
+
+    class Steps(Collector):
+        def collect(self) -> Iterator[Metric]:
+            steps.append("collected")
+            yield from ()
+
+    async def look_up() -> None:
+        await asyncio.to_thread(steps.append, "looked up")
+
+    registry.register(Steps())
+    steps.clear()
+    ask(registry, lambda: "", "/metrics", "/healthz", before=look_up)
+    assert steps == ["looked up", "collected"]
