@@ -166,9 +166,10 @@ void aq_blocks_end_context(void *context) {
     if (sums[card]) aq_quota_give(&(aq_charge){.bytes = sums[card], .card = card});
 }
 
+/* A stripe that another thread of the parent was busy with may be growing: its entries may be unmapped already. */
 void aq_blocks_forget(void) {
   for (int i = 0; i < STRIPES; i++) {
-    if (stripes[i].entries) munmap(stripes[i].entries, stripes[i].capacity * sizeof(packed));
+    if (stripes[i].entries && !stripes[i].busy) munmap(stripes[i].entries, stripes[i].capacity * sizeof(packed));
     stripes[i] = (stripe){.busy = 0};
   }
 }

@@ -56,8 +56,10 @@ CUcontext aq_memory_primary(CUdevice device) {
   int active = 0;
   bool guarded = aq_tenant_mode() == AQ_GUARD && AQ_CUDA(cuDevicePrimaryCtxGetState);
   if (!guarded || AQ_CUDA(cuDevicePrimaryCtxGetState)(device, &flags, &active) || !active) return NULL;
-  if (AQ_CUDA(cuDevicePrimaryCtxRetain)(&context, device)) return NULL;
-  AQ_CUDA(cuDevicePrimaryCtxRelease_v2)(device);
+  CUresult (*release)(CUdevice) = AQ_CUDA(cuDevicePrimaryCtxRelease_v2);
+  if (!release) release = AQ_CUDA(cuDevicePrimaryCtxRelease);
+  if (!release || AQ_CUDA(cuDevicePrimaryCtxRetain)(&context, device)) return NULL;
+  release(device);
   return context;
 }
 

@@ -12,7 +12,7 @@
 
 bool aq_nvml_is_narrowed(void) {
   if (aq_tenant_mode() != AQ_GUARD || aq_slice.by_ordinal) return false;
-  for (uint32_t card = 0; card < aq_slice.control->card_count; card++)
+  for (uint32_t card = 0; card < aq_slice.control->card_count && card < AQ_MAX_CARDS; card++)
     if (!strncmp(aq_slice.control->cards[card].uuid, "MIG-", 4)) return false;
   return true;
 }
