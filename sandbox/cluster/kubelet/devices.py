@@ -13,6 +13,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sandbox.cluster.apiserver import quantity
 from sandbox.cluster.kubelet.checkpoint import Allocation, Checkpoint
 from sandbox.cluster.kubelet.endpoints import Device, Endpoint
 from sandbox.cluster.objects import uid_of
@@ -146,12 +147,11 @@ class DeviceManager:
 
     async def _allocate(self, pod_uid: str, container: Obj, reusable: dict[str, list[str]]) -> None:
         for name, amount in (container.get("resources", {}).get("limits") or {}).items():
-            if name not in self._resources or int(amount) == 0:
+            needed = int(quantity.parse(amount)) if name in self._resources else 0
+            if needed == 0:
                 continue
             try:
-                ids = await self._choose(
-                    pod_uid, container["name"], name, int(amount), reusable.get(name, [])
-                )
+                ids = await self._choose(pod_uid, container["name"], name, needed, reusable.get(name, []))
                 if ids:
                     response = await self._resources[name].endpoint.allocate(ids)
                     self._remember(pod_uid, container["name"], name, ids, response)

@@ -100,8 +100,10 @@ class StatusWriter:
 
     def set(self, pod: Obj, status: Obj) -> None:
         """Have a status written soon; a later one replaces it."""
-        if self._written.get(uid_of(pod)) != status:
-            self._latest[uid_of(pod)] = (pod, status)
+        uid = uid_of(pod)
+        newest = self._latest[uid][1] if uid in self._latest else self._written.get(uid)
+        if newest != status:
+            self._latest[uid] = (pod, status)
             self._wake.set()
 
     async def run(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from sandbox.cluster.kubelet.endpoints import PluginError
 from sandbox.cluster.kubelet.environment import MissingReferenceError
 from sandbox.cluster.kubelet.launch import CreateError, Surroundings, edits_of
 from sandbox.cluster.kubelet.pod_status import rejected, status_of
-from sandbox.cluster.objects import dig, uid_of
+from sandbox.cluster.objects import dig, full_name, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from sandbox.cluster.kubelet.launch import Launcher
     from sandbox.cluster.kubelet.pod_status import StatusWriter
     from sandbox.cluster.objects import Obj
+
+_log = logging.getLogger(__name__)
 
 FORCED_GRACE_S = 2.0
 """What a pod gets that was deleted with no grace: the real kubelet's least."""
@@ -81,12 +84,20 @@ class PodWorker:
 
     async def run(self) -> None:
         """Live until the pod's object is gone and nothing of it runs."""
-        living = asyncio.create_task(self._live())
+        living = asyncio.create_task(self._live_or_say())
         await self._ending.wait()
         living.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await living
         await self._end()
+
+    async def _live_or_say(self) -> None:
+        """An error that nobody foresaw must not keep the pod from being deleted later."""
+        try:
+            await self._live()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends in an event
+            _log.exception("pod %s stands still", full_name(self._pod))
+            self._record("Warning", "FailedSync", f"error syncing pod, skipping: {error!r}")
 
     async def _live(self) -> None:
         """From admission to the last container's end; the result stays until the pod is deleted."""

@@ -62,14 +62,16 @@ async def _set_up(client: Client, namespace: str, volume: Obj, path: Path) -> Pa
 
 def _host_path(name: str, source: Obj) -> Path:
     path, kind = Path(source["path"]), source.get("type", "")
-    if kind == "DirectoryOrCreate":
-        path.mkdir(parents=True, exist_ok=True)
-    elif kind == "FileOrCreate":
-        path.touch()
+    failed = f'MountVolume.SetUp failed for volume "{name}" : '
+    try:
+        if kind == "DirectoryOrCreate":
+            path.mkdir(parents=True, exist_ok=True)
+        elif kind == "FileOrCreate":
+            path.touch()
+    except OSError as error:
+        raise VolumeError(f"{failed}{error}") from error
     if kind and not path.exists():
-        raise VolumeError(
-            f'MountVolume.SetUp failed for volume "{name}" : hostPath type check failed: {path}'
-        )
+        raise VolumeError(f"{failed}hostPath type check failed: {path}")
     return path
 
 

@@ -156,3 +156,20 @@ def test_same_name_again(plugin: FakePlugin, kubectl: Kubectl) -> None:
     running = kubectl.wait_phase("again", "Running")
     assert running["metadata"]["uid"] == second["metadata"]["uid"] != first["metadata"]["uid"]
     assert len(plugin.of("Allocate")) == 2
+
+
+@pytest.mark.parametrize("reason", ["FailedMount", "FailedSync"])
+def test_a_pod_that_cannot_be_made_says_why_and_can_be_deleted(
+    plugin: FakePlugin, kubectl: Kubectl, reason: str
+) -> None:
+    """A directory below a file, and a source of variables that this kubelet does not know."""
+    below_a_file = {"name": "v", "hostPath": {"path": f"{__file__}/below", "type": "DirectoryOrCreate"}}
+    unknown = {"name": "X", "valueFrom": {"oracleRef": {"name": "delphi"}}}
+    odd = {
+        "FailedMount": {"volumes": [below_a_file]},
+        "FailedSync": {"containers": [container("main", env=[unknown])]},
+    }
+    run(kubectl, "odd", **odd[reason])
+    wait_for("the event", lambda: any(event.startswith(reason) for event in kubectl.events("odd")))
+    kubectl.delete("pods", "odd")
+    wait_for("its end", lambda: kubectl.find("pods", "odd") is None)

@@ -121,6 +121,13 @@ def test_too_few_devices(plugin: FakePlugin, kubectl: Kubectl) -> None:
     assert f"requested number of devices unavailable for {RESOURCE}. Requested: 2, Available: 1" in message
 
 
+def test_amounts_are_read_as_the_api_server_writes_them(plugin: FakePlugin, kubectl: Kubectl) -> None:
+    """It stores 1000 as 1k."""
+    run(kubectl, "thousand", container("main", amount=1000))
+    rejected = kubectl.wait_phase("thousand", "Failed")
+    assert "Requested: 1000, Available: 8" in rejected["status"]["message"]
+
+
 def test_a_slow_allocate_blocks_all_admission(plugin: FakePlugin, kubectl: Kubectl) -> None:
     """A pod without devices waits behind another's Allocate."""
     plugin.hold_allocate.clear()
