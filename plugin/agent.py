@@ -197,7 +197,7 @@ class Agent:
             names = self._settings.names
             strangers = unknown_pods(running, self._pods, self._tenancies, names)
             if synced or not strangers or time.monotonic() > patience:
-                adopt_running(self._ledger, self._pods, running, self._checkpoint, names)
+                adopt_running(self._ledger, self._pods, self._tenancies, running, self._checkpoint, names)
                 self._gate.rebuilt.set()
             settled = synced
             if not settled:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from aliquot.kube.objects import Pod
 from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
-from aliquot.placement import CardShare, ContainerPlacement, Placement, PlacementError, read_placement
+from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, PlacementError, read_placement
 from aliquot.request import ContainerKind
 from aliquot.units import MIB
 from libshim.pages import Control, PageError, read_control
 from plugin.checkpoint import read_checkpoint
-from plugin.ledger import Ledger, LedgerError
+from plugin.ledger import Charges, Ledger, LedgerError
 from plugin.pod_resources import Running
 from plugin.pods import Pods
 from plugin.tenancies import Tenancies, Tenancy
@@ -78,22 +78,42 @@ def adopt_tenancies(ledger: Ledger, tenancies: Tenancies) -> None:
         log.error("more of card %s is promised than it has; nobody else is let in on it", uuid)
 
 
-def adopt_running(
-    ledger: Ledger, pods: Pods, running: Running, checkpoint: Path, names: ResourceNames
+def adopt_running(  # noqa: PLR0917 - each is of another type
+    ledger: Ledger,
+    pods: Pods,
+    tenancies: Tenancies,
+    running: Running,
+    checkpoint: Path,
+    names: ResourceNames,
 ) -> None:
-    """Enters pods that hold slices and have a placement, if they fit: those with a running container first."""
+    """Enters pods that hold slices and have a placement, if they fit: those with a running container first.
+
+    A pod whose tenancy was read off its pages is running: it keeps what these say, and gets what the placement
+    says more.
+    """
     holding = {(h.namespace, h.pod) for h in running.holders if h.devices.get(names.gpu)}
     uids = {entry.pod_uid for entry in read_checkpoint(checkpoint) if entry.resource == names.gpu}
     for pod in sorted(pods.placed(), key=has_run, reverse=True):
         meta = pod.metadata
-        if meta.uid in ledger or ((meta.namespace, meta.name) not in holding and meta.uid not in uids):
+        known = tenancies.get(meta.uid)
+        off_pages = known.placement if known and known.recovered else None
+        if (meta.uid in ledger and not off_pages) or (
+            (meta.namespace, meta.name) not in holding and meta.uid not in uids
+        ):
             continue
         try:
             placement = read_placement(meta.annotations, PLACEMENT_ANNOTATION, meta.uid)
-            if placement:
+            if placement and off_pages:
+                ledger.adopt(meta.uid, larger(off_pages.charges(), placement.charges()))
+            elif placement:
                 ledger.admit(meta.uid, placement.charges())
         except (PlacementError, LedgerError) as error:
             log.error("pod %s holds slices, but is not let in: %s", pod.key, error)  # noqa: TRY400
+
+
+def larger(one: Charges, other: Charges) -> Charges:
+    """The larger charge of each card."""
+    return {uuid: one.get(uuid, Charge()) | other.get(uuid, Charge()) for uuid in one.keys() | other.keys()}
 
 
 def has_run(pod: Pod) -> bool:

@@ -1,6 +1,8 @@
 """What is given back, and above all what is not."""
 
+import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,16 @@ from plugin.turns import Turns
 GPU = "aliquot.dev/gpu"
 IDS = frozenset({"GPU-1::0"})
 NOBODY = ProcessTable(frozenset(), frozenset())
+
+
+@pytest.fixture(autouse=True, name="loop")
+def a_loop() -> Iterator[None]:
+    """A gRPC channel wants a loop when it is made, though nobody calls over it here."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
 
 
 class Node:
