@@ -80,6 +80,7 @@ static struct physical *new_physical(size_t size, const CUmemAllocationProp *pro
     physical->handle = (CUmemGenericAllocationHandle)(uintptr_t)sim_handle_new(SIM_ALLOCATION, physical);
     if (physical->fd >= 0 && ftruncate(physical->fd, (off_t)size) == 0 && physical->handle != 0)
         return physical;
+    sim_handle_end((const void *)(uintptr_t)physical->handle, SIM_ALLOCATION);
     close(physical->fd);
     free(physical);
     return NULL;
