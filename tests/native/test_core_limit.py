@@ -60,7 +60,7 @@ if how == "fork":
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 if how == "once":
     spin(streams[0])
-if how in ("varying", "behind"):
+if how in ("varying", "behind", "left"):
     for _ in range(300):  # known to be short
         spin(streams[0], ((10_000,), (ctypes.c_uint64,)))
     check(cuda.cuCtxSynchronize())
@@ -69,12 +69,16 @@ sys.stdin.readline()
 end = time.monotonic() + seconds
 while time.monotonic() < end:
     for i in range(together):
-        if how == "behind":
+        if how == "left":
+            streams[0] = check(cuda.cuStreamCreate(1))
+        if how in ("behind", "left"):
             spin(streams[0], ((10_000,), (ctypes.c_uint64,)))
         if graph is not None:
             check(cuda.cuGraphLaunch(graph, streams[0]))
         else:
             spin(streams[i % 2] if how == "streams" else streams[0])
+        if how == "left":
+            check((*cuda.cuStreamDestroy(streams[0]), None))
     check(cuda.cuCtxSynchronize())
 threads = [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
 print(threads.count("aliquot-core"))
@@ -148,11 +152,11 @@ def test_a_tenant_gets_its_share_of_time(machine: SimMachine, tenant: Callable[.
     assert share(machine, process) == pytest.approx(case.percent, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("how", ["varying", "behind"])
+@pytest.mark.parametrize("how", ["varying", "behind", "left"])
 def test_a_kernel_known_to_be_short_is_measured_when_it_is_long(
     machine: SimMachine, tenant: Callable[..., Tenant], how: str
 ):
-    """One kernel does much and little: alone or behind a short run of itself, a long run is charged in full."""
+    """A long run of it is charged in full: alone, behind a short one, or on a stream that is left."""
     process = start(tenant(GIB, 30), how, 50_000, 1)
     with working(process):
         pass

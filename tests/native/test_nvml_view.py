@@ -99,9 +99,7 @@ def look(tenant: Tenant, *others: str, **extra: str) -> dict[str, list[object]]:
 class Holder:
     """A process that holds memory of a card while the block lasts."""
 
-    def __init__(
-        self, tenant: Tenant, size: int, device: int = 0, program: str = HOLD, **extra: str
-    ) -> None:
+    def __init__(self, tenant: Tenant, size: int, device: int = 0, program: str = HOLD, **extra: str) -> None:
         self._process = tenant.start(program, size, device, SPIN_PTX, **extra)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "held\n"
