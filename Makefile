@@ -5,8 +5,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 STAMPS := $(VENV)/stamps
 
-SHIM_SOURCES   := setup.py libshim/_pages_build.py libshim/Makefile $(wildcard libshim/include/* libshim/src/* libshim/*.map)
-DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile sandbox/driver/*.c sandbox/driver/*.h sandbox/driver/*.def sandbox/driver/include/*)
+SHIM_SOURCES   := setup.py libshim/_pages_build.py libshim/Makefile $(wildcard libshim/include/* libshim/src/* libshim/src/hooks/*)
+DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile $(foreach kind,c h def,sandbox/driver/*/*.$(kind)))
 
 .PHONY: help demo test test-full chaos lint format bench native clean setup-demo setup-test setup-lint
 

@@ -16,7 +16,7 @@ CARDS = (SimCard(), SimCard())
 EXAMPLES = SOURCE_ROOT / "examples" / "inference"
 
 
-@click.command()
+@click.command(short_help="The whole path on this machine: no GPU, no Kubernetes.")
 @click.option("--keep", is_flag=True, help="Keep logs and state, and say where.")
 def demo(*, keep: bool) -> None:
     """Show the whole path on this machine: no GPU, no Kubernetes; exit status 0 only if all of it is true."""
