@@ -138,9 +138,13 @@ def parse_percent(text: Quantity, low: int = 1, high: int = 100) -> int:
     written = _written(text)
     if written.endswith("%"):
         raise QuantityError(f"{written!r} has a percent sign; write {written.removesuffix('%').strip()}")
-    value = parse_quantity(text)
+    try:
+        value = parse_quantity(text)
+    except QuantityError:
+        value = Fraction(-1)
     if value.denominator != 1 or not low <= value <= high:
-        raise QuantityError(f"{written} is no percentage; write a whole number from {low} to {high}")
+        shown = written or "an empty text"
+        raise QuantityError(f"{shown} is no percentage; write a whole number from {low} to {high}")
     return int(value)
 
 

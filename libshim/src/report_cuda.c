@@ -8,7 +8,7 @@ CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
   CUdevice device;
   if (!AQ_CUDA(cuMemGetInfo_v2)) return CUDA_ERROR_NOT_FOUND;
   CUresult result = AQ_CUDA(cuMemGetInfo_v2)(available, total);
-  if (result == CUDA_SUCCESS && aq_tenant_mode() != AQ_PASS && !aq_current_device(&device))
+  if (result == CUDA_SUCCESS && available && total && aq_tenant_mode() != AQ_PASS && !aq_current_device(&device))
     aq_quota_show(device, available, total);
   return result;
 }
@@ -20,7 +20,8 @@ CUresult cuMemGetInfo(unsigned int *available, unsigned int *total) {
   CUdevice device;
   if (!AQ_CUDA(cuMemGetInfo)) return CUDA_ERROR_NOT_FOUND;
   CUresult result = AQ_CUDA(cuMemGetInfo)(available, total);
-  if (result != CUDA_SUCCESS || aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return result;
+  if (result != CUDA_SUCCESS || !available || !total) return result;
+  if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return result;
   size_t wide_available = *available, wide_total = *total;
   aq_quota_show(device, &wide_available, &wide_total);
   *available = narrow(wide_available);
@@ -32,7 +33,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
   size_t available = 0;
   if (!AQ_CUDA(cuDeviceTotalMem_v2)) return CUDA_ERROR_NOT_FOUND;
   CUresult result = AQ_CUDA(cuDeviceTotalMem_v2)(bytes, device);
-  if (result == CUDA_SUCCESS) aq_quota_show(device, &available, bytes);
+  if (result == CUDA_SUCCESS && bytes) aq_quota_show(device, &available, bytes);
   return result;
 }
 
@@ -40,7 +41,7 @@ CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {
   size_t available = 0, wide;
   if (!AQ_CUDA(cuDeviceTotalMem)) return CUDA_ERROR_NOT_FOUND;
   CUresult result = AQ_CUDA(cuDeviceTotalMem)(bytes, device);
-  if (result != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS || !bytes) return result;
   wide = *bytes;
   aq_quota_show(device, &available, &wide);
   *bytes = narrow(wide);

@@ -153,7 +153,7 @@ def test_memory_is_whole_bytes_from_one_mebibyte_on():
 @pytest.mark.parametrize(
     ("text", "words"),
     [("0", "1 to 100"), ("101", "1 to 100"), ("50.5", "whole number"), ("30%", "write 30"),
-     ("-1", "negative"), ("3Ki", "1 to 100")],
+     ("-1", "1 to 100"), ("3Ki", "1 to 100"), ("abc", "abc is no percentage"), ("", "an empty text is no percentage")],
 )  # fmt: skip
 def test_bad_percentages_are_refused(text: str, words: str):
     """A percentage is a whole number within its range, without a sign."""
