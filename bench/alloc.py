@@ -63,10 +63,10 @@ def main() -> None:
                     times[kind].append(measure(program, environment, live))
             bare, guarded = (statistics.median(times[kind]) for kind in kinds)
             added[live] = guarded - bare
-            report(f"alloc_free_bare_{live}_live", bare, "ns")
-            report(f"alloc_free_guarded_{live}_live", guarded, "ns")
-            report(f"alloc_free_added_{live}_live", added[live], "ns")
-    report("alloc_free_added_10000_to_1", added[10_000] / added[1], "ratio")
+            report(f"alloc_free.bare.{live}_live", bare, "ns")
+            report(f"alloc_free.guarded.{live}_live", guarded, "ns")
+            report(f"alloc_free.added.{live}_live", added[live], "ns")
+    report("alloc_free.added.10000_to_1", added[10_000] / added[1], "ratio")
 
 
 if __name__ == "__main__":

@@ -108,8 +108,8 @@ def main() -> None:
     """Print p50 and p99 for each size."""
     for nodes in SIZES:
         times = asyncio.run(measure(nodes))
-        tell(f"extender.filter.{nodes}_nodes.p50_ms", statistics.median(times) * 1000, "ms")
-        tell(f"extender.filter.{nodes}_nodes.p99_ms", times[int(len(times) * 0.99)] * 1000, "ms")
+        tell(f"filter.{nodes}_nodes.p50", statistics.median(times) * 1000, "ms")
+        tell(f"filter.{nodes}_nodes.p99", times[int(len(times) * 0.99)] * 1000, "ms")
 
 
 if __name__ == "__main__":
