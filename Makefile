@@ -13,7 +13,7 @@ DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile $(foreach kind,c h def,sand
 help:
 	@echo 'make demo       the whole path on this machine, no GPU and no Kubernetes needed'
 	@echo 'make test       the tests'
-	@echo 'make test-full  the tests, the long ones too; says what was not run'
+	@echo 'make test-full  the long tests that make test leaves out; says what was not run'
 	@echo 'make chaos      kills everything at random for MINUTES=10, SEED=n repeats a run'
 	@echo 'make lint       ruff, mypy, import-linter, C warnings with two compilers'
 	@echo 'make bench      figures, one JSON object a line'
@@ -26,7 +26,7 @@ test: setup-test
 	$(BIN)/pytest -m 'not slow'
 
 test-full: setup-test
-	$(BIN)/pytest
+	$(BIN)/pytest -m slow
 	@.ci/not-run
 
 chaos: setup-test

@@ -1,6 +1,8 @@
 """Tenants' programs that a test drives line by line (clients/driver_shell.c), and native test programs."""
 
+import atexit
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ OUT = "&"
 def program(name: str, *sources: str, optimise: str = "-O2") -> Path:
     """Compiles clients/<name>.c, with files of libshim/src if need be. The program lives as long as the test run."""
     directory = tempfile.mkdtemp(prefix="aliquot-clients-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     target = Path(directory) / name
     flags = ["-std=c11", "-D_GNU_SOURCE", optimise, "-g", "-Wall", "-Wextra", "-Werror"]
     include = [f"-I{LIBSHIM / 'include'}", f"-I{LIBSHIM / 'src'}"]

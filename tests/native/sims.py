@@ -1,7 +1,9 @@
 """Programs on a simulated machine, no interceptor in between: the C client, and NVIDIA's Python packages."""
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,7 +34,9 @@ def start(device=0):
 @cache
 def client() -> Path:
     """The client that looks the driver up as libcudart does, compiled. It lives as long as the test run."""
-    target = Path(tempfile.mkdtemp(prefix="aliquot-client-")) / "cudart_client"
+    directory = tempfile.mkdtemp(prefix="aliquot-client-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    target = Path(directory) / "cudart_client"
     source = Path(__file__).with_name("cudart_client.c")
     subprocess.run(
         ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", target, source, "-ldl"], check=True
