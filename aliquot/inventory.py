@@ -57,11 +57,6 @@ class Card(KubeStruct, frozen=True, kw_only=True):
         """Whether new tenants may be put on it."""
         return self.health == HEALTHY
 
-    @property
-    def shareable(self) -> bool:
-        """Whether it takes slices now: healthy, and not divided by MIG."""
-        return self.healthy and not self.mig_enabled
-
 
 class GPUNodeStatus(KubeStruct, frozen=True, kw_only=True):
     """What the agent says of its node."""

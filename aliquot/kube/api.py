@@ -4,8 +4,6 @@ It reads into our own structs and writes plain JSON. Nothing is retried here: wh
 how long, only the caller knows; `ApiError.transient` tells it what is worth repeating.
 """
 
-import datetime as dt
-import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -22,7 +20,7 @@ from yarl import URL
 
 from aliquot.kube.access import Access, AccessError, load_access
 from aliquot.kube.objects import UNREADABLE, KubeObject, KubeStruct, Status
-from aliquot.kube.resources import EVENTS, PODS, Resource
+from aliquot.kube.resources import PODS, Resource
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -246,39 +244,6 @@ class Api:
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         await self.request("POST", PODS.path(name, namespace, "binding"), body=body)
-
-    async def create_event(
-        self, about: KubeObject, reason: str, message: str, *, component: str, warning: bool = False
-    ) -> None:
-        """Record what happened to an object, for `kubectl describe`.
-
-        Raises:
-            ApiError: the server refused or did not answer.
-        """
-        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        meta = about.metadata
-        namespace = meta.namespace or "default"
-        body = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{meta.name}.{secrets.token_hex(8)}", "namespace": namespace},
-            "involvedObject": {
-                "apiVersion": about.api_version,
-                "kind": about.kind,
-                "name": meta.name,
-                "namespace": meta.namespace,
-                "uid": meta.uid,
-            },
-            "reason": reason,
-            "message": message[:1024],
-            "type": "Warning" if warning else "Normal",
-            "source": {"component": component},
-            "reportingComponent": component,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
-        await self.request("POST", EVENTS.path(namespace=namespace), body=body)
 
     async def watch(
         self,

@@ -34,4 +34,3 @@ class Resource(Generic[T]):
 PODS: Final = Resource("", "v1", "pods", Pod)
 NODES: Final = Resource("", "v1", "nodes", Node, namespaced=False)
 GPU_NODES: Final = Resource(API_GROUP, API_VERSION, GPU_NODES_PLURAL, GPUNode, namespaced=False)
-EVENTS: Final = Resource("", "v1", "events", KubeObject)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
 import subprocess
@@ -100,14 +99,6 @@ class Process:
     def stop(self) -> None:
         """SIGTERM, and SIGKILL when that does not help."""
         self._end(signal.SIGTERM)
-
-    def pause(self) -> None:
-        """SIGSTOP: it stays, and does nothing."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        os.kill(self.pid, signal.SIGCONT)
 
     def tail(self, lines: int = 30) -> str:
         """The end of its log."""

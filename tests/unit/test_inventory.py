@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from aliquot.inventory import UNHEALTHY, Card, GPUNode, GPUNodeStatus, MigInstance
+from aliquot.inventory import Card, GPUNode, GPUNodeStatus, MigInstance
 from aliquot.kube.objects import KubeStruct, ObjectMeta
 from aliquot.kube.resources import GPU_NODES
 
@@ -19,13 +19,6 @@ def test_slices_take_what_the_reserve_leaves():
     """Usable memory is what the reserve leaves, and never less than nothing."""
     assert CARD.usable_mib == 16000
     assert Card(uuid="x", memory_mib=5, reserve_mib=9).usable_mib == 0
-
-
-def test_only_healthy_undivided_cards_take_slices():
-    """A sick card, or one under MIG, offers none."""
-    assert CARD.shareable
-    assert not msgspec.structs.replace(CARD, health=UNHEALTHY).shareable
-    assert not msgspec.structs.replace(CARD, mig_enabled=True).shareable
 
 
 def test_a_node_survives_its_json():

@@ -45,11 +45,6 @@ def unauthorized() -> StatusError:
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(resource: str, name: str, why: str) -> StatusError:
-    """403: understood, and refused."""
-    return StatusError(403, "Forbidden", f'{resource} "{name}" is forbidden: {why}', _about(resource, name))
-
-
 def path_not_found() -> StatusError:
     """404 for a path that no registered resource serves."""
     return StatusError(404, "NotFound", "the server could not find the requested resource")

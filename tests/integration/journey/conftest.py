@@ -1,25 +1,21 @@
 """One running stack for all journeys of a module, and an auditor that looks after each test."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
 from sandbox.gpus import SimCard
 from tests.integration.journey.auditor import audit, audit_clean
+from tests.integration.journey.stacks import one_node
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Stack]:
-    """A node of two 16 GiB cards with everything installed. The path is short: sockets live below it."""
-    root = Path(tempfile.mkdtemp(prefix="aq-"))
-    with Stack(root, {"node-1": (SimCard(), SimCard())}) as stack:
+    """A node of two 16 GiB cards with everything installed."""
+    with one_node((SimCard(), SimCard())) as stack:
         stack.start()
         yield stack
-    shutil.rmtree(root, ignore_errors=True)
 
 
 @pytest.fixture

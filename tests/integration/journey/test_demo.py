@@ -1,18 +1,17 @@
 """The demo is a witness, not a show: it fails when what it shows is not true."""
 
 import io
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from aliquot.cli.demo import CARDS, EXAMPLES
-from aliquot.cli.demo.stack import SOURCE_ROOT, Stack
+from aliquot.cli.demo.stack import SOURCE_ROOT
 from aliquot.cli.demo.story import Story
+from tests.integration.journey.stacks import one_node
 
 
 def test_the_demo_succeeds_and_fits_a_screen() -> None:
@@ -42,10 +41,8 @@ def nothing_injected(tmp_path: Path) -> Path:
 
 def test_the_demo_fails_without_the_interceptor(nothing_injected: Path) -> None:
     """With a library in the interceptor's place that enforces nothing, it says so and does not succeed."""
-    root = Path(tempfile.mkdtemp(prefix="aq-"))
     told = io.StringIO()
-    with Stack(root, {"node-1": CARDS}, ["--library", str(nothing_injected)]) as stack:
+    with one_node(CARDS, ["--library", str(nothing_injected)]) as stack:
         assert not Story(stack, Console(file=told, width=100), EXAMPLES).tell()
     assert "greedy: was not denied 4096 MiB" in told.getvalue()
     assert "chat: saw another size" in told.getvalue()
-    shutil.rmtree(root, ignore_errors=True)

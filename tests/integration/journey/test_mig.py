@@ -1,16 +1,14 @@
 """MIG instances, from the card to the container that gets one whole."""
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from aliquot.cli.demo.stack import Stack
 from sandbox.gpus import SimCard, SimMig
 from tests.integration.journey.pods import container, plain, pod
+from tests.integration.journey.stacks import one_node
 
 INSTANCES = (SimMig("1g.18gb", gi=7), SimMig("1g.18gb", gi=8), SimMig("2g.35gb+me", gi=3))
 ASK = """
@@ -32,11 +30,9 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """A node of one shared card and one that is cut into MIG instances."""
-    root = Path(tempfile.mkdtemp(prefix="aq-"))
-    with Stack(root, {"node-1": (SimCard(), SimCard(memory_mib=143360, mig=INSTANCES))}) as made:
+    with one_node((SimCard(), SimCard(memory_mib=143360, mig=INSTANCES))) as made:
         made.start()
         yield made
-    shutil.rmtree(root, ignore_errors=True)
 
 
 def test_instances_are_offered_by_profile_and_their_card_offers_no_slices(stack: Stack) -> None:

@@ -82,27 +82,6 @@ def test_deletion_can_insist_on_a_uid(kube: Kube):
     assert [request[3] for request in kube.requests] == [{"preconditions": {"uid": "u-1"}}, None]
 
 
-def test_events_name_their_object(kube: Kube):
-    """An event is found by `kubectl describe` through the object's name, namespace and UID."""
-
-    async def scene(api: Api) -> None:
-        kube.put("a")
-        pod = (await api.list(PODS)).items[0]
-        await api.create_event(pod, "SliceDenied", "no room", component="aliquot-plugin", warning=True)
-
-    with_client(kube, scene)
-    ((_, path, _, event),) = kube.requests
-    assert path == "/api/v1/namespaces/ns/events"
-    assert event["involvedObject"] == {
-        "apiVersion": "v1", "kind": "Pod", "name": "a", "namespace": "ns", "uid": "uid-a",
-    }  # fmt: skip
-    assert (event["type"], event["reason"], event["source"]) == (
-        "Warning",
-        "SliceDenied",
-        {"component": "aliquot-plugin"},
-    )
-
-
 ANSWERS: dict[str, tuple[int, str, str, dict[str, bool]]] = {
     "not found": (
         404,
