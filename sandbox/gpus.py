@@ -8,7 +8,6 @@ to know the truth. Nothing runs in the background.
 import ctypes
 import fcntl
 import os
-import shutil
 import subprocess
 import uuid as uuids
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ SOURCES = Path(__file__).parent / "driver"
 BUILT = SOURCES / "build"
 MIB = 1024 * 1024
 RECORDS = 1 << 16
+SLOTS = 256  # processes on a card at a time
 
 
 class SimulationError(Exception):
@@ -52,6 +52,11 @@ class SimCard:
     """Contexts run side by side, as under MPS, instead of in turns of 2 ms."""
     context_mib: int = 0
     """What every context costs."""
+    green_mib: int = 0
+    """What a green context costs besides."""
+    module_mib: int = 0
+    """What a module costs in every context that it is loaded in: at once, or with CUDA's default of loading lazily
+    when its first function is asked for or launched."""
     mig: tuple[SimMig, ...] = ()
     mig_enabled: bool | None = None
     """None: enabled when there are instances."""
@@ -98,8 +103,10 @@ class _Device:
 class SimMachine:
     """A machine in a directory. `create` builds it; `env` tells how to run programs on it."""
 
-    def __init__(self, root: Path, cards: Sequence[SimCard]) -> None:
+    def __init__(self, root: Path, cards: Sequence[SimCard], missing: Sequence[str] = ()) -> None:
+        """`missing`: ABI symbols that this machine's libcuda.so.1 is to lack, as older drivers lack newer ones."""
         self.root = Path(root)
+        self.missing = tuple(missing)
         self.cards: tuple[SimCard, ...] = tuple(_complete(card, index) for index, card in enumerate(cards))
 
     @property
@@ -126,7 +133,7 @@ class SimMachine:
         for directory in (self.lib_dir, self.dev_dir):
             directory.mkdir(parents=True, exist_ok=True)
         for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-            _copy(BUILT / name, self.lib_dir / name)
+            _copy(BUILT / name, self.lib_dir / name, self.missing if name == "libcuda.so.1" else ())
         self._write_scenario()
         self._write_nodes()
 
@@ -147,10 +154,16 @@ class SimMachine:
         with self._judge() as (library, machine):
             return int(library.judge_memory_used(machine, device.card, device.mig))
 
+    def memory_highest(self, uuid: str, seconds: float) -> int:
+        """The most bytes in use at any moment of the next so many seconds, watched without a pause."""
+        device = self._find(uuid)
+        with self._judge() as (library, machine):
+            return int(library.judge_memory_highest(machine, device.card, device.mig, int(seconds * 1e9)))
+
     def processes(self, uuid: str) -> dict[int, int]:
         """Living processes on a card or MIG instance: pid -> bytes."""
         device = self._find(uuid)
-        pids, sizes = (ctypes.c_int32 * 129)(), (ctypes.c_uint64 * 129)()
+        pids, sizes = (ctypes.c_int32 * SLOTS)(), (ctypes.c_uint64 * SLOTS)()
         with self._judge() as (library, machine):
             count = library.judge_processes(machine, device.card, device.mig, pids, sizes)
         return dict(zip(pids[:count], sizes[:count], strict=True))
@@ -158,7 +171,7 @@ class SimMachine:
     def busy(self, uuid: str) -> list[Busy]:
         """Who ran when, oldest first: the judge of compute shares. Holds the latest 65,536 intervals."""
         device = self._find(uuid)
-        records = (_Record * (RECORDS + 128))()
+        records = (_Record * (RECORDS + SLOTS))()
         with self._judge() as (library, machine):
             count = library.judge_busy(machine, device.card, device.mig, records, len(records))
         return [Busy(entry.pid, entry.start, entry.end) for entry in records[:count]]
@@ -176,7 +189,8 @@ class SimMachine:
     def _judge(self) -> Iterator[tuple[ctypes.CDLL, ctypes.c_void_p]]:
         library = ctypes.CDLL(str(BUILT / "libjudge.so"))
         library.judge_open.restype = ctypes.c_void_p
-        library.judge_memory_used.restype = ctypes.c_uint64
+        library.judge_memory_used.restype = library.judge_memory_highest.restype = ctypes.c_uint64
+        library.judge_memory_highest.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_uint64)
         machine = ctypes.c_void_p(library.judge_open(os.fsencode(self.root)))
         if not machine:
             raise SimulationError(f"{self.root} is no simulated machine")
@@ -219,11 +233,22 @@ class SimMachine:
         (proc / "mig-minors").write_text("\n".join(dict.fromkeys(lines)) + "\n")
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, missing: Sequence[str]) -> None:
     """Replaces a library by rename: processes that have the old one mapped keep it whole."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.copyfile(source, temporary)
+    library = source.read_bytes()
+    for symbol in missing:
+        library = _without(library, symbol.encode())
+    temporary.write_bytes(library)
     temporary.rename(target)
+
+
+def _without(library: bytes, symbol: bytes) -> bytes:
+    """Blots a symbol out of the names that the dynamic linker sees, which come first, and of the table of entries."""
+    name, mark = b"\0" + symbol + b"\0", b"=" + symbol + b"\0"
+    if name not in library or mark not in library:
+        raise SimulationError(f"the simulated driver has no entry {symbol.decode()}")
+    return library.replace(name, name.replace(b"\0cu", b"\0--"), 1).replace(mark, mark.replace(b"=", b"-"))
 
 
 def _uuid(prefix: str, name: str) -> str:
@@ -267,6 +292,8 @@ def _card_lines(index: int, card: SimCard) -> list[str]:
         "memory_mib": card.memory_mib,
         "reserved_mib": card.reserved_mib,
         "context_mib": card.context_mib,
+        "green_mib": card.green_mib,
+        "module_mib": card.module_mib,
         "minor": card.minor,
         "numa_node": card.numa_node,
         "temperature": card.temperature,

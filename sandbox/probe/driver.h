@@ -80,5 +80,7 @@ void probe_array(void);
 void probe_module(void);
 void probe_stream(void);
 void probe_capture(void);
+void probe_residency(void);
+void probe_share(void);
 
 #endif

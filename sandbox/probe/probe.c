@@ -92,6 +92,7 @@ static const struct group {
     {"start", probe_start},   {"lookup", probe_lookup},   {"device", probe_device}, {"context", probe_context},
     {"memory", probe_memory}, {"pool", probe_pool},       {"mapping", probe_mapping}, {"array", probe_array},
     {"module", probe_module}, {"stream", probe_stream},   {"capture", probe_capture},
+    {"residency", probe_residency}, {"share", probe_share},
 };
 
 static void ask(const struct group *group)

@@ -1,7 +1,7 @@
 """The part of OpenAPI v3 that CustomResourceDefinitions are held to: pruning, defaults, validation.
 
 Pruning matters most: a field that the schema lacks vanishes silently on a real API server, so it does here.
-CEL rules (`x-kubernetes-validations`) are not evaluated.
+CEL rules (`x-kubernetes-validations`) are evaluated once all else is right; those that compare with `oldSelf` are not.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 import re
 from typing import TYPE_CHECKING, Any
+
+import cel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +64,16 @@ def default(obj: Any, schema: Obj) -> None:
 
 def errors_of(obj: Any, schema: Obj) -> list[str]:
     """Sentences "path: why" for each violation."""
-    return list(_violations(obj, schema, ""))
+    return list(_violations(obj, schema, "")) or list(_broken_rules(obj, schema, ""))
+
+
+def rules_of(schema: Obj) -> Iterator[str]:
+    """Every CEL rule in a schema, however deep."""
+    yield from (rule["rule"] for rule in schema.get("x-kubernetes-validations", ()))
+    parts = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    for part in parts:
+        if isinstance(part, dict):
+            yield from rules_of(part)
 
 
 def _violations(obj: Any, schema: Obj, path: str) -> Iterator[str]:
@@ -73,23 +84,37 @@ def _violations(obj: Any, schema: Obj, path: str) -> Iterator[str]:
         yield f'{path or "<root>"}: Invalid value: "{_kind(obj)}": must be of type {kind}'
         return
     if isinstance(obj, dict):
-        yield from _map_violations(obj, schema, path)
-    elif isinstance(obj, list):
-        for index, item in enumerate(obj):
-            yield from _violations(item, schema.get("items", {}), f"{path}[{index}]")
-    else:
+        yield from (
+            f"{_join(path, key)}: Required value" for key in schema.get("required", ()) if key not in obj
+        )
+    elif not isinstance(obj, list):
         yield from _value_violations(obj, schema, path)
+    for value, part, where in _parts(obj, schema, path):
+        yield from _violations(value, part, where)
 
 
-def _map_violations(obj: Obj, schema: Obj, path: str) -> Iterator[str]:
-    for key in schema.get("required", ()):
-        if key not in obj:
-            yield f"{_join(path, key)}: Required value"
-    rest = schema.get("additionalProperties")
-    for key, value in obj.items():
-        part = schema.get("properties", {}).get(key, rest)
-        if isinstance(part, dict) and not (path == "" and key in _ROOT_FIELDS):
-            yield from _violations(value, part, _join(path, key))
+def _broken_rules(obj: Any, schema: Obj, path: str) -> Iterator[str]:
+    if obj is None:
+        return
+    for rule in schema.get("x-kubernetes-validations", ()):
+        if "oldSelf" not in rule["rule"] and cel.evaluate(rule["rule"], {"self": obj}) is not True:
+            why = rule.get("message") or f"failed rule: {rule['rule']}"
+            yield f'{path or "<nil>"}: Invalid value: "{schema.get("type", "")}": {why}'
+    for value, part, where in _parts(obj, schema, path):
+        yield from _broken_rules(value, part, where)
+
+
+def _parts(obj: Any, schema: Obj, path: str) -> Iterator[tuple[Any, Obj, str]]:
+    """What a map or list is made of, each with its schema and path."""
+    if isinstance(obj, list):
+        for index, item in enumerate(obj):
+            yield item, schema.get("items", {}), f"{path}[{index}]"
+    elif isinstance(obj, dict):
+        rest = schema.get("additionalProperties")
+        for key, value in obj.items():
+            part = schema.get("properties", {}).get(key, rest)
+            if isinstance(part, dict) and not (path == "" and key in _ROOT_FIELDS):
+                yield value, part, _join(path, key)
 
 
 def _value_violations(obj: Any, schema: Obj, path: str) -> Iterator[str]:

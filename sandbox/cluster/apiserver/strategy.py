@@ -5,10 +5,14 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+import cel
+
 from sandbox.cluster.apiserver import schema
 from sandbox.cluster.objects import dig, set_condition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sandbox.cluster.apiserver.resources import Resource
     from sandbox.cluster.objects import Obj
 
@@ -93,12 +97,23 @@ class DefinitionStrategy(StatusStrategy):
         obj["status"] = {"conditions": conditions, "acceptedNames": obj["spec"]["names"]}
 
     def validate(self, obj: Obj, old: Obj | None) -> list[str]:
-        """The name must be `plural.group`."""
+        """The name must be `plural.group`, and every rule must be CEL."""
         del old
+        if broken := list(_broken_rules(obj)):
+            return broken
         wanted = f"{dig(obj, 'spec.names.plural')}.{dig(obj, 'spec.group')}"
         if (name := obj["metadata"]["name"]) != wanted:
             return [f'metadata.name: Invalid value: "{name}": must be spec.names.plural+"."+spec.group']
         return []
+
+
+def _broken_rules(definition: Obj) -> Iterator[str]:
+    for number, version in enumerate(definition["spec"].get("versions", ())):
+        for rule in schema.rules_of(version.get("schema", {}).get("openAPIV3Schema", {})):
+            try:
+                cel.compile(rule)
+            except ValueError as error:
+                yield f'spec.versions[{number}].schema: Invalid value: "{rule}": compilation failed: {error}'
 
 
 class CustomStrategy(Strategy):

@@ -3,8 +3,8 @@
 There are no mount namespaces here, so mounts become rewritten paths: wherever a container path of a mount
 occurs in command, arguments or environment values, it is replaced by the path on this machine. Mounted
 libraries are linked under their container names in a directory of the container that goes on
-LD_LIBRARY_PATH; device nodes are linked in a directory exported as SIMGPU_DEV, which stands for the
-container's /dev.
+LD_LIBRARY_PATH; what a mounted /etc/ld.so.preload lists goes on LD_PRELOAD; device nodes are linked in a
+directory exported as SIMGPU_DEV, which stands for the container's /dev.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2
 
 DEVICE_DIRECTORY = "SIMGPU_DEV"
+PRELOAD_FILE = "/etc/ld.so.preload"
 MACHINE_PREFIX = "SIMGPU_"
 """Variables of the kubelet's own environment that stand for the machine itself: containers see them too."""
 
@@ -93,6 +94,8 @@ class Launcher:
             raise CreateError(
                 "failed to generate container spec: no command specified (images are not pulled here)"
             )
+        if preloaded := _listed(edits.mounts.get(PRELOAD_FILE)):
+            env["LD_PRELOAD"] = ":".join(filter(None, [*preloaded, env.get("LD_PRELOAD", "")]))
         rewrite = PathRewriter({**around.mounts, **edits.mounts})
         env = {name: rewrite(value) for name, value in env.items()}
         env[DEVICE_DIRECTORY] = str(self._link_devices(directory / "dev", edits.devices))
@@ -151,6 +154,11 @@ class PathRewriter:
         if self._pattern is None:
             return text
         return self._pattern.sub(lambda found: self._mounts[found[0]], text)
+
+
+def _listed(file: str | None) -> list[str]:
+    """The libraries that a mounted list for the dynamic loader names."""
+    return Path(file).read_text().split() if file else []
 
 
 def _clear(directory: Path) -> None:

@@ -130,6 +130,7 @@ SIM_API CUresult cuArrayDestroy(CUarray handle)
     sim_engine_drain(context->device);
     if (array->memory != NULL)
         sim_heap_give(array->memory);
+    sim_tiles_end(array->tiles);
     free(array);
     return CUDA_SUCCESS;
 }
@@ -163,13 +164,21 @@ static CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, size_t bytes)
     return CUDA_SUCCESS;
 }
 
+/* Only arrays that get their memory later tell how much it must be. */
+static bool is_deferred(unsigned int flags)
+{
+    return (flags & DEFERRED) != 0;
+}
+
 SIM_API CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, CUarray handle, CUdevice device)
 {
     SIM_NEED_INIT();
     const struct sim_array *array = sim_array_of(handle);
     if (array == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
-    return sim_device(device) == NULL ? CUDA_ERROR_INVALID_DEVICE : requirements(out, bytes_of(array));
+    if (sim_device(device) == NULL)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return is_deferred(array->descriptor.flags) ? requirements(out, bytes_of(array)) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- mipmapped arrays ---- */
@@ -203,6 +212,8 @@ static void free_mipmap(struct mipmap *mipmap)
     for (unsigned int i = 0; i < mipmap->level_count; i++) {
         if (mipmap->levels[i] != NULL && mipmap->levels[i]->handle != NULL)
             sim_handle_end(mipmap->levels[i]->handle, SIM_ARRAY);
+        if (mipmap->levels[i] != NULL)
+            sim_tiles_end(mipmap->levels[i]->tiles);
         free(mipmap->levels[i]);
     }
     if (mipmap->memory != NULL)
@@ -247,6 +258,12 @@ SIM_API CUresult cuMipmappedArrayGetLevel(CUarray *out, CUmipmappedArray handle,
     return CUDA_SUCCESS;
 }
 
+struct sim_array *sim_mipmap_level(CUmipmappedArray handle, unsigned int level)
+{
+    const struct mipmap *mipmap = sim_handle_get(handle, SIM_MIPMAP);
+    return mipmap == NULL || level >= mipmap->level_count ? NULL : mipmap->levels[level];
+}
+
 SIM_API CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle)
 {
     SIM_NEED_CONTEXT(context);
@@ -265,5 +282,7 @@ SIM_API CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIRE
     const struct mipmap *mipmap = sim_handle_get(handle, SIM_MIPMAP);
     if (mipmap == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
-    return sim_device(device) == NULL ? CUDA_ERROR_INVALID_DEVICE : requirements(out, mipmap->bytes);
+    if (sim_device(device) == NULL)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return is_deferred(mipmap->descriptor.flags) ? requirements(out, mipmap->bytes) : CUDA_ERROR_INVALID_VALUE;
 }

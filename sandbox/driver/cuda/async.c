@@ -1,20 +1,19 @@
 /* Memory in stream order: cuMemAllocAsync, cuMemAllocFromPoolAsync, cuMemFreeAsync. */
 #include "capture.h"
-#include "graph.h"
+#include "foreign.h"
+#include "graph_memory.h"
 #include "handle.h"
 #include "memory.h"
 #include "pool.h"
 
-/* A captured allocation is the graph's; it is taken from the pool of graphs for as long as the graph lives. */
+/* A captured allocation is the graph's: an address, behind which launches put memory. */
 static CUresult allocate_captured(CUdeviceptr *out, size_t size, struct sim_stream *stream)
 {
-    struct sim_pool *pool = sim_pool_of_graphs(stream->context->device);
-    struct sim_request request = {.size = size, .kind = SIM_MEMORY_GRAPH, .pool = pool};
-    struct sim_allocation *allocation = pool == NULL ? NULL : sim_pool_take(pool, &request);
-    if (allocation == NULL)
+    struct sim_graph_memory *memory = sim_graph_memory_new(stream->context->device, size);
+    if (memory == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *out = allocation->base;
-    return sim_capture_memory(stream, allocation);
+    *out = memory->allocation->base;
+    return sim_capture_memory(stream, memory);
 }
 
 /* Memory is there at once; work that uses it comes after this in the queue anyway. */
@@ -46,7 +45,7 @@ SIM_API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemory
 {
     SIM_NEED_STREAM(handle, stream);
     struct sim_pool *pool = sim_handle_get(pool_handle, SIM_POOL);
-    if (out == NULL || size == 0 || pool == NULL)
+    if (out == NULL || size == 0 || pool == NULL || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     return allocate(out, size, pool, stream);
 }
@@ -54,6 +53,11 @@ SIM_API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemory
 static void give(void *allocation)
 {
     sim_memory_give(allocation);
+}
+
+static CUresult free_other(CUdeviceptr address, struct sim_stream *stream)
+{
+    return sim_foreign_close(address, 1U << SIM_FOREIGN_POOL) ? CUDA_SUCCESS : sim_graph_memory_free(address, stream);
 }
 
 /* Accepts memory of every kind of allocation, not the pools' alone. */
@@ -67,7 +71,7 @@ SIM_API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
         return sim_capture_free(stream, address);
     struct sim_allocation *allocation = sim_heap_claim(address, kinds);
     if (allocation == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
+        return free_other(address, stream);
     struct sim_op op = {.kind = SIM_OP_CALL, .call = {give, allocation}};
     CUresult result = sim_stream_submit(stream, &op);
     if (result != CUDA_SUCCESS)

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "graph.h"
+#include "graph_memory.h"
 #include "handle.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -164,12 +164,9 @@ CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event)
     return capture == NULL ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
-CUresult sim_capture_memory(struct sim_stream *stream, struct sim_allocation *allocation)
+CUresult sim_capture_memory(struct sim_stream *stream, struct sim_graph_memory *memory)
 {
     struct sim_node *node;
-    struct sim_graph_memory *memory = sim_graph_memory_new(allocation);
-    if (memory == NULL)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&lock);
     CUresult result = add(stream, SIM_NODE_MEM_ALLOC, &(struct sim_op){.kind = SIM_OP_EMPTY}, &node);
     if (result == CUDA_SUCCESS)
@@ -184,7 +181,9 @@ CUresult sim_capture_free(struct sim_stream *stream, CUdeviceptr address)
 {
     struct sim_node *node;
     pthread_mutex_lock(&lock);
-    CUresult result = add(stream, SIM_NODE_MEM_FREE, &(struct sim_op){.kind = SIM_OP_EMPTY}, &node);
+    const struct sim_capture *capture = stream->capture;
+    bool allowed = capture != NULL && sim_graph_may_free(capture->graph, address);
+    CUresult result = !allowed ? CUDA_ERROR_INVALID_VALUE : add(stream, SIM_NODE_MEM_FREE, &(struct sim_op){.kind = SIM_OP_EMPTY}, &node);
     if (result == CUDA_SUCCESS)
         node->freed = address;
     pthread_mutex_unlock(&lock);
@@ -194,6 +193,8 @@ CUresult sim_capture_free(struct sim_stream *stream, CUdeviceptr address)
 CUresult sim_capture_graph(struct sim_stream *stream, const struct sim_graph *graph)
 {
     struct sim_node *node;
+    if (sim_graph_has_memory(graph))
+        return CUDA_ERROR_NOT_SUPPORTED;
     struct sim_graph *child = sim_graph_copy(graph);
     if (child == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -268,9 +269,10 @@ void sim_capture_abandon(struct sim_stream *stream)
     pthread_mutex_lock(&lock);
     struct sim_capture *capture = stream->capture;
     if (capture != NULL) {
-        struct sim_graph *graph = capture->graph;
+        struct sim_graph *graph = capture->borrowed ? NULL : capture->graph;
         end(capture);
-        sim_graph_free(graph);
+        if (graph != NULL)
+            sim_graph_free(graph);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -289,16 +291,16 @@ SIM_API CUresult cuThreadExchangeStreamCaptureMode(int *mode)
 }
 
 /* Under the lock. */
-static CUresult begin(struct sim_stream *stream, int mode)
+static CUresult begin(struct sim_stream *stream, int mode, struct sim_graph *lent)
 {
     struct sim_capture *capture = calloc(1, sizeof *capture);
-    struct sim_graph *graph = capture == NULL ? NULL : sim_graph_new();
+    struct sim_graph *graph = capture == NULL || lent != NULL ? lent : sim_graph_new();
     if (graph == NULL) {
         free(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *capture = (struct sim_capture){.id = ++last_id, .graph = graph, .origin = stream, .context = stream->context,
-                                    .mode = mode, .thread = pthread_self(), .next = captures};
+                                    .mode = mode, .thread = pthread_self(), .borrowed = lent != NULL, .next = captures};
     captures = capture;
     atomic_fetch_add(&capture_count, 1);
     enlist(stream, capture);
@@ -313,7 +315,31 @@ SIM_API CUresult cuStreamBeginCapture_v2(CUstream handle, int mode)
     if (stream->is_default)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     pthread_mutex_lock(&lock);
-    CUresult result = stream->capture != NULL ? CUDA_ERROR_ILLEGAL_STATE : begin(stream, mode);
+    CUresult result = stream->capture != NULL ? CUDA_ERROR_ILLEGAL_STATE : begin(stream, mode, NULL);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* What is captured goes into the caller's graph, behind these nodes. */
+SIM_API CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode *needs, const void *edges,
+                                             size_t count, int mode)
+{
+    (void)edges;
+    SIM_NEED_STREAM(handle, stream);
+    struct sim_graph *graph = sim_handle_get(graph_handle, SIM_GRAPH);
+    if (graph == NULL || mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->is_default)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    pthread_mutex_lock(&lock);
+    struct sim_node_set tails = {0};
+    CUresult result = stream->capture != NULL ? CUDA_ERROR_ILLEGAL_STATE : sim_nodes_read(&tails, graph, needs, count);
+    if (result == CUDA_SUCCESS)
+        result = begin(stream, mode, graph);
+    if (result == CUDA_SUCCESS)
+        stream->tails = tails;
+    else
+        sim_nodes_clear(&tails);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -368,10 +394,11 @@ SIM_API CUresult cuStreamEndCapture(CUstream handle, CUgraph *out)
     CUresult result = judge(stream, &over);
     if (over) {
         struct sim_graph *graph = atomic_load(&stream->capture)->graph;
+        bool borrowed = atomic_load(&stream->capture)->borrowed;
         end(stream->capture);
         if (out != NULL)
             *out = result == CUDA_SUCCESS ? graph->handle : NULL;
-        if (result != CUDA_SUCCESS || out == NULL)
+        if (!borrowed && (result != CUDA_SUCCESS || out == NULL))
             sim_graph_free(graph);
     }
     pthread_mutex_unlock(&lock);

@@ -17,7 +17,7 @@ struct sim_capture {
     struct sim_context *context;
     int mode;
     pthread_t thread;
-    bool spoilt;
+    bool spoilt, borrowed; /* borrowed: the graph is the caller's */
     struct sim_capture *next;
 };
 
@@ -37,7 +37,7 @@ bool sim_capture_implicit(const struct sim_stream *stream);
 /* What becomes of work, records, memory and whole graphs in a capturing stream. */
 CUresult sim_capture_add(struct sim_stream *stream, const struct sim_op *op);
 CUresult sim_capture_record(struct sim_stream *stream, struct sim_event *event);
-CUresult sim_capture_memory(struct sim_stream *stream, struct sim_allocation *allocation);
+CUresult sim_capture_memory(struct sim_stream *stream, struct sim_graph_memory *memory);
 CUresult sim_capture_free(struct sim_stream *stream, CUdeviceptr address);
 CUresult sim_capture_graph(struct sim_stream *stream, const struct sim_graph *graph);
 

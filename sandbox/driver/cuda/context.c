@@ -4,15 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "green.h"
 #include "handle.h"
 #include "memory.h"
+#include "module.h"
 #include "stream.h"
 
 enum { STACK_DEPTH = 64, SCHED_FLAGS = 0x7f };
 
 static _Thread_local struct sim_context *stack[STACK_DEPTH];
 static _Thread_local int depth;
-static _Atomic unsigned long long last_id;
+static _Atomic unsigned long long last_id, last_life;
 
 struct sim_context *sim_context_current(void)
 {
@@ -105,37 +107,53 @@ SIM_API CUresult cuCtxPopCurrent(CUcontext *handle)
 
 /* ---- making and ending ---- */
 
-static void default_limits(size_t *limits)
-{
-    static const size_t defaults[CU_LIMIT_COUNT] = {1024, 7340032, 8388608, 2, 2048, 128, 0, 0, 0, 0, 0};
-    memcpy(limits, defaults, sizeof defaults);
-}
+const size_t sim_default_limits[CU_LIMIT_COUNT] = {1024, 7340032, 8388608, 2, 2048, 128, 0, 0, 0, 0, 0};
 
 static bool charge_context(struct sim_context *context)
 {
-    uint64_t cost = context->device->card->context;
+    const struct sim_card *card = context->device->card;
+    uint64_t cost = context->parent != NULL ? card->green : card->context;
     if (!sim_device_attach(context->device) || (cost > 0 && !sim_device_charge(context->device, cost)))
         return false;
     context->charged = cost;
     return true;
 }
 
-static struct sim_context *new_context(struct sim_device *device, unsigned int flags, bool primary)
+/* Gives back what the context itself, its limits and its modules cost. */
+static void discharge(struct sim_context *context)
+{
+    pthread_mutex_lock(&context->lock);
+    sim_device_release(context->device, context->charged + context->modules);
+    context->charged = context->modules = 0;
+    context->life = atomic_fetch_add(&last_life, 1) + 1;
+    memcpy(context->limits, sim_default_limits, sizeof context->limits);
+    pthread_mutex_unlock(&context->lock);
+}
+
+static struct sim_context *new_context(struct sim_device *device, unsigned int flags, bool primary, struct sim_context *parent)
 {
     struct sim_context *context = calloc(1, sizeof *context);
     if (context == NULL)
         return NULL;
-    *context = (struct sim_context){.device = device, .flags = flags, .primary = primary, .active = true};
+    *context = (struct sim_context){.device = device, .flags = flags, .primary = primary, .parent = parent, .active = true};
     context->id = atomic_fetch_add(&last_id, 1) + 1;
+    context->life = atomic_fetch_add(&last_life, 1) + 1;
     pthread_mutex_init(&context->lock, NULL);
-    default_limits(context->limits);
+    memcpy(context->limits, sim_default_limits, sizeof context->limits);
     if (charge_context(context))
         context->handle = sim_handle_new(SIM_CONTEXT, context);
     if (context->handle == NULL) {
+        if (context->charged > 0)
+            sim_device_release(device, context->charged);
         free(context);
         return NULL;
     }
-    return context;
+    if (parent != NULL || sim_libraries_enter(context) == CUDA_SUCCESS)
+        return context;
+    sim_handle_end(context->handle, SIM_CONTEXT);
+    discharge(context);
+    atomic_store(&context->active, false);
+    return NULL;
 }
 
 /* What lives in a context goes with it. The object itself stays: other threads may have it on their stacks. */
@@ -143,9 +161,7 @@ static void empty_context(struct sim_context *context)
 {
     sim_streams_end(context);
     sim_memory_end(context);
-    sim_device_release(context->device, context->charged);
-    context->charged = 0;
-    default_limits(context->limits);
+    discharge(context);
 }
 
 static CUresult create(CUcontext *handle, unsigned int flags, CUdevice ordinal)
@@ -156,7 +172,7 @@ static CUresult create(CUcontext *handle, unsigned int flags, CUdevice ordinal)
         return CUDA_ERROR_INVALID_VALUE;
     if (device == NULL)
         return CUDA_ERROR_INVALID_DEVICE;
-    struct sim_context *context = new_context(device, flags, false);
+    struct sim_context *context = new_context(device, flags, false, NULL);
     if (context == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = context->handle;
@@ -194,7 +210,7 @@ SIM_API CUresult cuCtxDestroy_v2(CUcontext handle)
 {
     SIM_NEED_INIT();
     struct sim_context *context = sim_context_of(handle);
-    if (context == NULL || context->primary)
+    if (context == NULL || context->primary || context->parent != NULL)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (sim_handle_end(handle, SIM_CONTEXT) == NULL)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -210,19 +226,58 @@ SIM_API CUresult cuCtxDestroy(CUcontext handle)
     return cuCtxDestroy_v2(handle);
 }
 
+/* The old way to share a context: who attaches to it must detach from it, and the last one ends it. */
+SIM_API CUresult cuCtxAttach(CUcontext *handle, unsigned int flags)
+{
+    struct sim_context *context;
+    CUresult result = sim_context_need(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (handle == NULL || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    atomic_fetch_add(&context->attached, 1);
+    *handle = context->handle;
+    return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuCtxDetach(CUcontext handle)
+{
+    SIM_NEED_INIT();
+    struct sim_context *context = sim_context_of(handle);
+    if (context == NULL || context->primary || context != sim_context_current())
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return atomic_fetch_sub(&context->attached, 1) > 0 ? CUDA_SUCCESS : cuCtxDestroy_v2(handle);
+}
+
+struct sim_context *sim_context_new_green(struct sim_device *device)
+{
+    return new_context(device, 0, false, device->primary);
+}
+
+void sim_context_end_green(struct sim_context *context)
+{
+    sim_handle_end(context->handle, SIM_CONTEXT);
+    empty_context(context);
+    atomic_store(&context->active, false);
+}
+
 /* ---- primary contexts ---- */
 
 /* Under the device's lock. The primary context is one object for good; it sleeps while nobody retains it. */
 static CUresult wake_primary(struct sim_device *device)
 {
     if (device->primary == NULL) {
-        device->primary = new_context(device, device->primary_flags, true);
+        device->primary = new_context(device, device->primary_flags, true, NULL);
         return device->primary == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
     }
     if (atomic_load(&device->primary->active))
         return CUDA_SUCCESS;
     if (!charge_context(device->primary))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (sim_libraries_enter(device->primary) != CUDA_SUCCESS) {
+        discharge(device->primary);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     device->primary->flags = device->primary_flags;
     atomic_store(&device->primary->active, true);
     return CUDA_SUCCESS;

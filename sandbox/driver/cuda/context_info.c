@@ -1,6 +1,7 @@
 /* What a context answers about itself: device, flags, limits, priorities, peers. */
-#include "context.h"
+#include "engine.h"
 #include "handle.h"
+#include "heap.h"
 
 SIM_API CUresult cuCtxGetDevice(CUdevice *ordinal)
 {
@@ -83,13 +84,46 @@ SIM_API CUresult cuCtxGetLimit(size_t *value, int limit)
     return CUDA_SUCCESS;
 }
 
+/*
+ * Device memory that a limit reserves, beyond what every context has for its defaults: a stack for every thread that the card
+ * runs at once, the queue of printf, the heap of malloc.
+ */
+static uint64_t reserve_of(int limit, size_t value)
+{
+    enum { RESIDENT_THREADS = 132 * 2048 };
+    const uint64_t each[] = {[CU_LIMIT_STACK_SIZE] = RESIDENT_THREADS, [CU_LIMIT_PRINTF_FIFO_SIZE] = 1,
+                             [CU_LIMIT_MALLOC_HEAP_SIZE] = 1};
+    if (limit > CU_LIMIT_MALLOC_HEAP_SIZE || value <= sim_default_limits[limit])
+        return 0;
+    uint64_t more = value - sim_default_limits[limit];
+    return more > UINT64_MAX / 2 / each[limit] ? UINT64_MAX / 2 : sim_blocks(more * each[limit]);
+}
+
+/* Under the context's lock. */
+static CUresult set_limit(struct sim_context *context, int limit, size_t value)
+{
+    uint64_t before = reserve_of(limit, context->limits[limit]), after = reserve_of(limit, value);
+    if (after > before && !sim_device_charge(context->device, after - before))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (after < before)
+        sim_device_release(context->device, before - after);
+    context->charged += after - before;
+    context->limits[limit] = value;
+    return CUDA_SUCCESS;
+}
+
 SIM_API CUresult cuCtxSetLimit(int limit, size_t value)
 {
     SIM_NEED_CONTEXT(context);
     if (limit < 0 || limit >= CU_LIMIT_COUNT)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    context->limits[limit] = value;
-    return CUDA_SUCCESS;
+    if (limit == CU_LIMIT_STACK_SIZE && value > CU_LARGEST_STACK)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_engine_drain(context->device); /* what runs may use what changes */
+    pthread_mutex_lock(&context->lock);
+    CUresult result = set_limit(context, limit, value);
+    pthread_mutex_unlock(&context->lock);
+    return result;
 }
 
 SIM_API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
@@ -127,7 +161,12 @@ SIM_API CUresult cuCtxResetPersistingL2Cache(void)
     return CUDA_SUCCESS;
 }
 
-/* Cards of this machine have no peer access to each other. */
+/* Whole cards reach each other; MIG instances reach nobody. */
+static bool reach(const struct sim_device *from, const struct sim_device *to)
+{
+    return from != to && from->mig == NULL && to->mig == NULL && from->card != to->card;
+}
+
 SIM_API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 {
     SIM_NEED_INIT();
@@ -135,22 +174,42 @@ SIM_API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
         return CUDA_ERROR_INVALID_VALUE;
     if (sim_device(device) == NULL || sim_device(peer) == NULL)
         return CUDA_ERROR_INVALID_DEVICE;
-    *can = 0;
+    *can = reach(sim_device(device), sim_device(peer));
     return CUDA_SUCCESS;
 }
 
-SIM_API CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+SIM_API CUresult cuDeviceGetP2PAttribute(int *value, int attribute, CUdevice from, CUdevice to)
 {
-    SIM_NEED_CONTEXT(context);
-    (void)context;
-    if (flags != 0)
+    enum { PERFORMANCE_RANK = 1, ARRAY_ACCESS = 4 };
+    SIM_NEED_INIT();
+    if (value == NULL || attribute < PERFORMANCE_RANK || attribute > ARRAY_ACCESS)
         return CUDA_ERROR_INVALID_VALUE;
-    return sim_context_of(peer) == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    if (sim_device(from) == NULL || sim_device(to) == NULL || from == to)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *value = attribute != PERFORMANCE_RANK && reach(sim_device(from), sim_device(to));
+    return CUDA_SUCCESS;
 }
 
-SIM_API CUresult cuCtxDisablePeerAccess(CUcontext peer)
+SIM_API CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags)
 {
     SIM_NEED_CONTEXT(context);
-    (void)context;
-    return sim_context_of(peer) == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    const struct sim_context *peer = sim_context_of(handle);
+    if (flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (peer == NULL || peer == context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!reach(context->device, peer->device))
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    uint64_t bit = (uint64_t)1 << (peer->device->ordinal & 63);
+    return (atomic_fetch_or(&context->peers, bit) & bit) != 0 ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuCtxDisablePeerAccess(CUcontext handle)
+{
+    SIM_NEED_CONTEXT(context);
+    const struct sim_context *peer = sim_context_of(handle);
+    if (peer == NULL)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    uint64_t bit = (uint64_t)1 << (peer->device->ordinal & 63);
+    return (atomic_fetch_and(&context->peers, ~bit) & bit) == 0 ? CUDA_ERROR_PEER_ACCESS_NOT_ENABLED : CUDA_SUCCESS;
 }

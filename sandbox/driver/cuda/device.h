@@ -31,6 +31,7 @@ struct sim_device {
     unsigned int primary_flags;
     struct sim_heap *heaps[SIM_HEAPS];
     struct sim_pool *pools;         /* all of them */
+    struct sim_pool *ended_pools;   /* kept: see pool.c */
     struct sim_pool *default_pool;
     struct sim_pool *current_pool;  /* of cuMemAllocAsync; NULL: the default one */
     struct sim_pool *graph_pool;
@@ -46,6 +47,10 @@ bool sim_ready(void);
             return CUDA_ERROR_NOT_INITIALIZED; \
     } while (0)
 
+/* The place of a unit among all of the machine's. */
+int sim_unit_index(const struct sim_unit *unit);
+/* The device of this process that a unit is; NULL: it is not seen here. */
+struct sim_device *sim_device_of_unit(int unit);
 /* NULL: no such ordinal. */
 struct sim_device *sim_device(CUdevice ordinal);
 int sim_device_count(void);
@@ -56,7 +61,8 @@ int sim_driver_version(void);
 /* Claims this process's slot on the device's unit; false when the unit has no slot left. */
 bool sim_device_attach(struct sim_device *device);
 
-/* Charges device memory, in multiples of 2 MiB by convention of the callers. */
+/* Charges device memory. Managed memory that is there gives way to it; not so to the second. */
+bool sim_device_charge_now(struct sim_device *device, uint64_t bytes);
 bool sim_device_charge(struct sim_device *device, uint64_t bytes);
 void sim_device_release(struct sim_device *device, uint64_t bytes);
 

@@ -6,6 +6,8 @@
 
 #include "../machine/schedule.h"
 #include "event.h"
+#include "managed.h"
+#include "memory_op.h"
 #include "stream.h"
 
 enum { STREAM_DEPTH = 1024 };
@@ -36,7 +38,7 @@ static bool concurrent(const struct sim_engine *engine)
 /* Ops that end when somebody else says so: the kernels behind them are not ready before. */
 static bool is_barrier(const struct sim_op *op)
 {
-    return op->kind == SIM_OP_HOST || op->kind == SIM_OP_WAIT;
+    return op->kind == SIM_OP_HOST || op->kind == SIM_OP_WAIT || op->kind == SIM_OP_WAIT_WORD;
 }
 
 /* ---- running ---- */
@@ -62,10 +64,36 @@ static void wait_until(struct sim_engine *engine, uint64_t when)
 static void run_kernel(struct sim_engine *engine, struct sim_op *op)
 {
     uint64_t when = 0;
+    if (op->launch.touched[0] != 0) {
+        pthread_mutex_unlock(&engine->lock);
+        for (int i = 0; i < SIM_TOUCHED && op->launch.touched[i] != 0; i++)
+            sim_managed_touch(engine->device, op->launch.touched[i]);
+        pthread_mutex_lock(&engine->lock);
+    }
     while (!sim_schedule_reached(engine->device->unit, engine->device->slot, op->mark, concurrent(engine), &when))
         wait_until(engine, when);
     if (when > engine->clock)
         engine->clock = when;
+}
+
+/* Is there work of another stream behind an op? */
+static bool others_behind(const struct sim_op *op)
+{
+    for (const struct sim_op *next = op->next; next != NULL; next = next->next)
+        if (next->stream != op->stream)
+            return true;
+    return false;
+}
+
+/*
+ * Under the lock. There is one queue, so the work that would write the word may be behind the one that waits for it: when other
+ * streams have work the wait is over.
+ */
+static void await_word(struct sim_engine *engine, const struct sim_op *op)
+{
+    enum { LOOK_NS = 100000 };
+    while (!sim_memory_op_holds(&op->word) && !others_behind(op))
+        wait_until(engine, sim_now() + LOOK_NS);
 }
 
 static void call_host(const struct sim_op *op)
@@ -83,6 +111,8 @@ static void run_other(struct sim_engine *engine, struct sim_op *op)
         sim_copy_run(&op->copy);
         break;
     case SIM_OP_SET:
+        if (sim_managed_any())
+            sim_managed_touch(engine->device, (uintptr_t)op->set.target);
         sim_set_run(&op->set);
         break;
     case SIM_OP_HOST:
@@ -97,6 +127,13 @@ static void run_other(struct sim_engine *engine, struct sim_op *op)
     case SIM_OP_CALL:
         op->call.run(op->call.data);
         break;
+    case SIM_OP_MOVE:
+        sim_managed_move(op->move.base, op->move.size, op->move.location);
+        break;
+    case SIM_OP_WRITE_WORD:
+        sim_memory_op_write(&op->word);
+        break;
+    case SIM_OP_WAIT_WORD:
     case SIM_OP_EMPTY:
     case SIM_OP_KERNEL:
         break;
@@ -109,6 +146,8 @@ static void run(struct sim_engine *engine, struct sim_op *op)
         run_kernel(engine, op);
         return;
     }
+    if (op->kind == SIM_OP_WAIT_WORD)
+        await_word(engine, op);
     if (op->submitted_at > engine->clock)
         engine->clock = op->submitted_at;
     pthread_mutex_unlock(&engine->lock);

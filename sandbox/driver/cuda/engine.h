@@ -22,13 +22,27 @@ enum sim_op_kind {
     SIM_OP_RECORD, /* of an event */
     SIM_OP_WAIT,   /* for an event */
     SIM_OP_CALL,   /* of the driver's own */
+    SIM_OP_MOVE,   /* of managed memory */
+    SIM_OP_WAIT_WORD,
+    SIM_OP_WRITE_WORD,
 };
+
+enum { SIM_TOUCHED = 8 };
 
 /* What a kernel launch is made of. */
 struct sim_launch {
     void *function; /* the handle launched */
     unsigned int grid[3], block[3], shared;
     uint64_t ns; /* how long it runs */
+    uintptr_t touched[SIM_TOUCHED]; /* managed memory among its parameters; 0 behind the last */
+};
+
+/* A word of memory, and what of it is waited for or written. */
+struct sim_word {
+    uintptr_t address;
+    uint64_t value;
+    size_t size;
+    unsigned int flags;
 };
 
 /* One piece of work. */
@@ -50,6 +64,12 @@ struct sim_op {
             void (*run)(void *data);
             void *data;
         } call;
+        struct {
+            uintptr_t base;
+            size_t size;
+            CUmemLocation location;
+        } move;
+        struct sim_word word;
     };
     /* The engine's own, set by submit. */
     struct sim_stream *stream;

@@ -66,8 +66,8 @@ SIM_API CUresult cuEventCreate(CUevent *out, unsigned int flags)
     SIM_NEED_CONTEXT(context);
     if (out == NULL || (flags & ~(unsigned int)EVENT_FLAGS) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if ((flags & CU_EVENT_INTERPROCESS) != 0)
-        return (flags & CU_EVENT_DISABLE_TIMING) == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+    if ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)
+        return CUDA_ERROR_INVALID_VALUE;
     struct sim_event *event = calloc(1, sizeof *event);
     if (event == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;

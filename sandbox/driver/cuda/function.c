@@ -67,18 +67,18 @@ SIM_API CUresult cuFuncGetParamCount(CUfunction handle, size_t *count)
 SIM_API CUresult cuFuncIsLoaded(int *state, CUfunction handle)
 {
     NEED_FUNCTION(handle, function);
-    (void)function;
+    SIM_NEED_CONTEXT(context);
     if (state == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    *state = 1;
+    *state = sim_module_resident(function->module, context);
     return CUDA_SUCCESS;
 }
 
 SIM_API CUresult cuFuncLoad(CUfunction handle)
 {
     NEED_FUNCTION(handle, function);
-    (void)function;
-    return CUDA_SUCCESS;
+    SIM_NEED_CONTEXT(context);
+    return sim_module_need(function->module, context);
 }
 
 /* ---- occupancy ---- */

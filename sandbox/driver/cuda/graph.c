@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "event.h"
+#include "graph_memory.h"
 #include "handle.h"
-#include "pool.h"
 
 static _Atomic unsigned int last_graph_id;
 
@@ -77,24 +77,6 @@ CUresult sim_nodes_read(struct sim_node_set *set, const struct sim_graph *graph,
     return CUDA_SUCCESS;
 }
 
-/* ---- memory ---- */
-
-struct sim_graph_memory *sim_graph_memory_new(struct sim_allocation *allocation)
-{
-    struct sim_graph_memory *memory = calloc(1, sizeof *memory);
-    if (memory != NULL)
-        *memory = (struct sim_graph_memory){.allocation = allocation, .holders = 1};
-    return memory;
-}
-
-void sim_graph_memory_drop(struct sim_graph_memory *memory)
-{
-    if (memory == NULL || atomic_fetch_sub(&memory->holders, 1) != 1)
-        return;
-    sim_pool_give(memory->allocation);
-    free(memory);
-}
-
 /* ---- nodes ---- */
 
 static bool names_event(const struct sim_op *op)
@@ -107,7 +89,8 @@ enum sim_node_type sim_node_type_of(const struct sim_op *op)
     static const enum sim_node_type types[] = {
         [SIM_OP_EMPTY] = SIM_NODE_EMPTY, [SIM_OP_KERNEL] = SIM_NODE_KERNEL,       [SIM_OP_COPY] = SIM_NODE_MEMCPY,
         [SIM_OP_SET] = SIM_NODE_MEMSET,  [SIM_OP_HOST] = SIM_NODE_HOST,           [SIM_OP_RECORD] = SIM_NODE_EVENT_RECORD,
-        [SIM_OP_CALL] = SIM_NODE_EMPTY,  [SIM_OP_WAIT] = SIM_NODE_WAIT_EVENT,
+        [SIM_OP_CALL] = SIM_NODE_EMPTY,  [SIM_OP_WAIT] = SIM_NODE_WAIT_EVENT,     [SIM_OP_MOVE] = SIM_NODE_EMPTY,
+        [SIM_OP_WAIT_WORD] = SIM_NODE_MEM_OP, [SIM_OP_WRITE_WORD] = SIM_NODE_MEM_OP,
     };
     return types[op->kind];
 }
@@ -181,7 +164,7 @@ static bool copy_node(struct sim_graph *copy, const struct sim_node *node)
     twin->freed = node->freed;
     twin->memory = node->memory;
     if (twin->memory != NULL)
-        atomic_fetch_add(&twin->memory->holders, 1);
+        sim_graph_memory_hold(twin->memory);
     twin->child = node->child == NULL ? NULL : sim_graph_copy(node->child);
     return node->child == NULL || twin->child != NULL;
 }

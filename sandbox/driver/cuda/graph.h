@@ -16,6 +16,7 @@ enum sim_node_type {
     SIM_NODE_EVENT_RECORD,
     SIM_NODE_MEM_ALLOC = 10,
     SIM_NODE_MEM_FREE = 11,
+    SIM_NODE_MEM_OP = 12,
 };
 
 /* Nodes by pointer, without repetition. */
@@ -24,11 +25,7 @@ struct sim_node_set {
     size_t count;
 };
 
-/* Memory of a graph: it lives as long as any graph or executable graph that has it. */
-struct sim_graph_memory {
-    struct sim_allocation *allocation;
-    _Atomic int holders;
-};
+struct sim_graph_memory;
 
 struct sim_node {
     CUgraphNode handle;
@@ -68,8 +65,5 @@ struct sim_node *sim_graph_add(struct sim_graph *graph, enum sim_node_type type,
 void sim_node_free(struct sim_node *node);
 /* The node type that an op becomes. */
 enum sim_node_type sim_node_type_of(const struct sim_op *op);
-
-struct sim_graph_memory *sim_graph_memory_new(struct sim_allocation *allocation);
-void sim_graph_memory_drop(struct sim_graph_memory *memory);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "capture.h"
 #include "event.h"
-#include "graph.h"
+#include "graph_memory.h"
 #include "handle.h"
 #include "launch.h"
 #include "stream.h"
@@ -13,6 +13,7 @@ struct exec {
     struct sim_graph *graph; /* its own copy */
     struct sim_node_set order;
     uint64_t flags;
+    bool claimed; /* it has its memory for itself */
 };
 
 struct instantiate_params {
@@ -22,7 +23,7 @@ struct instantiate_params {
     int result;
 };
 
-enum { INSTANTIATE_FLAGS = 15, INSTANTIATE_UPLOAD = 2, INVALID_STRUCTURE = 2 };
+enum { INSTANTIATE_FLAGS = 15, AUTO_FREE = 1, UPLOAD = 2, INVALID_STRUCTURE = 2 };
 
 /* ---- order ---- */
 
@@ -53,6 +54,8 @@ static bool sort(const struct sim_graph *graph, struct sim_node_set *order)
 static void free_exec(struct exec *exec)
 {
     sim_nodes_clear(&exec->order);
+    if (exec->claimed)
+        sim_graph_memory_unclaim(exec->graph);
     if (exec->graph != NULL)
         sim_graph_free(exec->graph);
     free(exec);
@@ -78,6 +81,12 @@ static CUresult make(const struct sim_graph *graph, uint64_t flags, struct exec 
     return CUDA_SUCCESS;
 }
 
+static void end_exec(struct exec *exec)
+{
+    sim_handle_end(exec->handle, SIM_GRAPH_EXEC);
+    free_exec(exec);
+}
+
 static CUresult instantiate(CUgraphExec *out, CUgraph handle, uint64_t flags)
 {
     struct exec *exec;
@@ -86,10 +95,18 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, uint64_t flags)
     if (out == NULL || graph == NULL || (flags & ~(uint64_t)INSTANTIATE_FLAGS) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = make(graph, flags, &exec);
-    if (result == CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = sim_graph_memory_claim(exec->graph);
+    exec->claimed = result == CUDA_SUCCESS;
+    if (exec->claimed)
         *out = exec->handle;
+    else
+        end_exec(exec);
     return result;
 }
+
+CUresult cuGraphUpload(CUgraphExec handle, CUstream stream_handle);
 
 SIM_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags)
 {
@@ -115,6 +132,8 @@ SIM_API CUresult cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph graph, s
     if (params == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = instantiate(out, graph, params->flags);
+    if (result == CUDA_SUCCESS && (params->flags & UPLOAD) != 0)
+        result = cuGraphUpload(*out, params->upload);
     params->error = NULL;
     params->result = result == CUDA_SUCCESS ? 0 : INVALID_STRUCTURE;
     return result;
@@ -151,7 +170,11 @@ SIM_API CUresult cuGraphExecGetFlags(CUgraphExec handle, uint64_t *flags)
 static CUresult submit_node(struct sim_stream *stream, const struct sim_node *node)
 {
     struct sim_op op = node->op;
-    if (op.kind == SIM_OP_RECORD) {
+    if (op.kind == SIM_OP_KERNEL) {
+        CUresult loaded = sim_launch_load(&op.launch, stream->context);
+        if (loaded != CUDA_SUCCESS)
+            return loaded;
+    } else if (op.kind == SIM_OP_RECORD) {
         pthread_mutex_lock(&op.event.event->lock);
         op.event.generation = ++op.event.event->recorded;
         op.event.event->device = stream->context->device;
@@ -186,20 +209,25 @@ SIM_API CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
         return result;
     if (sim_capture_active(stream))
         return sim_capture_graph(stream, exec->graph);
-    return submit_graph(stream, &exec->order);
+    struct sim_graph_settlement *settlement;
+    result = sim_graph_memory_begin(stream, &exec->order, (exec->flags & AUTO_FREE) != 0, &settlement);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = submit_graph(stream, &exec->order);
+    CUresult ended = sim_graph_memory_end(stream, settlement);
+    return result != CUDA_SUCCESS ? result : ended;
 }
 
 SIM_API CUresult cuGraphUpload(CUgraphExec handle, CUstream stream_handle)
 {
     NEED_EXEC(handle, exec);
     SIM_NEED_STREAM(stream_handle, stream);
-    (void)exec, (void)stream;
-    return CUDA_SUCCESS;
+    return sim_graph_memory_upload(stream, &exec->order);
 }
 
 /* ---- updating ---- */
 
-enum { UPDATE_SUCCESS = 0, UPDATE_TOPOLOGY_CHANGED = 2, UPDATE_TYPE_CHANGED = 3 };
+enum { UPDATE_SUCCESS = 0, UPDATE_TOPOLOGY_CHANGED = 2, UPDATE_TYPE_CHANGED = 3, UPDATE_PARAMETERS_CHANGED = 5 };
 
 static int compare(const struct sim_graph *old, const struct sim_graph *new)
 {
@@ -210,6 +238,8 @@ static int compare(const struct sim_graph *old, const struct sim_graph *new)
             return UPDATE_TYPE_CHANGED;
         if (old->nodes.nodes[i]->needs.count != new->nodes.nodes[i]->needs.count)
             return UPDATE_TOPOLOGY_CHANGED;
+        if (old->nodes.nodes[i]->memory != new->nodes.nodes[i]->memory)
+            return UPDATE_PARAMETERS_CHANGED;
     }
     return UPDATE_SUCCESS;
 }

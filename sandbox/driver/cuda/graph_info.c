@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "graph.h"
+#include "graph_memory.h"
 #include "handle.h"
 
 #define NEED_GRAPH(handle, name)                                 \
@@ -116,6 +116,8 @@ static CUresult change_edges(CUgraph handle, const CUgraphNode *from, const CUgr
             return CUDA_ERROR_INVALID_VALUE;
         if (sim_nodes_has(&second->needs, first) == add)
             return CUDA_ERROR_INVALID_VALUE;
+        if (!add && sim_graph_has_memory(graph))
+            return CUDA_ERROR_NOT_SUPPORTED;
         if (!add)
             sim_nodes_remove(&second->needs, first);
         else if (!sim_nodes_add(&second->needs, first))
@@ -151,6 +153,8 @@ SIM_API CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *
 SIM_API CUresult cuGraphDestroyNode(CUgraphNode handle)
 {
     NEED_NODE(handle, node);
+    if (sim_graph_has_memory(node->graph))
+        return CUDA_ERROR_NOT_SUPPORTED;
     for (size_t i = 0; i < node->graph->nodes.count; i++)
         sim_nodes_remove(&node->graph->nodes.nodes[i]->needs, node);
     sim_nodes_remove(&node->graph->nodes, node);

@@ -3,10 +3,9 @@
 #include <string.h>
 
 #include "event.h"
-#include "graph.h"
+#include "graph_memory.h"
 #include "handle.h"
 #include "launch.h"
-#include "pool.h"
 #include "transfer.h"
 
 /* What kernel nodes are described by; older callers know the members before `kernel`. */
@@ -66,6 +65,8 @@ SIM_API CUresult cuGraphClone(CUgraph *out, CUgraph handle)
     NEED_GRAPH(handle, graph);
     if (out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
+    if (sim_graph_has_memory(graph))
+        return CUDA_ERROR_NOT_SUPPORTED;
     struct sim_graph *copy = sim_graph_copy(graph);
     if (copy == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -175,6 +176,8 @@ SIM_API CUresult cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph, const
 {
     struct sim_node *node;
     NEED_GRAPH(child, original);
+    if (sim_graph_has_memory(original))
+        return CUDA_ERROR_NOT_SUPPORTED;
     struct sim_graph *copy = sim_graph_copy(original);
     if (copy == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -216,29 +219,20 @@ struct alloc_params {
     CUdeviceptr address; /* the answer */
 };
 
-static CUresult take_memory(const struct alloc_params *params, struct sim_graph_memory **out)
-{
-    struct sim_device *device = sim_device(params->props.location.id);
-    if (params->size == 0 || device == NULL || params->props.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    struct sim_pool *pool = sim_device_attach(device) ? sim_pool_of_graphs(device) : NULL;
-    struct sim_request request = {.size = params->size, .kind = SIM_MEMORY_GRAPH, .pool = pool};
-    struct sim_allocation *allocation = pool == NULL ? NULL : sim_pool_take(pool, &request);
-    *out = allocation == NULL ? NULL : sim_graph_memory_new(allocation);
-    return *out == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
 SIM_API CUresult cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *needs, size_t count,
                                         struct alloc_params *params)
 {
     struct sim_node *node;
-    struct sim_graph_memory *memory;
     SIM_NEED_INIT();
-    CUresult result = params == NULL ? CUDA_ERROR_INVALID_VALUE : take_memory(params, &memory);
-    if (result != CUDA_SUCCESS)
-        return result;
+    struct sim_device *device = params == NULL ? NULL : sim_device(params->props.location.id);
+    if (device == NULL || params->size == 0 || params->props.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_graph_memory *memory = sim_graph_memory_new(device, params->size);
+    if (memory == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memory->props = params->props;
     struct sim_op op = {.kind = SIM_OP_EMPTY};
-    result = add((struct spot){out, graph, needs, count}, SIM_NODE_MEM_ALLOC, &op, &node);
+    CUresult result = add((struct spot){out, graph, needs, count}, SIM_NODE_MEM_ALLOC, &op, &node);
     if (result != CUDA_SUCCESS) {
         sim_graph_memory_drop(memory);
         return result;
@@ -251,11 +245,33 @@ SIM_API CUresult cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, const C
 SIM_API CUresult cuGraphAddMemFreeNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *needs, size_t count, CUdeviceptr address)
 {
     struct sim_node *node;
+    NEED_GRAPH(graph, owner);
+    if (!sim_graph_may_free(owner, address))
+        return CUDA_ERROR_INVALID_VALUE;
     struct sim_op op = {.kind = SIM_OP_EMPTY};
     CUresult result = add((struct spot){out, graph, needs, count}, SIM_NODE_MEM_FREE, &op, &node);
     if (result == CUDA_SUCCESS)
         node->freed = address;
     return result;
+}
+
+SIM_API CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, struct alloc_params *out)
+{
+    NEED_NODE(handle, node);
+    if (out == NULL || node->memory == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct sim_allocation *allocation = node->memory->allocation;
+    *out = (struct alloc_params){.props = node->memory->props, .size = allocation->size, .address = allocation->base};
+    return CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *out)
+{
+    NEED_NODE(handle, node);
+    if (out == NULL || node->type != SIM_NODE_MEM_FREE)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = node->freed;
+    return CUDA_SUCCESS;
 }
 
 /* ---- any node, by the newer entry ---- */
@@ -318,6 +334,13 @@ SIM_API CUresult cuGraphAddNode(CUgraphNode *out, CUgraph graph, const CUgraphNo
 }
 
 SIM_API CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph, const CUgraphNode *needs, const void *edges, size_t count,
+                                   struct node_params *params)
+{
+    (void)edges;
+    return add_node((struct spot){out, graph, needs, count}, params);
+}
+
+SIM_API CUresult cuGraphAddNode_v3(CUgraphNode *out, CUgraph graph, const CUgraphNode *needs, const void *edges, size_t count,
                                    struct node_params *params)
 {
     (void)edges;

@@ -5,9 +5,10 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
-enum { HANDLES = 1 << 22 };
+enum { HANDLES = 1 << 22, REST = 4096 };
 
 struct entry {
     _Atomic(void *) object;
@@ -18,21 +19,24 @@ struct entry {
 static struct entry *table;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t rest; /* how many others are freed before a place is used again */
 static uint32_t used, first_free, last_free; /* the free list's ends as index + 1 */
 
 static void reserve(void)
 {
+    const char *text = getenv("SIMGPU_HANDLE_REST");
+    rest = text == NULL ? REST : (uint32_t)strtoul(text, NULL, 10);
     void *memory = mmap(NULL, HANDLES * sizeof(struct entry), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     table = memory == MAP_FAILED ? NULL : memory;
 }
 
-/* Under the lock. Places are left to rest until some thousand others were freed, so that stale handles are noticed. */
+/* Under the lock. Places are left to rest until some thousand others were freed, so that stale handles are noticed; or not at
+ * all, as with a real driver, when SIMGPU_HANDLE_REST says 0. */
 static struct entry *take_place(void)
 {
-    enum { REST = 4096 };
     static uint32_t resting;
-    if (first_free != 0 && (resting++ >= REST || used == HANDLES)) {
+    if (first_free != 0 && (resting++ >= rest || used == HANDLES)) {
         struct entry *entry = &table[first_free - 1];
         first_free = entry->next_free;
         return entry;

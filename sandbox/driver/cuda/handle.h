@@ -22,6 +22,11 @@ enum sim_kind {
     SIM_GRAPH_NODE,
     SIM_GRAPH_EXEC,
     SIM_USER_OBJECT,
+    SIM_EXTERNAL,
+    SIM_GREEN,
+    SIM_RESOURCES,
+    SIM_TEXTURE,
+    SIM_SURFACE,
 };
 
 /* A new handle for an object; NULL when there are too many. */

@@ -1,9 +1,10 @@
 /* Blocks of memory, cut into allocations. One lock of this process guards them all. */
-#include "heap.h"
+#include "managed.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { CLASSES = 12, SMALLEST = 512, LARGEST_SHARED = SMALLEST << (CLASSES - 1), SPARES = 16 };
 #define ADDRESSES ((uintptr_t)1 << 47)
@@ -16,6 +17,7 @@ struct sim_chunk {
     struct sim_device *device;
     size_t stride; /* distance between places */
     int size_class; /* -1: one large allocation */
+    int fd;         /* the file they are in, -1: none */
     uint32_t places, live, touched; /* touched: places ever used */
     struct sim_allocation *free_places; /* linked by next */
     struct sim_chunk *next, *previous;  /* in heap->partial */
@@ -82,6 +84,7 @@ static struct sim_chunk *fill_chunk(struct sim_heap *heap, size_t size, int size
     chunk->device = heap->device;
     chunk->stride = stride;
     chunk->size_class = size_class;
+    chunk->fd = -1;
     chunk->places = (uint32_t)(size / stride);
     set_owner(chunk->base, size, chunk);
     return chunk;
@@ -100,7 +103,12 @@ static struct sim_chunk *new_chunk(struct sim_heap *heap, size_t size, int size_
 static void free_chunk(struct sim_chunk *chunk)
 {
     set_owner(chunk->base, chunk->size, NULL);
-    give_space(chunk->heap, chunk->base, chunk->size);
+    if (chunk->fd < 0) {
+        give_space(chunk->heap, chunk->base, chunk->size);
+    } else { /* others may still have the file mapped */
+        close(chunk->fd);
+        sim_space_give(chunk->base, chunk->size);
+    }
     if (chunk->heap->charged)
         sim_device_release(chunk->device, chunk->size);
     free(chunk);
@@ -201,6 +209,8 @@ static struct sim_allocation *take(struct sim_heap *heap, const struct sim_reque
     allocation->kind = request->kind;
     allocation->context = request->context;
     allocation->pool = request->pool;
+    allocation->graph_memory = request->graph_memory;
+    allocation->managed = request->kind == SIM_MEMORY_MANAGED ? sim_managed_new(allocation->base, request->size) : NULL;
     allocation->flags = request->flags;
     allocation->claimed = false;
     allocation->device = heap->device;
@@ -213,6 +223,9 @@ static void give(struct sim_allocation *allocation)
 {
     struct sim_chunk *chunk = allocation->chunk;
     unlink_from_context(allocation);
+    if (allocation->managed != NULL)
+        sim_managed_free(allocation->managed);
+    allocation->managed = NULL;
     allocation->size = 0;
     allocation->context = NULL;
     bool was_full = chunk->live-- == chunk->places;
@@ -284,6 +297,30 @@ void sim_heap_end(struct sim_context *context)
     pthread_mutex_unlock(&lock);
 }
 
+/* ---- sharing ---- */
+
+/* Under the lock. */
+static bool share_chunk(struct sim_chunk *chunk)
+{
+    int fd = sim_space_share(chunk->base, chunk->size);
+    chunk->fd = fd;
+    return fd >= 0;
+}
+
+int sim_heap_share(uintptr_t base, size_t *offset, size_t *size)
+{
+    int fd = -1;
+    pthread_mutex_lock(&lock);
+    struct sim_chunk *chunk = owner_of(base);
+    if (chunk != NULL && (chunk->fd >= 0 || share_chunk(chunk))) {
+        fd = chunk->fd;
+        *offset = base - chunk->base;
+        *size = chunk->size;
+    }
+    pthread_mutex_unlock(&lock);
+    return fd;
+}
+
 /* ---- ranges of others ---- */
 
 bool sim_heap_note(uintptr_t base, size_t size, enum sim_memory_kind kind, struct sim_device *device)
@@ -291,7 +328,7 @@ bool sim_heap_note(uintptr_t base, size_t size, enum sim_memory_kind kind, struc
     struct sim_chunk *chunk = calloc(1, sizeof *chunk + sizeof *chunk->allocations);
     if (chunk == NULL)
         return false;
-    *chunk = (struct sim_chunk){.base = base, .size = size, .stride = size, .size_class = -1, .device = device};
+    *chunk = (struct sim_chunk){.base = base, .size = size, .stride = size, .size_class = -1, .fd = -1, .device = device};
     pthread_mutex_lock(&lock);
     bool known = know_owners();
     if (known) {

@@ -18,6 +18,7 @@ enum sim_memory_kind {
     SIM_MEMORY_ARRAY,    /* backing of arrays: no pointer of the user's */
     SIM_MEMORY_GRAPH,    /* memory nodes of graphs */
     SIM_MEMORY_MAPPED,   /* an address range of cuMemMap */
+    SIM_MEMORY_FOREIGN,  /* another process's, or external */
     SIM_MEMORY_REGISTERED, /* the user's own, by cuMemHostRegister */
 };
 
@@ -31,6 +32,8 @@ struct sim_allocation {
     struct sim_device *device;
     struct sim_context *context; /* NULL: belongs to no context */
     struct sim_pool *pool;
+    struct sim_graph_memory *graph_memory; /* SIM_MEMORY_GRAPH */
+    struct sim_managed *managed;           /* SIM_MEMORY_MANAGED */
     unsigned long long id;
     unsigned int flags; /* of cuMemHostAlloc or cuMemHostRegister */
     bool claimed;       /* somebody is about to give it back */
@@ -52,6 +55,7 @@ struct sim_request {
     enum sim_memory_kind kind;
     struct sim_context *context;
     struct sim_pool *pool;
+    struct sim_graph_memory *graph_memory;
     unsigned int flags;
 };
 
@@ -64,6 +68,12 @@ bool sim_heap_find(uintptr_t address, struct sim_allocation *out);
 /* The allocation that begins at an address, for its owner to free: NULL when there is none of a kind in `kinds` (bits). */
 struct sim_allocation *sim_heap_claim(uintptr_t base, unsigned int kinds);
 
+/*
+ * Puts the blocks that an allocation lies in into a file, for other processes to map. Returns the file, which stays the heap's,
+ * and where in it the allocation begins and how large it is; -1 when the host has no room. No work may use the blocks meanwhile.
+ */
+int sim_heap_share(uintptr_t base, size_t *offset, size_t *size);
+
 /* Frees all that a context owns. */
 void sim_heap_end(struct sim_context *context);
 
@@ -74,6 +84,10 @@ void sim_heap_forget(uintptr_t base);
 /* Reserves and returns address space in multiples of 2 MiB, aligned to `alignment`. 0 when there is none. */
 uintptr_t sim_space_take(size_t size, size_t alignment, bool low);
 void sim_space_give(uintptr_t base, size_t size);
+/* Puts a file behind the address space, with what is in it: the file, or -1. */
+int sim_space_share(uintptr_t base, size_t size);
+/* A file that holds these bytes, or -1. */
+int sim_file_of(const void *bytes, size_t size);
 
 static inline size_t sim_blocks(size_t size)
 {

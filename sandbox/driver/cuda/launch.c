@@ -5,6 +5,7 @@
 #include "capture.h"
 #include "handle.h"
 #include "launch.h"
+#include "managed.h"
 #include "module.h"
 #include "stream.h"
 
@@ -48,6 +49,21 @@ static uint64_t duration(const struct sim_ptx_kernel *ptx, void **params, void *
     return ns > LONGEST_NS ? SHORT_NS : ns;
 }
 
+/* The managed memory that the parameters point to. */
+static void find_touched(const struct sim_ptx_kernel *ptx, void **params, void **extra, uintptr_t *touched)
+{
+    int count = 0;
+    for (int i = 0; i < ptx->param_count && count < SIM_TOUCHED; i++) {
+        uintptr_t address;
+        const void *value = ptx->sizes[i] != sizeof address ? NULL : param_value(ptx, i, params, extra);
+        if (value == NULL)
+            continue;
+        memcpy(&address, value, sizeof address);
+        if (sim_managed_of(address, 1) != NULL)
+            touched[count++] = address;
+    }
+}
+
 static bool grid_fits(const unsigned int *grid, const unsigned int *block)
 {
     return grid[0] > 0 && grid[1] > 0 && grid[2] > 0 && block[0] > 0 && block[1] > 0 && block[2] > 0 &&
@@ -69,9 +85,17 @@ CUresult sim_launch_make(void *handle, const unsigned int *grid, const unsigned 
     if (function->ptx->param_count > 0 && params == NULL && extra == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     *out = (struct sim_launch){.function = handle, .shared = shared, .ns = duration(function->ptx, params, extra)};
+    if (sim_managed_any())
+        find_touched(function->ptx, params, extra, out->touched);
     memcpy(out->grid, grid, sizeof out->grid);
     memcpy(out->block, block, sizeof out->block);
     return CUDA_SUCCESS;
+}
+
+CUresult sim_launch_load(const struct sim_launch *launch, struct sim_context *context)
+{
+    const struct sim_function *function = sim_function_of(launch->function);
+    return function == NULL ? CUDA_ERROR_INVALID_HANDLE : sim_module_need(function->module, context);
 }
 
 static CUresult launch(void *handle, const unsigned int *grid, const unsigned int *block, unsigned int shared,
@@ -80,6 +104,8 @@ static CUresult launch(void *handle, const unsigned int *grid, const unsigned in
     SIM_NEED_STREAM(stream_handle, stream);
     struct sim_op op = {.kind = SIM_OP_KERNEL};
     CUresult result = sim_launch_make(handle, grid, block, shared, params, extra, &op.launch);
+    if (result == CUDA_SUCCESS)
+        result = sim_launch_load(&op.launch, stream->context);
     return result != CUDA_SUCCESS ? result : sim_stream_submit(stream, &op);
 }
 

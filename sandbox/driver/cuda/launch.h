@@ -8,4 +8,7 @@
 CUresult sim_launch_make(void *handle, const unsigned int *grid, const unsigned int *block, unsigned int shared, void **params,
                          void **extra, struct sim_launch *out);
 
+/* Loads the launched function's code in the context it is to run in, if it is not there: OUT_OF_MEMORY. */
+CUresult sim_launch_load(const struct sim_launch *launch, struct sim_context *context);
+
 #endif

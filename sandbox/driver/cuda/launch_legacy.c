@@ -77,6 +77,8 @@ static CUresult launch(CUfunction handle, int width, int height, CUstream stream
                      CU_LAUNCH_PARAM_END};
     struct sim_op op = {.kind = SIM_OP_KERNEL};
     CUresult result = sim_launch_make(handle, grid, function->legacy.block, function->legacy.shared, NULL, extra, &op.launch);
+    if (result == CUDA_SUCCESS)
+        result = sim_launch_load(&op.launch, stream->context);
     return result == CUDA_SUCCESS ? sim_stream_submit(stream, &op) : result;
 }
 

@@ -37,6 +37,7 @@ SIM_API CUresult cuLibraryUnload(CUlibrary handle)
     struct sim_module *module = sim_handle_end(handle, SIM_LIBRARY);
     if (module == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
+    module->handle = NULL;
     sim_module_free(module);
     return CUDA_SUCCESS;
 }
@@ -105,11 +106,12 @@ SIM_API CUresult cuKernelGetFunction(CUfunction *out, CUkernel handle)
 {
     NEED_KERNEL(handle, kernel);
     SIM_NEED_CONTEXT(context);
-    (void)context;
     if (out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    *out = kernel->function_handle;
-    return CUDA_SUCCESS;
+    CUresult result = sim_module_need(kernel->module, context);
+    if (result == CUDA_SUCCESS)
+        *out = kernel->function_handle;
+    return result;
 }
 
 SIM_API CUresult cuKernelGetLibrary(CUlibrary *out, CUkernel handle)

@@ -107,6 +107,16 @@ static CUresult copy_deep(CUstream stream, const CUDA_MEMCPY3D *box, bool wait)
     return box == NULL ? CUDA_ERROR_INVALID_VALUE : copy_box(stream, box, wait);
 }
 
+/* Between contexts: the description has them where the plain one has reserved words. There is one address space. */
+static CUresult copy_peer(CUstream handle, const CUDA_MEMCPY3D *box, bool wait)
+{
+    if (box == NULL)
+        return copy_deep(handle, NULL, wait);
+    CUDA_MEMCPY3D plain = *box;
+    plain.reserved0 = plain.reserved1 = NULL;
+    return copy_deep(handle, &plain, wait);
+}
+
 /* The entries of one shape: waiting or not, and their per-thread twins. */
 #define BOX_FAMILY(now, later, type, copy)                                                  \
     SIM_API CUresult now(const type *box)                                                   \
@@ -128,6 +138,7 @@ static CUresult copy_deep(CUstream stream, const CUDA_MEMCPY3D *box, bool wait)
 
 BOX_FAMILY(cuMemcpy2D_v2, cuMemcpy2DAsync_v2, CUDA_MEMCPY2D, copy_flat)
 BOX_FAMILY(cuMemcpy3D_v2, cuMemcpy3DAsync_v2, CUDA_MEMCPY3D, copy_deep)
+BOX_FAMILY(cuMemcpy3DPeer, cuMemcpy3DPeerAsync, CUDA_MEMCPY3D, copy_peer)
 
 SIM_API CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *box)
 {

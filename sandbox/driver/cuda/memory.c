@@ -4,9 +4,11 @@
 #include <stdlib.h>
 
 #include "capture.h"
-#include "pool.h"
+#include "foreign.h"
+#include "graph_memory.h"
+#include "physical.h"
 
-#define FREEABLE (1U << SIM_MEMORY_DEVICE | 1U << SIM_MEMORY_POOL | 1U << SIM_MEMORY_MANAGED | 1U << SIM_MEMORY_GRAPH)
+#define FREEABLE (1U << SIM_MEMORY_DEVICE | 1U << SIM_MEMORY_POOL | 1U << SIM_MEMORY_MANAGED)
 
 struct sim_heap *sim_memory_heap(struct sim_device *device, enum sim_heap_name name)
 {
@@ -33,7 +35,7 @@ void sim_memory_end(struct sim_context *context)
 
 void sim_memory_give(struct sim_allocation *allocation)
 {
-    if (allocation->kind == SIM_MEMORY_POOL || allocation->kind == SIM_MEMORY_GRAPH)
+    if (allocation->kind == SIM_MEMORY_POOL)
         sim_pool_give(allocation);
     else
         sim_heap_give(allocation);
@@ -44,6 +46,7 @@ static CUresult allocate(struct sim_context *context, struct sim_heap *heap, CUd
     struct sim_request request = {.size = size, .kind = SIM_MEMORY_DEVICE, .context = context};
     if (sim_capture_forbids(context))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    sim_physical_collect();
     struct sim_allocation *allocation = heap == NULL ? NULL : sim_heap_take(heap, &request);
     if (allocation == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -71,7 +74,8 @@ SIM_API CUresult cuMemAlloc(CUdeviceptr_v1 *out, unsigned int size)
     return result;
 }
 
-SIM_API CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned int element)
+static CUresult allocate_pitch(enum sim_heap_name name, CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
+                               unsigned int element)
 {
     enum { PITCH = 512, LONGEST = 2147483647 };
     SIM_NEED_CONTEXT(context);
@@ -80,13 +84,32 @@ SIM_API CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t widt
     size_t row = (width + PITCH - 1) / PITCH * PITCH;
     if (row < width || row > LONGEST || height > SIZE_MAX / row)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = allocate(context, sim_memory_heap(context->device, SIM_HEAP_DEVICE), out, row * height);
+    CUresult result = allocate(context, sim_memory_heap(context->device, name), out, row * height);
     if (result == CUDA_SUCCESS)
         *pitch = row;
     return result;
 }
 
-/* Managed memory lives on the host until the card needs it, so it is charged to nobody. */
+SIM_API CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+    return allocate_pitch(SIM_HEAP_DEVICE, out, pitch, width, height, element);
+}
+
+SIM_API CUresult cuMemAllocPitch(CUdeviceptr_v1 *out, unsigned int *pitch, unsigned int width, unsigned int height,
+                                 unsigned int element)
+{
+    CUdeviceptr address = 0;
+    size_t row = 0;
+    CUresult result = allocate_pitch(SIM_HEAP_LOW, out == NULL ? NULL : &address, pitch == NULL ? NULL : &row, width, height,
+                                     element);
+    if (result == CUDA_SUCCESS) {
+        *out = (CUdeviceptr_v1)address;
+        *pitch = (unsigned int)row;
+    }
+    return result;
+}
+
+/* Managed memory lives on the host until a device uses it. */
 SIM_API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags)
 {
     SIM_NEED_CONTEXT(context);
@@ -103,6 +126,13 @@ SIM_API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int f
     return CUDA_SUCCESS;
 }
 
+/* Memory of graphs, imported from pools, or external. */
+static CUresult free_other(CUdeviceptr address)
+{
+    const unsigned int kinds = 1U << SIM_FOREIGN_POOL | 1U << SIM_FOREIGN_EXTERNAL;
+    return sim_foreign_close(address, kinds) ? CUDA_SUCCESS : sim_graph_memory_free(address, NULL);
+}
+
 /* Frees whatever route the memory came by, after the work that may use it. */
 SIM_API CUresult cuMemFree_v2(CUdeviceptr address)
 {
@@ -113,7 +143,7 @@ SIM_API CUresult cuMemFree_v2(CUdeviceptr address)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     struct sim_allocation *allocation = sim_heap_claim(address, FREEABLE);
     if (allocation == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
+        return free_other(address);
     sim_engine_drain(allocation->device);
     sim_memory_give(allocation);
     return CUDA_SUCCESS;
@@ -129,6 +159,7 @@ SIM_API CUresult cuMemGetInfo_v2(size_t *unused, size_t *total)
     SIM_NEED_CONTEXT(context);
     if (unused == NULL || total == NULL)
         return CUDA_ERROR_INVALID_VALUE;
+    sim_physical_collect();
     sim_unit_collect(context->device->unit);
     uint64_t used = sim_memory_used(context->device->unit);
     *total = context->device->total;

@@ -44,8 +44,13 @@ CUresult sim_module_load(const void *image, struct sim_context *context, struct 
     }
     for (int i = 0; i < module->ptx.kernel_count; i++)
         init_function(&module->functions[i], module, &module->ptx.kernels[i]);
+    CUresult loaded = context == NULL          ? sim_library_arrives(module)
+                      : sim_loading_is_eager() ? sim_module_need(module, context)
+                                               : CUDA_SUCCESS;
+    if (loaded != CUDA_SUCCESS)
+        sim_module_free(module);
     *out = module;
-    return CUDA_SUCCESS;
+    return loaded;
 }
 
 static char *read_file(const char *path)
@@ -76,6 +81,7 @@ CUresult sim_module_load_file(const char *path, struct sim_context *context, str
 
 void sim_module_free(struct sim_module *module)
 {
+    sim_module_evict(module);
     for (int i = 0; module->functions != NULL && i < module->ptx.kernel_count; i++) {
         sim_handle_end(module->functions[i].kernel_handle, SIM_KERNEL);
         sim_handle_end(module->functions[i].function_handle, SIM_FUNCTION);
@@ -87,6 +93,8 @@ void sim_module_free(struct sim_module *module)
         sim_handle_end(module->module_handle, SIM_MODULE);
     free(module->functions);
     free(module->globals);
+    if (module->handle != NULL)
+        sim_handle_end(module->handle, module->context == NULL ? SIM_LIBRARY : SIM_MODULE);
     sim_ptx_free(&module->ptx);
     free(module);
 }
@@ -214,6 +222,7 @@ SIM_API CUresult cuModuleUnload(CUmodule handle)
     if (sim_handle_end(handle, SIM_MODULE) == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
     sim_engine_drain(context->device);
+    module->handle = NULL;
     sim_module_free(module);
     return CUDA_SUCCESS;
 }
@@ -229,8 +238,11 @@ SIM_API CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const cha
     struct sim_function *function = sim_module_function(module, name);
     if (function == NULL)
         return CUDA_ERROR_NOT_FOUND;
-    *out = function->function_handle;
-    return CUDA_SUCCESS;
+    struct sim_context *context = module->context != NULL ? module->context : sim_context_current();
+    CUresult result = context == NULL ? CUDA_ERROR_INVALID_CONTEXT : sim_module_need(module, context);
+    if (result == CUDA_SUCCESS)
+        *out = function->function_handle;
+    return result;
 }
 
 SIM_API CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule handle)
@@ -254,12 +266,11 @@ SIM_API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, CUmodu
     return module == NULL ? CUDA_ERROR_INVALID_HANDLE : sim_module_global(module, name, address, size);
 }
 
-/* Everything is loaded when asked for: CU_MODULE_EAGER_LOADING. */
 SIM_API CUresult cuModuleGetLoadingMode(int *mode)
 {
     SIM_NEED_INIT();
     if (mode == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    *mode = 1;
+    *mode = sim_loading_is_eager() ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
     return CUDA_SUCCESS;
 }

@@ -153,49 +153,6 @@ SIM_API CUresult cuPointerSetAttribute(const void *value, int attribute, CUdevic
     return value == NULL || !settable || !sim_memory_find(address, &found) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* ---- advice on managed memory: taken note of, without effect ---- */
-
-static CUresult advise(CUdeviceptr address, size_t size)
-{
-    struct sim_allocation found;
-    SIM_NEED_INIT();
-    if (size == 0 || !sim_memory_find(address, &found) || found.kind != SIM_MEMORY_MANAGED)
-        return CUDA_ERROR_INVALID_VALUE;
-    return address - found.base + size <= found.size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-SIM_API CUresult cuMemAdvise(CUdeviceptr address, size_t size, int advice, CUdevice device)
-{
-    (void)advice, (void)device;
-    return advise(address, size);
-}
-
-SIM_API CUresult cuMemAdvise_v2(CUdeviceptr address, size_t size, int advice, CUmemLocation location)
-{
-    (void)advice, (void)location;
-    return advise(address, size);
-}
-
-static CUresult prefetch(CUdeviceptr address, size_t size, CUstream handle)
-{
-    SIM_NEED_STREAM(handle, stream);
-    CUresult result = advise(address, size);
-    return result == CUDA_SUCCESS ? sim_stream_submit(stream, &(struct sim_op){.kind = SIM_OP_EMPTY}) : result;
-}
-
-SIM_API CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t size, CUdevice device, CUstream stream)
-{
-    (void)device;
-    return prefetch(address, size, stream);
-}
-
-SIM_API CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t size, CUmemLocation location, unsigned int flags,
-                                       CUstream stream)
-{
-    (void)location;
-    return flags != 0 ? CUDA_ERROR_INVALID_VALUE : prefetch(address, size, stream);
-}
-
 SIM_API CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t size, unsigned int flags)
 {
     enum { ATTACH_FLAGS = 7 };

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 
 #include "handle.h"
+#include "managed.h"
 
 static uint64_t steps(uint64_t bytes, uint64_t step)
 {
     return (bytes + step - 1) / step * step;
 }
 
-/* What an allocation takes of its pool. */
-static uint64_t share(size_t size)
+uint64_t sim_pool_share(size_t size)
 {
     enum { UNIT = 512 };
     return steps(size, UNIT);
@@ -32,7 +32,7 @@ static bool reserve(struct sim_pool *pool, uint64_t need)
         uint64_t target = steps(need, units[i]);
         if (pool->max_size != 0 && target > steps(pool->max_size, SIM_BLOCK))
             continue;
-        if (!sim_device_charge(pool->device, target - pool->reserved))
+        if (pool->host.type == 0 && !sim_device_charge(pool->device, target - pool->reserved))
             continue;
         pool->reserved = target;
         pool->reserved_high = higher(pool->reserved_high, target);
@@ -44,7 +44,7 @@ static bool reserve(struct sim_pool *pool, uint64_t need)
 struct sim_allocation *sim_pool_take(struct sim_pool *pool, const struct sim_request *request)
 {
     struct sim_allocation *allocation = NULL;
-    uint64_t bytes = share(request->size);
+    uint64_t bytes = sim_pool_share(request->size);
     pthread_mutex_lock(&pool->lock);
     if (bytes >= request->size && bytes <= SIZE_MAX - pool->used && reserve(pool, pool->used + bytes))
         allocation = sim_heap_take(&pool->heap, request);
@@ -57,6 +57,25 @@ struct sim_allocation *sim_pool_take(struct sim_pool *pool, const struct sim_req
     return allocation;
 }
 
+bool sim_pool_hold(struct sim_pool *pool, uint64_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    bool held = reserve(pool, pool->used + bytes);
+    if (held) {
+        pool->used += bytes;
+        pool->used_high = higher(pool->used_high, pool->used);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return held;
+}
+
+void sim_pool_unhold(struct sim_pool *pool, uint64_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->used -= bytes;
+    pthread_mutex_unlock(&pool->lock);
+}
+
 static void trim(struct sim_pool *pool, uint64_t keep)
 {
     if (keep >= pool->reserved)
@@ -64,7 +83,8 @@ static void trim(struct sim_pool *pool, uint64_t keep)
     uint64_t target = higher(steps(pool->used, SIM_POOL_STEP), steps(keep, SIM_BLOCK));
     if (target >= pool->reserved)
         return;
-    sim_device_release(pool->device, pool->reserved - target);
+    if (pool->host.type == 0)
+        sim_device_release(pool->device, pool->reserved - target);
     pool->reserved = target;
 }
 
@@ -78,7 +98,7 @@ void sim_pool_trim(struct sim_pool *pool, uint64_t keep)
 void sim_pool_give(struct sim_allocation *allocation)
 {
     struct sim_pool *pool = allocation->pool;
-    uint64_t bytes = share(allocation->size);
+    uint64_t bytes = sim_pool_share(allocation->size);
     sim_heap_give(allocation);
     pthread_mutex_lock(&pool->lock);
     pool->used -= bytes;
@@ -131,25 +151,56 @@ struct sim_pool *sim_pool_default(struct sim_device *device)
 
 struct sim_pool *sim_pool_of_graphs(struct sim_device *device)
 {
-    return pool_at(device, &device->graph_pool);
+    struct sim_pool *pool = pool_at(device, &device->graph_pool);
+    if (pool != NULL)
+        pool->threshold = UINT64_MAX; /* keeps all until it is trimmed */
+    return pool;
+}
+
+struct sim_pool *sim_pool_of_host(void)
+{
+    static struct sim_pool *pool;
+    struct sim_pool *found = pool_at(sim_device(0), &pool);
+    if (found != NULL)
+        found->host.type = CU_MEM_LOCATION_TYPE_HOST;
+    return found;
+}
+
+struct sim_pool *sim_pool_imported(struct sim_device *device)
+{
+    pthread_mutex_lock(&device->lock);
+    struct sim_pool *pool = new_pool(device, 0);
+    if (pool != NULL)
+        pool->imported = true;
+    pthread_mutex_unlock(&device->lock);
+    return pool;
 }
 
 /* ---- entries: making and ending ---- */
+
+enum { HANDLE_TYPES = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC };
 
 SIM_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 {
     SIM_NEED_INIT();
     if (out == NULL || props == NULL || props->alloc_type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->handle_types != 0)
+    bool on_host = sim_location_is_host(props->location);
+    if (!on_host && props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((props->handle_types & ~HANDLE_TYPES) != 0)
         return CUDA_ERROR_NOT_SUPPORTED;
-    struct sim_device *device = sim_device(props->location.id);
+    struct sim_device *device = sim_device(on_host ? 0 : props->location.id);
     if (device == NULL)
         return CUDA_ERROR_INVALID_DEVICE;
     if (!sim_device_attach(device))
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&device->lock);
     struct sim_pool *pool = new_pool(device, props->max_size);
+    if (pool != NULL)
+        pool->handle_types = props->handle_types;
+    if (pool != NULL && on_host)
+        pool->host = props->location;
     pthread_mutex_unlock(&device->lock);
     if (pool == NULL || pool->handle == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -166,8 +217,11 @@ static void unlink_pool(struct sim_pool *pool)
     struct sim_pool **at = &device->pools;
     while (*at != NULL && *at != pool)
         at = &(*at)->next;
-    if (*at == pool)
+    if (*at == pool) {
         *at = pool->next;
+        pool->next = device->ended_pools;
+        device->ended_pools = pool;
+    }
     pthread_mutex_unlock(&device->lock);
 }
 

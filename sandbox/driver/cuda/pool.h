@@ -16,7 +16,9 @@ struct sim_pool {
     pthread_mutex_t lock; /* guards the members below */
     uint64_t reserved, reserved_high, used, used_high, threshold, max_size;
     int reuse[3];
-    bool is_default, destroyed;
+    int handle_types;
+    CUmemLocation host; /* of a pool of host memory, which costs no device anything; type NONE: the device's */
+    bool is_default, destroyed, imported; /* imported: another process's, to name allocations by */
     uint64_t live;
     struct sim_pool *next; /* of the same device; under the device's lock */
 };
@@ -25,8 +27,19 @@ struct sim_pool {
 struct sim_pool *sim_pool_default(struct sim_device *device);
 struct sim_pool *sim_pool_of_graphs(struct sim_device *device);
 
+/* The default pool of host memory. */
+struct sim_pool *sim_pool_of_host(void);
+/* A name for another process's pool. */
+struct sim_pool *sim_pool_imported(struct sim_device *device);
+
 /* The pool that cuMemAllocAsync takes from. */
 struct sim_pool *sim_pool_current(struct sim_device *device);
+
+/* What an allocation of a size takes of its pool. */
+uint64_t sim_pool_share(size_t size);
+/* Takes bytes of a pool, which grows if need be, for memory whose place is known elsewhere; and gives them back. */
+bool sim_pool_hold(struct sim_pool *pool, uint64_t bytes);
+void sim_pool_unhold(struct sim_pool *pool, uint64_t bytes);
 
 struct sim_allocation *sim_pool_take(struct sim_pool *pool, const struct sim_request *request);
 /* Gives an allocation back to its pool. */

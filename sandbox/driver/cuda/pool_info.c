@@ -1,5 +1,6 @@
 /* What pools answer about themselves, which pool a device uses, and who may access it. */
 #include "handle.h"
+#include "managed.h"
 #include "pool.h"
 
 #define NEED_POOL(handle, name)                                \
@@ -41,12 +42,14 @@ static CUresult small_attribute(const struct sim_pool *pool, int attribute, int 
         *value = pool->reuse[attribute - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
     else if (attribute == CU_MEMPOOL_ATTR_ALLOCATION_TYPE)
         *value = CU_MEM_ALLOCATION_TYPE_PINNED;
-    else if (attribute == CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES || attribute == CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED)
+    else if (attribute == CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES)
+        *value = pool->handle_types;
+    else if (attribute == CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED)
         *value = 0;
     else if (attribute == CU_MEMPOOL_ATTR_LOCATION_ID)
-        *value = pool->device->ordinal;
+        *value = pool->host.type != 0 ? pool->host.id : pool->device->ordinal;
     else if (attribute == CU_MEMPOOL_ATTR_LOCATION_TYPE)
-        *value = CU_MEM_LOCATION_TYPE_DEVICE;
+        *value = pool->host.type != 0 ? pool->host.type : CU_MEM_LOCATION_TYPE_DEVICE;
     else
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
@@ -142,7 +145,7 @@ SIM_API CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle)
     struct sim_device *device = sim_device(ordinal);
     if (device == NULL)
         return CUDA_ERROR_INVALID_DEVICE;
-    if (pool->device != device)
+    if (pool->device != device || pool->imported || pool->host.type != CU_MEM_LOCATION_TYPE_NONE)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&device->lock);
     device->current_pool = pool;
@@ -150,37 +153,47 @@ SIM_API CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle)
     return CUDA_SUCCESS;
 }
 
-/* The newer entries name a place and a type of memory; here there is pinned memory of devices. */
-static CUresult place(const CUmemLocation *location, int type, CUdevice *ordinal)
+/* The newer entries name a place and a type of memory: pinned, of a device or of the host. */
+static CUresult check_place(const CUmemLocation *location, int type)
 {
     SIM_NEED_INIT();
     if (location == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED)
+    if (type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_NOT_SUPPORTED;
-    *ordinal = location->id;
-    return CUDA_SUCCESS;
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE || sim_location_is_host(*location) ? CUDA_SUCCESS
+                                                                                            : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *location, int type)
 {
-    CUdevice ordinal;
-    CUresult result = place(location, type, &ordinal);
-    return result == CUDA_SUCCESS ? cuDeviceGetDefaultMemPool(out, ordinal) : result;
+    CUresult result = check_place(location, type);
+    if (result != CUDA_SUCCESS || location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return result != CUDA_SUCCESS ? result : cuDeviceGetDefaultMemPool(out, location->id);
+    return out == NULL ? CUDA_ERROR_INVALID_VALUE : give_pool(out, sim_pool_of_host());
 }
+
+static _Atomic(struct sim_pool *) host_pool; /* set by cuMemSetMemPool; NULL: the default one */
 
 SIM_API CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location, int type)
 {
-    CUdevice ordinal;
-    CUresult result = place(location, type, &ordinal);
-    return result == CUDA_SUCCESS ? cuDeviceGetMemPool(out, ordinal) : result;
+    CUresult result = check_place(location, type);
+    if (result != CUDA_SUCCESS || location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return result != CUDA_SUCCESS ? result : cuDeviceGetMemPool(out, location->id);
+    const struct sim_pool *pool = host_pool;
+    return out == NULL ? CUDA_ERROR_INVALID_VALUE : give_pool(out, pool != NULL ? pool : sim_pool_of_host());
 }
 
-SIM_API CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool pool)
+SIM_API CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool handle)
 {
-    CUdevice ordinal;
-    CUresult result = place(location, type, &ordinal);
-    return result == CUDA_SUCCESS ? cuDeviceSetMemPool(ordinal, pool) : result;
+    CUresult result = check_place(location, type);
+    if (result != CUDA_SUCCESS || location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return result != CUDA_SUCCESS ? result : cuDeviceSetMemPool(location->id, handle);
+    struct sim_pool *pool = sim_handle_get(handle, SIM_POOL);
+    if (pool == NULL || pool->host.type == CU_MEM_LOCATION_TYPE_NONE)
+        return CUDA_ERROR_INVALID_VALUE;
+    host_pool = pool;
+    return CUDA_SUCCESS;
 }
 
 /* ---- access ---- */
@@ -191,8 +204,8 @@ SIM_API CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *
     if (access == NULL && count > 0)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; i++)
-        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].location.id != pool->device->ordinal)
-            return CUDA_ERROR_INVALID_DEVICE; /* there is no peer access */
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || sim_device(access[i].location.id) == NULL)
+            return CUDA_ERROR_INVALID_DEVICE;
     return CUDA_SUCCESS;
 }
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "../machine/visible.h"
-#include "device.h"
+#include "managed.h"
 
 static struct sim_machine machine;
 static struct sim_device devices[SIM_MAX_DEVICES];
@@ -21,6 +21,19 @@ bool sim_ready(void)
 struct sim_device *sim_device(CUdevice ordinal)
 {
     return ordinal < 0 || ordinal >= device_count ? NULL : &devices[ordinal];
+}
+
+int sim_unit_index(const struct sim_unit *unit)
+{
+    return (int)(unit - machine.state->units);
+}
+
+struct sim_device *sim_device_of_unit(int unit)
+{
+    for (int i = 0; i < device_count; i++)
+        if (sim_unit_index(devices[i].unit) == unit)
+            return &devices[i];
+    return NULL;
 }
 
 int sim_device_count(void)
@@ -59,8 +72,10 @@ static CUresult initialise(void)
     if (!sim_machine_open(&machine, getenv("SIMGPU_DIR")))
         return CUDA_ERROR_NO_DEVICE;
     device_count = sim_visible(&machine.scenario, choices);
-    for (int i = 0; i < device_count; i++)
+    for (int i = 0; i < device_count; i++) {
         fill_device(&devices[i], choices[i]);
+        sim_unit_collect(devices[i].unit); /* what this process had before an exec */
+    }
     pthread_atfork(NULL, NULL, become_child);
     if (device_count == 0)
         return CUDA_ERROR_NO_DEVICE;
@@ -108,9 +123,16 @@ bool sim_device_attach(struct sim_device *device)
     return attached;
 }
 
-bool sim_device_charge(struct sim_device *device, uint64_t bytes)
+bool sim_device_charge_now(struct sim_device *device, uint64_t bytes)
 {
     return sim_memory_charge(device->unit, device->slot, bytes, device->total);
+}
+
+bool sim_device_charge(struct sim_device *device, uint64_t bytes)
+{
+    if (sim_device_charge_now(device, bytes))
+        return true;
+    return sim_managed_evict(device, bytes) && sim_device_charge_now(device, bytes);
 }
 
 void sim_device_release(struct sim_device *device, uint64_t bytes)

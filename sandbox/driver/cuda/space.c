@@ -1,5 +1,7 @@
 /* Address space in multiples of 2 MiB. It is reserved with no promise of RAM, so that a card may be larger than the host. */
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "heap.h"
 
@@ -27,4 +29,50 @@ uintptr_t sim_space_take(size_t size, size_t alignment, bool low)
 void sim_space_give(uintptr_t base, size_t size)
 {
     munmap((void *)base, size);
+}
+
+int sim_file_of(const void *bytes, size_t size)
+{
+    int fd = memfd_create("simgpu", MFD_CLOEXEC);
+    if (fd < 0 || pwrite(fd, bytes, size, 0) == (ssize_t)size)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Writes the pages of a block that were ever touched: the rest reads as zeros either way. */
+static bool copy_block(int fd, int pagemap, uintptr_t base, off_t at)
+{
+    enum { PAGE = 4096, PAGES = SIM_BLOCK / PAGE };
+    static const uint64_t TOUCHED = 3ULL << 62; /* in memory, or swapped out */
+    uint64_t pages[PAGES];
+    if (pread(pagemap, pages, sizeof pages, (off_t)(base / PAGE * sizeof *pages)) != (ssize_t)sizeof pages)
+        return false;
+    for (int i = 0; i < PAGES; i++)
+        if ((pages[i] & TOUCHED) != 0 && pwrite(fd, (const char *)base + i * PAGE, PAGE, at + i * PAGE) != PAGE)
+            return false;
+    return true;
+}
+
+static bool copy_touched(int fd, uintptr_t base, size_t size)
+{
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    bool good = pagemap >= 0;
+    for (size_t at = 0; good && at < size; at += SIM_BLOCK)
+        good = copy_block(fd, pagemap, base + at, (off_t)at);
+    if (pagemap >= 0)
+        close(pagemap);
+    return good;
+}
+
+int sim_space_share(uintptr_t base, size_t size)
+{
+    int fd = memfd_create("simgpu", MFD_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (ftruncate(fd, (off_t)size) == 0 && copy_touched(fd, base, size) &&
+        mmap((void *)base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) != MAP_FAILED)
+        return fd;
+    close(fd);
+    return -1;
 }

@@ -9,13 +9,14 @@
 
 struct entry {
     const char *base;
+    const char *mark; /* "=" and the symbol: blotted out in the library of a driver that is made to lack the entry */
     CUresult (*symbol)(void);
     int since;
     enum sim_stream_kind stream;
 };
 
 static const struct entry entries[] = {
-#define ENTRY(base, symbol, since, stream) {#base, symbol, since, stream},
+#define ENTRY(base, symbol, since, stream) {#base, "=" #symbol, symbol, since, stream},
 #include "../entries/all.def"
 #undef ENTRY
 };
@@ -25,7 +26,7 @@ void *sim_table_find(const char *name, int version, enum sim_stream_kind stream,
     const struct entry *best = NULL;
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
         const struct entry *entry = &entries[i];
-        if (strcmp(entry->base, name) != 0)
+        if (entry->mark[0] != '=' || strcmp(entry->base, name) != 0)
             continue;
         *known = true;
         if (entry->stream == stream && entry->since <= version && (best == NULL || entry->since > best->since))

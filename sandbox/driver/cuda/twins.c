@@ -58,8 +58,20 @@ TWIN(cuMemPrefetchAsync, (CUdeviceptr address, size_t size, CUdevice device, CUs
 TWIN(cuMemPrefetchAsync_v2, (CUdeviceptr address, size_t size, CUmemLocation location, unsigned int flags, CUstream stream),
      (address, size, location, flags, own(stream)))
 
+#define RANGES CUdeviceptr *addresses, size_t *sizes, size_t count
+#define PLACES CUmemLocation *locations, size_t *starts, size_t places
+TWIN(cuMemPrefetchBatchAsync, (RANGES, PLACES, unsigned long long flags, CUstream stream),
+     (addresses, sizes, count, locations, starts, places, flags, own(stream)))
+TWIN(cuMemDiscardBatchAsync, (RANGES, unsigned long long flags, CUstream stream), (addresses, sizes, count, flags, own(stream)))
+TWIN(cuMemDiscardAndPrefetchBatchAsync, (RANGES, PLACES, unsigned long long flags, CUstream stream),
+     (addresses, sizes, count, locations, starts, places, flags, own(stream)))
+
 TWIN(cuStreamBeginCapture, (CUstream stream), (own(stream)))
 TWIN(cuStreamBeginCapture_v2, (CUstream stream, int mode), (own(stream), mode))
+TWIN(cuStreamBeginCaptureToGraph,
+     (CUstream stream, CUgraph graph, const CUgraphNode *needs, const void *edges, size_t count, int mode),
+     (own(stream), graph, needs, edges, count, mode))
+TWIN(cuStreamGetDevResource, (CUstream stream, void *out, int type), (own(stream), out, type))
 TWIN(cuStreamEndCapture, (CUstream stream, CUgraph *out), (own(stream), out))
 TWIN(cuStreamIsCapturing, (CUstream stream, int *out), (own(stream), out))
 TWIN(cuStreamGetCaptureInfo, (CUstream stream, int *status, uint64_t *id), (own(stream), status, id))
@@ -81,3 +93,20 @@ TWIN(cuStreamAttachMemAsync, (CUstream stream, CUdeviceptr address, size_t size,
      (own(stream), address, size, flags))
 TWIN(cuMemcpyPeerAsync, (CUdeviceptr to, CUcontext c, CUdeviceptr from, CUcontext d, size_t size, CUstream stream),
      (to, c, from, d, size, own(stream)))
+
+TWIN(cuMemMapArrayAsync, (void *list, unsigned int count, CUstream stream), (list, count, own(stream)))
+
+#define LINES CUdeviceptr *targets, CUdeviceptr *sources, size_t *sizes, size_t count
+TWIN(cuMemcpyBatchAsync_v2, (LINES, void *attributes, size_t *starts, size_t kinds, CUstream stream),
+     (targets, sources, sizes, count, attributes, starts, kinds, own(stream)))
+TWIN(cuMemcpyBatchAsync, (LINES, void *attributes, size_t *starts, size_t kinds, size_t *failed, CUstream stream),
+     (targets, sources, sizes, count, attributes, starts, kinds, failed, own(stream)))
+TWIN(cuMemcpy3DBatchAsync_v2, (size_t count, const void *ops, unsigned long long flags, CUstream stream),
+     (count, ops, flags, own(stream)))
+TWIN(cuMemcpy3DBatchAsync, (size_t count, const void *ops, size_t *failed, unsigned long long flags, CUstream stream),
+     (count, ops, failed, flags, own(stream)))
+TWIN(cuMemcpyWithAttributesAsync, (CUdeviceptr to, CUdeviceptr from, size_t size, const void *attributes, CUstream stream),
+     (to, from, size, attributes, own(stream)))
+TWIN(cuMemcpy3DWithAttributesAsync, (const void *op, unsigned long long flags, CUstream stream), (op, flags, own(stream)))
+TWIN(cuMemBatchDecompressAsync, (void *list, size_t count, unsigned int flags, size_t *failed, CUstream stream),
+     (list, count, flags, failed, own(stream)))

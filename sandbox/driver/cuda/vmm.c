@@ -1,24 +1,9 @@
-/*
- * Virtual memory management: address ranges, physical memory, and mappings between them. Physical memory is a file without a
- * name, so that two mappings of it show the same bytes; it lives until it is released and unmapped everywhere.
- */
+/* Virtual memory management: address ranges, and mappings of physical memory into them. All under the lock of physical.h. */
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include "handle.h"
 #include "heap.h"
-
-struct physical {
-    CUmemGenericAllocationHandle handle;
-    struct sim_device *device; /* NULL: the host's */
-    CUmemAllocationProp prop;
-    size_t size;
-    int fd;
-    int references; /* handles given out, and mappings; under the lock */
-    int handles;
-};
+#include "vmm.h"
 
 struct range {
     uintptr_t base;
@@ -28,126 +13,14 @@ struct range {
 
 struct mapping {
     uintptr_t base;
-    size_t size;
-    struct physical *physical;
+    size_t size, offset; /* offset: in the physical memory */
+    struct sim_physical *physical;
     int access;
     struct mapping *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
 static struct mapping *mappings;
-
-/* ---- physical memory ---- */
-
-/* Under the lock. */
-static void drop(struct physical *physical)
-{
-    if (--physical->references > 0)
-        return;
-    close(physical->fd);
-    if (physical->device != NULL)
-        sim_device_release(physical->device, physical->size);
-    free(physical);
-}
-
-static bool on_host(const CUmemAllocationProp *prop)
-{
-    return prop->location.type >= CU_MEM_LOCATION_TYPE_HOST && prop->location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
-}
-
-static CUresult check_prop(const CUmemAllocationProp *prop)
-{
-    if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (on_host(prop))
-        return CUDA_SUCCESS;
-    if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (sim_device(prop->location.id) == NULL)
-        return CUDA_ERROR_INVALID_DEVICE;
-    return prop->requested_handle_types == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
-}
-
-static struct physical *new_physical(size_t size, const CUmemAllocationProp *prop)
-{
-    struct physical *physical = calloc(1, sizeof *physical);
-    if (physical == NULL)
-        return NULL;
-    *physical = (struct physical){.prop = *prop, .size = size, .references = 1, .handles = 1};
-    physical->device = on_host(prop) ? NULL : sim_device(prop->location.id);
-    physical->fd = memfd_create("simgpu", MFD_CLOEXEC);
-    physical->handle = (CUmemGenericAllocationHandle)(uintptr_t)sim_handle_new(SIM_ALLOCATION, physical);
-    if (physical->fd >= 0 && ftruncate(physical->fd, (off_t)size) == 0 && physical->handle != 0)
-        return physical;
-    sim_handle_end((const void *)(uintptr_t)physical->handle, SIM_ALLOCATION);
-    close(physical->fd);
-    free(physical);
-    return NULL;
-}
-
-SIM_API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
-                             unsigned long long flags)
-{
-    SIM_NEED_INIT();
-    CUresult result = check_prop(prop);
-    if (out == NULL || size == 0 || size % SIM_BLOCK != 0 || flags != 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (result != CUDA_SUCCESS)
-        return result;
-    struct sim_device *device = on_host(prop) ? NULL : sim_device(prop->location.id);
-    if (device != NULL && (!sim_device_attach(device) || !sim_device_charge(device, size)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    struct physical *physical = new_physical(size, prop);
-    if (physical == NULL) {
-        if (device != NULL)
-            sim_device_release(device, size);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *out = physical->handle;
-    return CUDA_SUCCESS;
-}
-
-static struct physical *physical_of(CUmemGenericAllocationHandle handle)
-{
-    return sim_handle_get((const void *)(uintptr_t)handle, SIM_ALLOCATION);
-}
-
-/* Every handle given out must be released; the last release ends the handle, not the mappings. */
-SIM_API CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-    SIM_NEED_INIT();
-    pthread_mutex_lock(&lock);
-    struct physical *physical = physical_of(handle);
-    if (physical != NULL && --physical->handles == 0)
-        sim_handle_end((const void *)(uintptr_t)handle, SIM_ALLOCATION);
-    if (physical != NULL)
-        drop(physical);
-    pthread_mutex_unlock(&lock);
-    return physical == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-SIM_API CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, int option)
-{
-    SIM_NEED_INIT();
-    if (granularity == NULL || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_prop(prop);
-    if (result == CUDA_SUCCESS)
-        *granularity = SIM_BLOCK;
-    return result;
-}
-
-SIM_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
-{
-    SIM_NEED_INIT();
-    pthread_mutex_lock(&lock);
-    const struct physical *physical = physical_of(handle);
-    if (physical != NULL && prop != NULL)
-        *prop = physical->prop;
-    pthread_mutex_unlock(&lock);
-    return physical == NULL || prop == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
 
 /* ---- address ranges ---- */
 
@@ -164,10 +37,10 @@ SIM_API CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t align
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *out = base;
-    pthread_mutex_lock(&lock);
+    sim_physical_lock();
     *range = (struct range){base, size, ranges};
     ranges = range;
-    pthread_mutex_unlock(&lock);
+    sim_physical_unlock();
     return CUDA_SUCCESS;
 }
 
@@ -183,7 +56,7 @@ static bool mapped_within(uintptr_t base, size_t size)
 SIM_API CUresult cuMemAddressFree(CUdeviceptr base, size_t size)
 {
     SIM_NEED_INIT();
-    pthread_mutex_lock(&lock);
+    sim_physical_lock();
     struct range **at = &ranges;
     while (*at != NULL && ((*at)->base != base || (*at)->size != size))
         at = &(*at)->next;
@@ -192,7 +65,7 @@ SIM_API CUresult cuMemAddressFree(CUdeviceptr base, size_t size)
         range = NULL;
     if (range != NULL)
         *at = range->next;
-    pthread_mutex_unlock(&lock);
+    sim_physical_unlock();
     if (range == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     sim_space_give(base, size);
@@ -211,7 +84,7 @@ static bool reserved(uintptr_t base, size_t size)
 }
 
 /* Under the lock. */
-static CUresult map(uintptr_t base, size_t size, size_t offset, struct physical *physical)
+static CUresult map(uintptr_t base, size_t size, size_t offset, struct sim_physical *physical)
 {
     if (physical == NULL || base % SIM_BLOCK != 0 || size == 0 || size % SIM_BLOCK != 0 || offset % SIM_BLOCK != 0 ||
         offset > physical->size || size > physical->size - offset || !reserved(base, size) || mapped_within(base, size))
@@ -225,7 +98,7 @@ static CUresult map(uintptr_t base, size_t size, size_t offset, struct physical 
         free(mapping);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *mapping = (struct mapping){base, size, physical, 0, mappings};
+    *mapping = (struct mapping){base, size, offset, physical, 0, mappings};
     mappings = mapping;
     physical->references++;
     return CUDA_SUCCESS;
@@ -235,9 +108,9 @@ SIM_API CUresult cuMemMap(CUdeviceptr base, size_t size, size_t offset, CUmemGen
                           unsigned long long flags)
 {
     SIM_NEED_INIT();
-    pthread_mutex_lock(&lock);
-    CUresult result = flags != 0 ? CUDA_ERROR_INVALID_VALUE : map(base, size, offset, physical_of(handle));
-    pthread_mutex_unlock(&lock);
+    sim_physical_lock();
+    CUresult result = flags != 0 ? CUDA_ERROR_INVALID_VALUE : map(base, size, offset, sim_physical_of(handle));
+    sim_physical_unlock();
     return result;
 }
 
@@ -247,7 +120,7 @@ static void unmap(struct mapping *mapping)
     sim_heap_forget(mapping->base);
     mmap((void *)mapping->base, mapping->size, PROT_READ | PROT_WRITE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    drop(mapping->physical);
+    sim_physical_drop(mapping->physical);
     free(mapping);
 }
 
@@ -264,7 +137,7 @@ static size_t covered(uintptr_t base, size_t size)
 SIM_API CUresult cuMemUnmap(CUdeviceptr base, size_t size)
 {
     SIM_NEED_INIT();
-    pthread_mutex_lock(&lock);
+    sim_physical_lock();
     bool whole = size > 0 && covered(base, size) == size;
     for (struct mapping **at = &mappings; whole && *at != NULL;) {
         struct mapping *mapping = *at;
@@ -275,7 +148,7 @@ SIM_API CUresult cuMemUnmap(CUdeviceptr base, size_t size)
         *at = mapping->next;
         unmap(mapping);
     }
-    pthread_mutex_unlock(&lock);
+    sim_physical_unlock();
     return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -287,12 +160,12 @@ SIM_API CUresult cuMemSetAccess(CUdeviceptr base, size_t size, const CUmemAccess
     for (size_t i = 0; i < count; i++)
         if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && sim_device(access[i].location.id) == NULL)
             return CUDA_ERROR_INVALID_DEVICE;
-    pthread_mutex_lock(&lock);
+    sim_physical_lock();
     bool whole = size > 0 && covered(base, size) == size;
     for (struct mapping *mapping = mappings; whole && mapping != NULL; mapping = mapping->next)
         if (mapping->base >= base && mapping->base < base + size)
             mapping->access = access[count - 1].flags;
-    pthread_mutex_unlock(&lock);
+    sim_physical_unlock();
     return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -310,12 +183,21 @@ SIM_API CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
     SIM_NEED_INIT();
     if (flags == NULL || location == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&lock);
+    sim_physical_lock();
     const struct mapping *mapping = mapping_at(address);
     if (mapping != NULL)
         *flags = (unsigned long long)mapping->access;
-    pthread_mutex_unlock(&lock);
+    sim_physical_unlock();
     return mapping == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+struct sim_physical *sim_mapped_at(CUdeviceptr address, size_t *offset)
+{
+    const struct mapping *mapping = mapping_at(address);
+    if (mapping == NULL)
+        return NULL;
+    *offset = mapping->offset + (address - mapping->base);
+    return mapping->physical;
 }
 
 /* A released handle comes back as a new one. */
@@ -324,15 +206,12 @@ SIM_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, 
     SIM_NEED_INIT();
     if (out == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&lock);
+    sim_physical_lock();
     const struct mapping *mapping = mapping_at((uintptr_t)address);
     if (mapping != NULL) {
-        struct physical *physical = mapping->physical;
-        if (physical->handles++ == 0)
-            physical->handle = (CUmemGenericAllocationHandle)(uintptr_t)sim_handle_new(SIM_ALLOCATION, physical);
-        physical->references++;
-        *out = physical->handle;
+        struct sim_physical *physical = mapping->physical;
+        *out = sim_physical_handle(physical);
     }
-    pthread_mutex_unlock(&lock);
+    sim_physical_unlock();
     return mapping == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }

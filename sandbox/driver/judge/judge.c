@@ -32,6 +32,40 @@ JUDGE_API uint64_t judge_memory_used(struct sim_machine *machine, int card, int 
     return sim_memory_used(unit);
 }
 
+/* The sum of all slots at one moment: read until it is the same several times over, because bytes that one process gives back
+ * and another takes meanwhile would be counted twice. */
+static uint64_t memory_now(struct sim_unit *unit)
+{
+    enum { TIMES = 4 };
+    uint64_t seen[SIM_SLOTS] = {0}, sum = 0;
+    for (int times = 0; times < TIMES; times++) {
+        uint32_t used = atomic_load(&unit->slots_used);
+        bool still = true;
+        sum = 0;
+        for (uint32_t i = 0; i < used; i++) {
+            uint64_t bytes = atomic_load(&unit->slots[i].memory);
+            still &= bytes == seen[i];
+            seen[i] = bytes;
+            sum += bytes;
+        }
+        times = still ? times : 0;
+    }
+    return sum;
+}
+
+/* The most bytes in use at any moment of the next so many nanoseconds, as far as looking without a pause can tell. */
+JUDGE_API uint64_t judge_memory_highest(struct sim_machine *machine, int card, int mig, uint64_t nanoseconds)
+{
+    struct sim_unit *unit = unit_of(machine, card, mig);
+    uint64_t highest = 0, end = sim_now() + nanoseconds;
+    sim_unit_collect(unit);
+    while (sim_now() < end) {
+        uint64_t now = memory_now(unit);
+        highest = now > highest ? now : highest;
+    }
+    return highest;
+}
+
 /* Fills pids and bytes; returns how many processes there are. Both arrays have room for SIM_SLOTS. */
 JUDGE_API int judge_processes(struct sim_machine *machine, int card, int mig, int32_t *pids, uint64_t *bytes)
 {

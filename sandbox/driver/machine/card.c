@@ -1,5 +1,5 @@
 /* The shared state file: opening it, claiming slots in it, counting memory in it. */
-#include "card.h"
+#include "share.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,13 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-static const char MAGIC[16] = "simgpu-state-1";
+static const char MAGIC[16] = "simgpu-state-3";
 
 uint64_t sim_now(void)
 {
@@ -136,6 +137,16 @@ static uint64_t birth_of(pid_t pid)
     return state == 'Z' || state == 'X' ? 0 : birth;
 }
 
+/* What names the program that runs, of the random bytes that the kernel gives to each. */
+static uint32_t own_image(void)
+{
+    uint32_t image = 0;
+    const void *random = (const void *)getauxval(AT_RANDOM);
+    if (random != NULL)
+        memcpy(&image, random, sizeof image);
+    return image;
+}
+
 bool sim_slot_alive(const struct sim_slot *slot)
 {
     pid_t pid = atomic_load(&slot->pid);
@@ -170,6 +181,7 @@ static int take_free_slot(struct sim_unit *unit, int32_t pid)
             continue;
         raise_slots_used(unit, (uint32_t)i + 1);
         atomic_store(&unit->slots[i].birth, birth_of(pid));
+        atomic_store(&unit->slots[i].image, own_image());
         return i;
     }
     return SIM_NO_SLOT;
@@ -187,8 +199,12 @@ int sim_slot_claim(struct sim_unit *unit)
 static void clear_slot(struct sim_unit *unit, int index, int32_t pid)
 {
     struct sim_slot *slot = &unit->slots[index];
+    sim_share_forget(unit, index);
     atomic_store(&slot->memory, 0);
+    atomic_store(&slot->aside, 0);
+    atomic_store(&slot->stage, 0);
     atomic_store(&slot->birth, 0);
+    atomic_store(&slot->image, 0);
     slot->demand = slot->done = slot->span_count = 0;
     slot->running = false;
     atomic_compare_exchange_strong(&slot->pid, &pid, 0);
@@ -201,7 +217,7 @@ void sim_slot_release(struct sim_unit *unit, int index)
     sim_unit_unlock(unit);
 }
 
-/* True when the slot is of a process that is gone, or of an earlier one with this process's pid. */
+/* True when the slot is of a process that is gone, or of an earlier one, or program, with this process's pid. */
 static bool slot_is_stale(const struct sim_slot *slot)
 {
     int32_t pid = atomic_load(&slot->pid);
@@ -210,7 +226,9 @@ static bool slot_is_stale(const struct sim_slot *slot)
     if (pid != (int32_t)getpid())
         return !sim_slot_alive(slot);
     uint64_t birth = atomic_load(&slot->birth);
-    return birth != 0 && birth != birth_of(pid);
+    if (birth == 0) /* another thread is just taking it */
+        return false;
+    return birth != birth_of(pid) || (atomic_load(&slot->image) != 0 && atomic_load(&slot->image) != own_image());
 }
 
 void sim_unit_collect(struct sim_unit *unit)

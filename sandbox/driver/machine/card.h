@@ -20,9 +20,10 @@
 
 enum {
     SIM_UNITS = SIM_MAX_CARDS * (1 + SIM_MAX_MIG),
-    SIM_SLOTS = 128,
+    SIM_SLOTS = 256,
     SIM_SPANS = 64,
     SIM_RECORDS = 1 << 16,
+    SIM_SHARES = 256,
     SIM_NO_SLOT = -1,
 };
 
@@ -35,7 +36,10 @@ struct sim_span {
 struct sim_slot {
     _Atomic int32_t pid;     /* 0: free */
     _Atomic uint64_t birth;  /* the process's start time in clock ticks since boot: tells reused pids apart */
+    _Atomic uint32_t image;  /* the program it runs: after an exec the card has nothing of it any more */
     _Atomic uint64_t memory; /* bytes charged */
+    _Atomic uint64_t aside;  /* bytes that a checkpoint put on the host */
+    _Atomic uint32_t stage;  /* of a checkpoint; 0: running */
     uint64_t demand;         /* nanoseconds of work published so far; this and all below under the unit's lock */
     uint64_t done;           /* of these, nanoseconds run in turns that are over */
     uint64_t ready_at;       /* since when it has waited for a turn */
@@ -51,13 +55,24 @@ struct sim_record {
     uint64_t start, end;
 };
 
+/* Memory that several processes hold; see share.h. */
+struct sim_share {
+    uint64_t name; /* 0: free */
+    uint64_t bytes;
+    int payer; /* the slot that has the bytes among its own */
+    uint16_t holds[SIM_SLOTS];
+};
+
 struct sim_unit {
     pthread_mutex_t lock;
     _Atomic uint32_t slots_used; /* slots at and beyond this index were never claimed */
+    _Atomic unsigned int accounting; /* NVML keeps accounts of processes */
     int32_t last;                /* the slot that had the latest turn */
     uint64_t free_at;            /* when the latest turn ended */
     uint64_t record_count;
     struct sim_slot slots[SIM_SLOTS];
+    uint64_t last_share;
+    struct sim_share shares[SIM_SHARES];
     struct sim_record records[SIM_RECORDS]; /* a ring */
 };
 

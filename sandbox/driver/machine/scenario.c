@@ -84,6 +84,10 @@ static void read_card_number(struct sim_card *card, const char *key, const char 
         card->reserved = mib(value);
     else if (strcmp(key, "context_mib") == 0)
         card->context = mib(value);
+    else if (strcmp(key, "green_mib") == 0)
+        card->green = mib(value);
+    else if (strcmp(key, "module_mib") == 0)
+        card->module = mib(value);
     else if (strcmp(key, "minor") == 0)
         card->minor = atoi(value);
     else if (strcmp(key, "numa_node") == 0)

@@ -32,6 +32,8 @@ struct sim_card {
     uint64_t memory;       /* bytes, the reserve included */
     uint64_t reserved;     /* bytes that the driver keeps for itself */
     uint64_t context;      /* bytes that every context costs */
+    uint64_t green;        /* bytes that a green context costs */
+    uint64_t module;       /* bytes that a module costs in every context that it is loaded in */
     int minor;
     int numa_node; /* -1: none */
     int temperature;

@@ -1,0 +1,243 @@
+/* The blocks of managed memory and where they are. One lock of this process guards them all; it is taken last. */
+#include "managed.h"
+
+#include <stdlib.h>
+
+enum { DEVICES = 64 };
+
+struct sim_managed {
+    uintptr_t base;
+    size_t size, count;
+    uint64_t used;               /* when it was moved or touched last, by a count of such events */
+    uint64_t resident[DEVICES];  /* bytes on each device */
+    size_t first[DEVICES];       /* no block before this one is on the device */
+    struct sim_managed *next, *previous;
+    struct sim_managed_block blocks[];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sim_managed *all;
+static _Atomic size_t live;
+static uint64_t events;
+
+/* ---- allocations ---- */
+
+struct sim_managed *sim_managed_new(uintptr_t base, size_t size)
+{
+    size_t count = sim_blocks(size) / SIM_BLOCK;
+    struct sim_managed *managed = calloc(1, sizeof *managed + count * sizeof *managed->blocks);
+    if (managed == NULL)
+        return NULL;
+    managed->base = base;
+    managed->size = size;
+    managed->count = count;
+    pthread_mutex_lock(&lock);
+    managed->next = all;
+    if (all != NULL)
+        all->previous = managed;
+    all = managed;
+    live++;
+    pthread_mutex_unlock(&lock);
+    return managed;
+}
+
+void sim_managed_free(struct sim_managed *managed)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < DEVICES; i++)
+        if (managed->resident[i] > 0)
+            sim_device_release(sim_device(i), managed->resident[i]);
+    if (managed->previous != NULL)
+        managed->previous->next = managed->next;
+    else
+        all = managed->next;
+    if (managed->next != NULL)
+        managed->next->previous = managed->previous;
+    live--;
+    pthread_mutex_unlock(&lock);
+    free(managed);
+}
+
+bool sim_managed_any(void)
+{
+    return atomic_load_explicit(&live, memory_order_relaxed) > 0;
+}
+
+struct sim_managed *sim_managed_of(uintptr_t address, size_t size)
+{
+    struct sim_allocation found;
+    if (!sim_managed_any() || !sim_heap_find(address, &found) || found.managed == NULL)
+        return NULL;
+    return size <= found.size - (address - found.base) ? found.managed : NULL;
+}
+
+/* ---- blocks; all under the lock ---- */
+
+/* The last block of an allocation takes what it needs, in pages of 64 KiB. */
+static uint64_t bytes_of(const struct sim_managed *managed, size_t index)
+{
+    enum { PAGE = 64 << 10 };
+    size_t rest = managed->size - index * SIM_BLOCK;
+    return rest >= SIM_BLOCK ? SIM_BLOCK : (rest + PAGE - 1) / PAGE * PAGE;
+}
+
+static void leave(struct sim_managed *managed, size_t index, int device)
+{
+    managed->blocks[index].on &= ~((uint64_t)1 << device);
+    managed->resident[device] -= bytes_of(managed, index);
+    sim_device_release(sim_device(device), bytes_of(managed, index));
+}
+
+static void leave_all(struct sim_managed *managed, size_t index, int except)
+{
+    for (int i = 0; managed->blocks[index].on != 0 && i < DEVICES; i++)
+        if (i != except && (managed->blocks[index].on >> i & 1) != 0)
+            leave(managed, index, i);
+}
+
+/* The allocation on a device that was used the longest ago. */
+static struct sim_managed *oldest_on(int device)
+{
+    struct sim_managed *oldest = NULL;
+    for (struct sim_managed *one = all; one != NULL; one = one->next)
+        if (one->resident[device] > 0 && (oldest == NULL || one->used < oldest->used))
+            oldest = one;
+    return oldest;
+}
+
+static uint64_t evict_block(struct sim_managed *managed, int device)
+{
+    size_t index = managed->first[device];
+    while ((managed->blocks[index].on >> device & 1) == 0)
+        index++;
+    managed->first[device] = index + 1;
+    leave(managed, index, device);
+    return bytes_of(managed, index);
+}
+
+static uint64_t resident_on(int device)
+{
+    uint64_t sum = 0;
+    for (const struct sim_managed *one = all; one != NULL; one = one->next)
+        sum += one->resident[device];
+    return sum;
+}
+
+static bool evict(const struct sim_device *device, uint64_t bytes)
+{
+    uint64_t used = sim_memory_used(device->unit);
+    uint64_t missing = used + bytes > device->total ? used + bytes - device->total : 0;
+    if (device->ordinal >= DEVICES || resident_on(device->ordinal) < missing)
+        return false;
+    for (uint64_t made = 0; made < missing;)
+        made += evict_block(oldest_on(device->ordinal), device->ordinal);
+    return true;
+}
+
+bool sim_managed_evict(struct sim_device *device, uint64_t bytes)
+{
+    if (!sim_managed_any() || bytes > device->total)
+        return false;
+    pthread_mutex_lock(&lock);
+    bool done = evict(device, bytes);
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+/* Makes a copy of a block on a device that the process is attached to, the only one unless the block is mostly read. Without
+ * room it stays where it is. */
+static void enter(struct sim_managed *managed, size_t index, struct sim_device *device)
+{
+    struct sim_managed_block *block = &managed->blocks[index];
+    uint64_t bytes = bytes_of(managed, index);
+    if ((block->on >> device->ordinal & 1) == 0) {
+        if (!sim_device_charge_now(device, bytes) &&
+            !(evict(device, bytes) && sim_device_charge_now(device, bytes)))
+            return;
+        block->on |= (uint64_t)1 << device->ordinal;
+        managed->resident[device->ordinal] += bytes;
+        if (index < managed->first[device->ordinal])
+            managed->first[device->ordinal] = index;
+    }
+    if (!block->read_mostly)
+        leave_all(managed, index, device->ordinal);
+}
+
+/* ---- moving ---- */
+
+/* Asked before the lock is taken: attaching takes the device's, under which pools ask for room here. */
+static bool may_enter(struct sim_device *device)
+{
+    return device->ordinal < DEVICES && sim_device_attach(device);
+}
+
+/* Does a device map the block where it is, rather than having it come? */
+static bool stays(const struct sim_managed_block *block, const struct sim_device *device)
+{
+    if ((block->accessed_by >> device->ordinal & 1) != 0)
+        return true;
+    return block->on == 0 && sim_location_is_host(block->preferred);
+}
+
+void sim_managed_touch(struct sim_device *device, uintptr_t address)
+{
+    struct sim_managed *managed = sim_managed_of(address, 1);
+    if (managed == NULL || !may_enter(device))
+        return;
+    pthread_mutex_lock(&lock);
+    managed->used = ++events;
+    for (size_t i = 0; i < managed->count; i++)
+        if (!stays(&managed->blocks[i], device))
+            enter(managed, i, device);
+    pthread_mutex_unlock(&lock);
+}
+
+static void span(const struct sim_managed *managed, uintptr_t address, size_t size, size_t *from, size_t *to)
+{
+    *from = (address - managed->base) / SIM_BLOCK;
+    *to = (address - managed->base + size + SIM_BLOCK - 1) / SIM_BLOCK;
+}
+
+bool sim_managed_each(struct sim_managed *managed, uintptr_t address, size_t size,
+                      bool (*visit)(struct sim_managed_block *block, void *data), void *data)
+{
+    size_t from, to;
+    bool good = true;
+    span(managed, address, size, &from, &to);
+    pthread_mutex_lock(&lock);
+    for (size_t i = from; good && i < to; i++)
+        good = visit(&managed->blocks[i], data);
+    pthread_mutex_unlock(&lock);
+    return good;
+}
+
+void sim_managed_move(uintptr_t address, size_t size, CUmemLocation location)
+{
+    size_t from, to;
+    struct sim_managed *managed = sim_managed_of(address, size);
+    struct sim_device *device = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? sim_device(location.id) : NULL;
+    if (managed == NULL || (device != NULL && !may_enter(device)))
+        return;
+    span(managed, address, size, &from, &to);
+    pthread_mutex_lock(&lock);
+    managed->used = ++events;
+    for (size_t i = from; i < to; i++) {
+        if (device != NULL)
+            enter(managed, i, device);
+        else if (!managed->blocks[i].read_mostly)
+            leave_all(managed, i, -1);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void sim_managed_collapse(struct sim_managed *managed, uintptr_t address, size_t size)
+{
+    size_t from, to;
+    span(managed, address, size, &from, &to);
+    pthread_mutex_lock(&lock);
+    for (size_t i = from; i < to; i++) {
+        const CUmemLocation *preferred = &managed->blocks[i].preferred;
+        leave_all(managed, i, preferred->type == CU_MEM_LOCATION_TYPE_DEVICE ? preferred->id : -1);
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,48 @@
+/*
+ * Where managed memory is: on the host at first, and block by block of 2 MiB on the devices that it was prefetched to or that
+ * a kernel touched it on. What is on a device is charged to it; a device that is full puts the memory that was used the
+ * longest ago back on the host. A kernel touches the allocations whose addresses are among its parameters.
+ */
+#ifndef SIM_MANAGED_H
+#define SIM_MANAGED_H
+
+#include "heap.h"
+
+/* One allocation's blocks. */
+struct sim_managed;
+
+/* What is known of one block. */
+struct sim_managed_block {
+    uint64_t on; /* the devices that have it, by ordinal; none: the host */
+    uint64_t accessed_by; /* the devices that map it where it is */
+    bool accessed_by_host, read_mostly;
+    CUmemLocation preferred, prefetched; /* type NONE: nowhere */
+};
+
+/* Begins and ends an allocation's life: on the host, with no advice. NULL when the host is out of memory. */
+struct sim_managed *sim_managed_new(uintptr_t base, size_t size);
+void sim_managed_free(struct sim_managed *managed);
+
+/* Is there any managed memory? Reads one word. */
+bool sim_managed_any(void);
+/* A range that lies in one managed allocation; NULL for any other. */
+struct sim_managed *sim_managed_of(uintptr_t address, size_t size);
+/* Calls back for every block of a range, under the lock, until one call answers false; answers whether none did. */
+bool sim_managed_each(struct sim_managed *managed, uintptr_t address, size_t size,
+                      bool (*visit)(struct sim_managed_block *block, void *data), void *data);
+
+/* A device runs something that uses the memory at an address: moves its blocks there, as far as advice and room allow. */
+void sim_managed_touch(struct sim_device *device, uintptr_t address);
+/* Moves what there is of a range to a location. */
+void sim_managed_move(uintptr_t address, size_t size, CUmemLocation location);
+/* Ends all copies of a block but one, at its preferred location or on the host. */
+void sim_managed_collapse(struct sim_managed *managed, uintptr_t address, size_t size);
+/* Makes room on a device by putting managed memory of this process on the host; false, and nothing done, when there is too little. */
+bool sim_managed_evict(struct sim_device *device, uint64_t bytes);
+
+static inline bool sim_location_is_host(CUmemLocation location)
+{
+    return location.type >= CU_MEM_LOCATION_TYPE_HOST && location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
+#endif
