@@ -1,4 +1,4 @@
-"""Two native artefacts that pyproject.toml alone cannot name: the interceptor and the reader of its pages."""
+"""Native artefacts that pyproject.toml alone cannot name: the interceptor in both flavours, the reader of pages."""
 
 import shutil
 import subprocess
@@ -7,6 +7,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+BUILT = Path("libshim/build")
+FORWARDERS = ("libcuda.so.1", "libnvidia-ml.so.1")
 INTERCEPTOR = Extension("libshim.libaliquot", sources=["libshim/src/loader.c"])
 
 
@@ -25,10 +27,28 @@ class BuildInterceptor(build_ext):
             super().build_extension(ext)
             return
         subprocess.run(["make", "--silent", "--no-print-directory", "-C", "libshim"], check=True)
-        built = Path("libshim/build/libaliquot.so")
         target = Path(self.get_ext_fullpath(ext.name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(built, target)
+        install(BUILT / target.name, target)
+        install_forwarders(target.parent)
+
+    def copy_extensions_to_source(self) -> None:
+        """What is not an extension module is not copied for us."""
+        super().copy_extensions_to_source()
+        install_forwarders(Path("libshim"))
+
+
+def install_forwarders(package: Path) -> None:
+    """Puts the forwarders where the package has them."""
+    for name in FORWARDERS:
+        install(BUILT / "forwarder" / name, package / "forwarder" / name)
+
+
+def install(built: Path, target: Path) -> None:
+    """Copies a library to where the package has it. Programs that have the old one mapped keep it whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.new")
+    shutil.copyfile(built, temporary)
+    temporary.replace(target)
 
 
 setup(

@@ -2,22 +2,32 @@
 
 The control page is written in place under a sequence lock, because a renamed file would leave the container
 with the old inode. The usage page belongs to the tenant, who may truncate it or fill it with lies at any moment:
-it is only ever read with pread, never mapped, so the worst it can do is to raise PageError.
+it is only ever read with pread, never mapped, so the worst it can do is to raise PageError. Nobody is waited for who
+has a page open: a tenant can lock the file it sees, or take a lease on it, as long as it likes.
 """
 
+import contextlib
+import fcntl
 import mmap
 import os
+import struct
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from libshim._pages import ffi, lib
 
+OVERFLOW_CARDS: int = lib.AQ_OVERFLOW_CARDS
+"""What a tenant has in host memory for card i is counted in entry `OVERFLOW_CARDS` + i."""
 _TRIES = 1000
+_FLOCK = "hhqqi4x"  # struct flock
+_WISH_OFFSET: int = ffi.offsetof("aq_usage_card", "wanted_ns")
+_WISH_REST: int = ffi.sizeof("aq_usage_card") - _WISH_OFFSET - 8
+_WISHES = struct.Struct("=" + f"{_WISH_OFFSET}xQ{_WISH_REST}x" * lib.AQ_MAX_CARDS)
 
 
 class PageError(Exception):
@@ -47,11 +57,25 @@ _ENFORCEMENT_NUMBERS = {value: number for number, value in _ENFORCEMENTS.items()
 
 @dataclass(frozen=True)
 class CardLimit:
-    """What a tenant may use of one card: bytes of memory and percent of time (0: uncapped)."""
+    """What a tenant may use of one card.
+
+    Args:
+        uuid: "GPU-…" or "MIG-…".
+        memory_bytes: The slice.
+        core_percent: Percent of the card's time; 0: uncapped.
+        grant_bytes: What of the slice may be used now (memory class burst); None: all of it.
+        overflow_bytes: What may go to host memory when the grant is used up; None: nothing.
+        adjust_bytes: What the tenant's processes have on the card beyond their tallies, as last measured.
+        context_bytes: What the first context of a process is charged until it is measured.
+    """
 
     uuid: str
     memory_bytes: int
     core_percent: int = 0
+    grant_bytes: int | None = None
+    overflow_bytes: int | None = None
+    adjust_bytes: int = 0
+    context_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,6 +96,8 @@ class CardUsage:
     allocations_denied: int = 0
     busy_ns: int = 0
     throttled_ns: int = 0
+    wanted_bytes: int = 0
+    wanted_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,7 +112,7 @@ class ProcessUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """A usage page: `cards` has AQ_MAX_CARDS entries in the control page's order."""
+    """A usage page: `cards` has AQ_MAX_CARDS entries in the control page's order; of processes those that live."""
 
     cards: tuple[CardUsage, ...]
     processes: tuple[ProcessUsage, ...] = ()
@@ -111,15 +137,34 @@ def update_control(path: Path, control: Control) -> None:
         PageError: the page is unusable or has other cards; nothing was changed.
         OSError: the file cannot be written.
     """
-    wanted = _encode(path, control)
-    with path.open("r+b") as file:
+    change_control(path, lambda _: control)
+
+
+def change_control(path: Path, change: Callable[[Control | None], Control]) -> Control:
+    """Changes limits and enforcement in place by what they are; of writers at the same time, one after the other.
+
+    Args:
+        path: The page.
+        change: Is given the limits as they are (None: a writer died half-way through them) and returns
+            what they shall be.
+
+    Returns what was written.
+
+    Raises:
+        PageError: the page is unusable or has other cards; nothing was changed.
+        OSError: the file cannot be written.
+    """
+    with _turn(path), _open(path, "r+b") as file:
         header = _control_page(path, os.pread(file.fileno(), lib.AQ_CONTROL_SIZE, 0))
+        control = change(None if header.sequence & 1 else _decode(header))
+        wanted = _encode(path, control)
         if _uuids(header) != _uuids(wanted):
             raise PageError(path, "the cards of a running tenant cannot change")
         with mmap.mmap(file.fileno(), lib.AQ_CONTROL_SIZE) as mapped:
             view = ffi.from_buffer("aq_control_page *", mapped)
             lib.aq_control_publish(view, wanted)
             ffi.release(view)
+    return control
 
 
 def read_control(path: Path) -> Control:
@@ -129,12 +174,18 @@ def read_control(path: Path) -> Control:
         PageError: the file is no control page of this version, or a writer died half-way through it.
         OSError: the file cannot be read.
     """
-    page = _snapshot(path)
-    cards = tuple(
-        CardLimit(_text(card.uuid), card.memory_limit, card.core_percent)
-        for card in page.cards[0 : page.card_count]
-    )
-    return Control(_text(page.tenant), cards, _ENFORCEMENTS[page.enforcement])
+    return _decode(_snapshot(path))
+
+
+def touch_granter(path: Path, now_ns: int) -> None:
+    """Says that wishes beyond grants were looked for at this moment (CLOCK_MONOTONIC).
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with _open(path, "r+b") as file:
+        offset = ffi.offsetof("aq_control_page", "granter_ns")
+        os.pwrite(file.fileno(), now_ns.to_bytes(8, sys.byteorder), offset)
 
 
 def create_usage(path: Path) -> None:
@@ -156,22 +207,72 @@ def read_usage(path: Path) -> Usage:
         PageError: the file is no usage page of this version, or was cut short.
         OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
+    with _open(path, "rb") as file:
         content = os.pread(file.fileno(), lib.AQ_USAGE_SIZE, 0)
-    page = _cast(path, content, "aq_usage_page *", lib.AQ_USAGE_SIZE, lib.AQ_USAGE_MAGIC)
-    if (page.card_count, page.slot_count) != (lib.AQ_MAX_CARDS, lib.AQ_MAX_SLOTS):
-        raise PageError(path, f"{page.card_count} cards and {page.slot_count} slots are not this layout")
+        page = _cast(path, content, "aq_usage_page *", lib.AQ_USAGE_SIZE, lib.AQ_USAGE_MAGIC)
+        if (page.card_count, page.slot_count) != (lib.AQ_MAX_CARDS, lib.AQ_MAX_SLOTS):
+            raise PageError(path, f"{page.card_count} cards and {page.slot_count} slots are not this layout")
+        present = [slot for index, slot in enumerate(page.slots) if _is_present(file.fileno(), index, slot)]
     return Usage(
         tuple(_card_usage(card) for card in page.cards),
-        tuple(_process_usage(slot) for slot in page.slots if slot.owner),
+        tuple(_process_usage(slot) for slot in present),
         _text(page.shim_version),
         _text(page.note),
     )
 
 
+def forwarder_path(soname: str, library: Path | None = None) -> Path:
+    """Where the forwarder for `libcuda.so.1` or `libnvidia-ml.so.1` lies that goes with an interceptor."""
+    return (library or library_path()).parent / "forwarder" / soname
+
+
+def read_card_usages(path: Path) -> tuple[CardUsage, ...]:
+    """Returns the cards of a usage page alone: a twentieth of the work, for whoever looks often.
+
+    Raises:
+        PageError: the file is no usage page of this version, or was cut short.
+        OSError: the file cannot be read.
+    """
+    size = ffi.offsetof("aq_usage_page", "slots")
+    with _open(path, "rb") as file:
+        content = os.pread(file.fileno(), size, 0)
+    page = _cast(path, content, "aq_usage_page *", size, lib.AQ_USAGE_MAGIC)
+    return tuple(_card_usage(card) for card in page.cards)
+
+
+def read_newest_wish(path: Path) -> int:
+    """Returns when a tenant's newest wish beyond a grant was made (CLOCK_MONOTONIC, ns): a tenth of the work again.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        content = os.pread(descriptor, _WISHES.size, ffi.offsetof("aq_usage_page", "cards"))
+    finally:
+        os.close(descriptor)
+    return max(_WISHES.unpack(content)) if len(content) == _WISHES.size else 0
+
+
 def library_path() -> Path:
     """Returns where the interceptor lies."""
     return Path(__file__).resolve().parent / "libaliquot.so"
+
+
+def _open(path: Path, mode: str) -> IO[bytes]:
+    """Opens a page; BlockingIOError at once, and not after 45 s, where a tenant holds a lease on it."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+
+
+@contextlib.contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    """One writer of a page after the other, by a lock on its directory: tenants have the file alone."""
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
 
 
 def _encode(path: Path, control: Control) -> Any:
@@ -184,11 +285,48 @@ def _encode(path: Path, control: Control) -> Any:
     page.enforcement = _ENFORCEMENT_NUMBERS[control.enforcement]
     page.tenant = _bytes(path, "tenant", control.tenant, lib.AQ_TENANT_SIZE)
     page.card_count = len(control.cards)
-    for entry, card in zip(page.cards, control.cards, strict=False):
-        entry.uuid = _bytes(path, "card UUID", card.uuid, lib.AQ_UUID_SIZE)
-        entry.memory_limit = _in_range(path, "memory in bytes", card.memory_bytes, lib.AQ_MEMORY_MAX)
-        entry.core_percent = _in_range(path, "core percent", card.core_percent, 100)
+    for index, card in enumerate(control.cards):
+        _encode_card(path, page, index, card)
     return page
+
+
+def _encode_card(path: Path, page: Any, index: int, card: CardLimit) -> None:
+    entry = page.cards[index]
+    entry.uuid = _bytes(path, "card UUID", card.uuid, lib.AQ_UUID_SIZE)
+    entry.memory_limit = _in_range(path, "memory in bytes", card.memory_bytes, lib.AQ_MEMORY_MAX)
+    entry.core_percent = _in_range(path, "core percent", card.core_percent, 100)
+    entry.context_bytes = _in_range(path, "a context in bytes", card.context_bytes, lib.AQ_MEMORY_MAX)
+    entry.memory_adjust = card.adjust_bytes
+    if card.grant_bytes is not None:
+        entry.flags |= lib.AQ_CARD_BURST
+        entry.memory_grant = _in_range(path, "the grant in bytes", card.grant_bytes, lib.AQ_MEMORY_MAX)
+    if card.overflow_bytes is not None:
+        if page.card_count > lib.AQ_OVERFLOW_CARDS:
+            raise PageError(path, f"overflow to the host with more than {lib.AQ_OVERFLOW_CARDS} cards")
+        entry.flags |= lib.AQ_CARD_OVERFLOW_HOST
+        overflow = page.cards[lib.AQ_OVERFLOW_CARDS + index]
+        overflow.memory_limit = _in_range(
+            path, "the overflow in bytes", card.overflow_bytes, lib.AQ_MEMORY_MAX
+        )
+
+
+def _decode(page: Any) -> Control:
+    cards = tuple(_decode_card(page, index) for index in range(page.card_count))
+    return Control(_text(page.tenant), cards, _ENFORCEMENTS[page.enforcement])
+
+
+def _decode_card(page: Any, index: int) -> CardLimit:
+    card = page.cards[index]
+    overflows = card.flags & lib.AQ_CARD_OVERFLOW_HOST and index < lib.AQ_OVERFLOW_CARDS
+    return CardLimit(
+        _text(card.uuid),
+        card.memory_limit,
+        card.core_percent,
+        grant_bytes=card.memory_grant if card.flags & lib.AQ_CARD_BURST else None,
+        overflow_bytes=page.cards[lib.AQ_OVERFLOW_CARDS + index].memory_limit if overflows else None,
+        adjust_bytes=card.memory_adjust,
+        context_bytes=card.context_bytes,
+    )
 
 
 def _bytes(path: Path, what: str, text: str, size: int) -> bytes:
@@ -234,7 +372,7 @@ def _control_page(path: Path, content: bytes) -> Any:
 
 
 def _snapshot(path: Path) -> Any:
-    with path.open("rb") as file:
+    with _open(path, "rb") as file:
         for _ in range(_TRIES):
             page = _control_page(path, os.pread(file.fileno(), lib.AQ_CONTROL_SIZE, 0))
             again = os.pread(file.fileno(), 4, ffi.offsetof("aq_control_page", "sequence"))
@@ -246,8 +384,26 @@ def _snapshot(path: Path) -> Any:
 
 def _card_usage(card: Any) -> CardUsage:
     return CardUsage(
-        card.memory >> lib.AQ_TALLY_SHIFT, card.memory_peak, card.denied, card.busy_ns, card.throttled_ns
+        memory_used_bytes=card.memory >> lib.AQ_TALLY_SHIFT,
+        memory_peak_bytes=card.memory_peak,
+        allocations_denied=card.denied,
+        busy_ns=card.busy_ns,
+        throttled_ns=card.throttled_ns,
+        wanted_bytes=card.wanted,
+        wanted_ns=card.wanted_ns,
     )
+
+
+def _is_present(file: int, index: int, slot: Any) -> bool:
+    """Whether a slot has an owner that has not ended or run another program (src/presence.h)."""
+    if not slot.owner or slot.owner not in {slot.presence, slot.collector}:
+        return bool(slot.owner)
+    request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, index, 1, 0)
+    try:
+        kind, *_ = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_OFD_GETLK, request))
+    except OSError:  # a kernel or a file system without such locks
+        return True
+    return bool(kind != fcntl.F_UNLCK)
 
 
 def _process_usage(slot: Any) -> ProcessUsage:

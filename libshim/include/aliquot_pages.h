@@ -32,14 +32,24 @@
 #define AQ_ENFORCE_OBSERVE 1
 #define AQ_ENFORCE_ENFORCE 2
 
+/* What holds for one card of a tenant. */
+#define AQ_CARD_BURST 1         /* of the limit only the grant may be used now; the agent raises it on demand */
+#define AQ_CARD_OVERFLOW_HOST 2 /* what the grant does not hold goes to managed memory that stays on the host */
+
+/* What a tenant of at most 8 cards has in host memory for card i is counted in entry 8 + i, and limited there. */
+#define AQ_OVERFLOW_CARDS 8
+
 /* One card of the tenant. The first half changes when a limit does, the second with every lease. */
 typedef struct {
-  char uuid[64];         /* "GPU-…" or "MIG-…", NUL-padded */
-  uint64_t memory_limit; /* bytes */
-  uint32_t core_percent; /* 1-100 of the card's time; 0: uncapped */
-  uint32_t reserved_a;
-  uint64_t memory_grant; /* reserved for overcommitted memory: bytes granted now */
-  uint64_t reserved_b[5];
+  char uuid[64];          /* "GPU-…" or "MIG-…", NUL-padded */
+  uint64_t memory_limit;  /* bytes */
+  uint32_t core_percent;  /* 1-100 of the card's time; 0: uncapped */
+  uint32_t flags;         /* AQ_CARD_… */
+  uint64_t memory_grant;  /* bytes that may be used now, with AQ_CARD_BURST */
+  int64_t memory_adjust;  /* bytes that the tenant's processes have on the card beyond what its tally says (or, negative,
+                             short of it), as the agent last measured */
+  uint64_t context_bytes; /* what the first context of a process on this card is charged until it is measured */
+  uint64_t reserved_b[3];
   uint32_t gate;         /* reserved for the arbiter: futex word, 0 = the tenant decides by its own share */
   uint32_t lease_epoch;  /* reserved for the arbiter */
   uint64_t lease_end_ns; /* reserved for the arbiter: CLOCK_MONOTONIC */
@@ -54,8 +64,9 @@ typedef struct {
   uint32_t enforcement;
   uint32_t card_count;
   uint32_t reserved_a;
-  uint64_t heartbeat_ns; /* the agent's, CLOCK_MONOTONIC; 0: there is no arbiter */
-  uint64_t reserved_b[3];
+  uint64_t heartbeat_ns; /* the arbiter's, CLOCK_MONOTONIC; 0: there is none */
+  uint64_t granter_ns;   /* when the agent last looked for wishes beyond grants, CLOCK_MONOTONIC; 0: never */
+  uint64_t reserved_b[2];
   char tenant[128]; /* "namespace/pod/container", NUL-padded */
   uint64_t reserved_c[8];
   aq_control_card cards[16];
@@ -67,7 +78,9 @@ typedef struct {
   uint64_t memory;      /* a tally, see below: bytes, and who changed it last */
   uint64_t memory_peak; /* bytes */
   uint64_t denied;      /* allocations refused (observe: that would have been) */
-  uint64_t reserved_a[5];
+  uint64_t wanted;      /* bytes in use there would have been with the latest request that the grant did not hold */
+  uint64_t wanted_ns;   /* when that was, CLOCK_MONOTONIC */
+  uint64_t reserved_a[3];
   uint64_t busy_ns;
   uint64_t throttled_ns;
   /* The core limit's clock, shared by the tenant's processes (src/core_clock.h); CLOCK_MONOTONIC. */
@@ -83,10 +96,12 @@ typedef struct {
   uint64_t pid_namespace; /* inode of /proc/PID/ns/pid; 0 until the owner has written it */
   uint64_t start_time;    /* field 22 of /proc/PID/stat, clock ticks since boot */
   uint32_t pid;           /* as the process itself sees it */
-  uint32_t reserved_a;
-  uint64_t reserved_b[3];
-  uint64_t memory[16]; /* tallies by card: bytes, and the number of the change */
-  uint64_t reserved_c[8];
+  uint32_t image;         /* the program run, as an exec makes a new one; 0: not written yet */
+  uint64_t presence;      /* `owner`, while it holds a lock on a byte of the page's file, see src/presence.h */
+  uint64_t collector;     /* the owner to be, while it collects the slot and holds that lock */
+  uint64_t exports;     /* buckets of exported memory that its owner is charged for, one bit each; see src/sharing.c */
+  uint64_t memory[16];  /* tallies by card: bytes, and the number of the change */
+  uint64_t exported[8]; /* bytes of these that other processes may have imported, by card; see src/sharing.h */
 } aq_usage_slot;
 
 typedef struct {
@@ -98,7 +113,7 @@ typedef struct {
   uint64_t reserved_a[5];
   char shim_version[64];
   char note[512]; /* what the interceptor could not enforce, UTF-8, NUL-terminated */
-  uint64_t reserved_b[176];
+  uint64_t shares[176]; /* handles that name exported memory, in any order; 0: free, see src/sharing.c */
   aq_usage_card cards[16];
   aq_usage_slot slots[256];
 } aq_usage_page;
@@ -110,6 +125,7 @@ typedef struct {
 #define AQ_MEMORY_MAX (UINT64_MAX >> AQ_TALLY_SHIFT)
 
 /* The owner word: pid (22 bits, PID_MAX_LIMIT) | low bits of the namespace's inode (16) | of the start time (26). */
+#define AQ_OWNER_SHARED UINT64_C(1) /* nobody's: what a dead owner has exported and others still have */
 #define AQ_OWNER_PID_SHIFT 42
 #define AQ_OWNER_NAMESPACE_SHIFT 26
 #define AQ_OWNER_NAMESPACE_MASK UINT64_C(0xffff)
@@ -118,10 +134,12 @@ typedef struct {
 static_assert(AQ_MAX_SLOTS <= 256, "a tally names its slot in 8 bits");
 static_assert(sizeof(aq_control_card) == 256, "v1 layout");
 static_assert(offsetof(aq_control_card, memory_limit) == 64, "v1 layout");
+static_assert(offsetof(aq_control_card, memory_grant) == 80, "v1 layout");
 static_assert(offsetof(aq_control_card, gate) == 128, "the arbiter's words have cache lines of their own");
 static_assert(sizeof(aq_control_page) == AQ_CONTROL_SIZE, "v1 layout");
 static_assert(offsetof(aq_control_page, sequence) == 16, "v1 layout");
 static_assert(offsetof(aq_control_page, tenant) == 64, "v1 layout");
+static_assert(AQ_OVERFLOW_CARDS * 2 == AQ_MAX_CARDS, "each card of the lower half has an entry in the upper");
 static_assert(offsetof(aq_control_page, cards) == 256, "v1 layout");
 static_assert(sizeof(aq_usage_card) == 128, "v1 layout");
 static_assert(offsetof(aq_usage_card, busy_ns) == 64, "memory and time have cache lines of their own");

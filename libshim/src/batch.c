@@ -11,22 +11,18 @@
 #include "core_limit.h"
 #include "cost.h"
 #include "loader.h"
+#include "ticket.h"
 
 #define CONTEXTS 64
-#define BATCH_NS UINT64_C(1000000)  /* a batch takes no more work than this */
-#define RECORD_NS UINT64_C(50000)   /* an end event for every so much work */
+#define BATCH_NS UINT64_C(1000000) /* a batch takes no more work than this */
 
 aq_in_flight aq_flights[AQ_MAX_CARDS];
 
 static aq_batch batches[AQ_BATCH_COUNT];
+static int batches_made; /* the others were never used */
+static aq_batch *free_batches;
 static aq_core_context contexts[CONTEXTS];
 static uint64_t generations;
-
-/* The open batch of this thread; it is ours while the generation is what it was. */
-static __thread struct {
-  aq_batch *batch;
-  uint64_t generation;
-} mine;
 
 /* ---- contexts ---- */
 
@@ -73,19 +69,35 @@ static aq_batch_member *member_of(aq_batch *batch, const void *what) {
   return NULL;
 }
 
-static bool is_mine(const aq_batch *batch) {
-  return batch && batch->generation == mine.generation && batch->state == AQ_BATCH_OPEN;
+aq_batch *aq_batch_of(const aq_ticket *ticket) {
+  aq_batch *batch = ticket->batch;
+  return batch && batch->generation == ticket->generation && batch->state == AQ_BATCH_OPEN ? batch : NULL;
 }
 
-static bool can_join(const aq_batch *batch, const aq_core_context *context, CUstream stream) {
-  return is_mine(batch) && batch->context == context && batch->stream == stream && batch->estimate < BATCH_NS &&
-         batch->member_count < AQ_BATCH_MEMBERS;
+/* A batch with a tail is joined even when it is full: the end event of what joins it is the tail's as well. */
+bool aq_batch_can_join(const aq_batch *batch, const aq_core_context *context, const void *what) {
+  return batch && batch->context == context && aq_cost(what) && (batch->estimate < BATCH_NS || batch->unmeasured) && batch->member_count < AQ_BATCH_MEMBERS;
 }
 
+/* The one that was used last: it has events, and is in the cache. */
 static aq_batch *free_batch(void) {
-  for (int i = 0; i < AQ_BATCH_COUNT; i++)
-    if (batches[i].state == AQ_BATCH_FREE && !batches[i].in_call) return &batches[i];
-  return NULL;
+  if (!free_batches && batches_made < AQ_BATCH_COUNT) return &batches[batches_made++];
+  aq_batch *batch = free_batches;
+  if (batch) free_batches = batch->next;
+  return batch;
+}
+
+/* A batch can be used again when neither its card's queue nor its thread has it. */
+static void set_free(aq_batch *batch) {
+  if (batch->state != AQ_BATCH_FREE || batch->in_call) return;
+  batch->next = free_batches;
+  free_batches = batch;
+}
+
+void aq_batch_call_ends(aq_batch *batch) {
+  if (!batch->in_call) return;
+  batch->in_call = 0;
+  set_free(batch);
 }
 
 /* Events belong to a context; a batch that changes contexts gets new ones. The old ones went with the old context, or
@@ -115,25 +127,46 @@ static uint64_t others_charged(int card) {
   return __atomic_load_n(&aq_core_usage(card)->busy_ns, __ATOMIC_RELAXED) - aq_flights[card].charged_ns;
 }
 
-static aq_batch *open_batch(aq_core_context *context, CUstream stream) {
+/* Clears all but its events and the members, of which there are none. */
+static void renew(aq_batch *batch) {
+  CUevent start = batch->start, end = batch->end;
+  CUcontext events_of = batch->events_of;
+  memset(batch, 0, offsetof(aq_batch, members));
+  batch->start = start;
+  batch->end = end;
+  batch->events_of = events_of;
+}
+
+static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_core_context *context) {
+  aq_ticket *ticket = submission->ticket;
   aq_batch *batch = free_batch();
-  if (!batch || !has_events(batch, context)) return NULL;
-  *batch = (aq_batch){.state = AQ_BATCH_OPEN, .generation = ++generations, .context = context, .card = context->card, .stream = stream,
-                      .start = batch->start, .end = batch->end, .events_of = batch->events_of, .fresh = true,
-                      .others_ns = others_charged(context->card)};
+  if (!batch) return NULL;
+  renew(batch);
+  if (!has_events(batch, context)) return set_free(batch), NULL;
+  batch->state = AQ_BATCH_OPEN;
+  batch->context = context;
+  batch->stream = submission->stream;
+  batch->owner = lane;
+  batch->fresh = true;
+  batch->card = ticket->card = context->card;
+  batch->generation = ticket->generation = ++generations;
+  batch->others_ns = others_charged(context->card);
+  ticket->batch = batch;
   enqueue(batch);
-  mine.batch = batch;
-  mine.generation = batch->generation;
   return batch;
 }
 
-static void add_member(aq_batch *batch, const void *what, uint64_t cost) {
+void aq_batch_add_members(aq_batch *batch, const void *what, uint64_t cost, uint32_t count) {
   aq_batch_member *member = member_of(batch, what);
+  if (!member && batch->member_count == AQ_BATCH_MEMBERS) {
+    batch->unnamed += cost * count;
+    return;
+  }
   if (!member) {
     member = &batch->members[batch->member_count++];
     *member = (aq_batch_member){.what = what, .cost = cost};
   }
-  member->count++;
+  member->count += count;
 }
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -145,38 +178,96 @@ static void add_work(aq_batch *batch, uint64_t estimate, uint64_t now) {
   flight->ends_ns = later(now, flight->ends_ns) + estimate;
 }
 
-aq_batch *aq_batch_join(aq_core_context *context, CUstream stream, const void *what, uint64_t now) {
+aq_batch *aq_batch_join(aq_lane *lane, const aq_submission *submission, aq_core_context *context, uint64_t now) {
+  const void *what = submission->what;
   uint64_t cost = aq_cost(what);
-  aq_batch *batch = cost && can_join(mine.batch, context, stream) ? mine.batch : open_batch(context, stream);
+  aq_batch *batch = aq_batch_of(submission->ticket);
+  if (!aq_batch_can_join(batch, context, what)) batch = open_batch(lane, submission, context);
   if (!batch) return NULL;
-  add_member(batch, what, cost);
+  aq_batch_add_members(batch, what, cost, 1);
   batch->in_call = 1;
   batch->submissions++;
-  batch->unrecorded += cost;
+  batch->unmeasured += cost;
   batch->last_ns = now;
   add_work(batch, cost ? cost : BATCH_NS, now); /* nothing joins work of unknown length */
   return batch;
 }
 
-/* The first work of a batch always: a kernel that was short so far may be long now. */
-bool aq_batch_wants_end(const aq_batch *batch) {
-  return batch->submissions == 1 || batch->unrecorded >= RECORD_NS || batch->estimate >= BATCH_NS;
+/* ---- leaving ---- */
+
+static void make_nobodys(aq_batch *batch) {
+  batch->generation = ++generations;
+  batch->owner = NULL;
 }
 
-bool aq_batch_any_mine(void) { return mine.batch; }
-
-aq_batch *aq_batch_unrecorded(void) { return is_mine(mine.batch) && mine.batch->unrecorded ? mine.batch : NULL; }
+void aq_batch_leave(aq_ticket *ticket) {
+  aq_batch *batch = aq_batch_of(ticket);
+  ticket->batch = NULL;
+  if (batch) make_nobodys(batch);
+}
 
 void aq_batch_disown(CUstream stream) {
-  for (int i = 0; i < AQ_BATCH_COUNT; i++)
-    if (batches[i].state == AQ_BATCH_OPEN && batches[i].stream == stream) batches[i].generation = ++generations;
+  for (int i = 0; i < batches_made; i++) {
+    if (batches[i].state != AQ_BATCH_OPEN || batches[i].stream != stream) continue;
+    aq_ticket_take_back(&batches[i]);
+    make_nobodys(&batches[i]);
+  }
+}
+
+/* ---- tickets ---- */
+
+static uint64_t spent(const aq_batch *batch) {
+  return batch->ticket ? (uint64_t)(batch->worth - __atomic_load_n(&batch->ticket->left, __ATOMIC_RELAXED)) : 0;
+}
+
+/* A thread that submits to other streams comes the slow way before long, and then ends what it has left behind. */
+bool aq_batch_goes_on(aq_batch *batch) {
+  if (!batch->owner || !(batch->unmeasured + spent(batch))) return false;
+  uint64_t before = batch->seen_mark;
+  batch->seen_mark = aq_lane_mark(batch->owner);
+  return batch->seen_mark != before;
+}
+
+int64_t aq_batch_room(const aq_batch *batch) {
+  int64_t in_batch = (int64_t)BATCH_NS - (int64_t)batch->estimate;
+  int64_t in_flight = (int64_t)AQ_WINDOW_NS - (int64_t)aq_flights[batch->card].estimate;
+  return in_batch < in_flight ? in_batch : in_flight;
+}
+
+void aq_batch_reserve(aq_batch *batch, aq_ticket *ticket, int64_t worth) {
+  aq_in_flight *flight = &aq_flights[batch->card];
+  batch->ticket = ticket;
+  batch->worth = worth;
+  flight->estimate += (uint64_t)worth;
+  flight->ends_ns += (uint64_t)worth;
+}
+
+void aq_batch_unreserve(aq_batch *batch, int64_t left) {
+  aq_in_flight *flight = &aq_flights[batch->card];
+  uint64_t used = (uint64_t)(batch->worth - left);
+  batch->estimate += used;
+  batch->unmeasured += used;
+  flight->estimate -= (uint64_t)left;
+  flight->ends_ns -= (uint64_t)left;
+  batch->ticket = NULL;
+  batch->worth = 0;
+}
+
+void aq_batch_add_unmeasured(aq_batch *batch, uint64_t ns) {
+  add_work(batch, ns, aq_now_ns());
+  batch->unmeasured += ns;
+}
+
+void aq_batch_recall(void) {
+  for (int i = 0; i < batches_made; i++)
+    if (batches[i].state == AQ_BATCH_OPEN) aq_ticket_take_back(&batches[i]);
 }
 
 /* ---- finishing ---- */
 
 /* Spreads what a batch took over its members by what was expected of each. */
 static void learn(const aq_batch *batch, uint64_t took) {
-  uint64_t expected = 0;
+  uint64_t expected = batch->unnamed;
   for (uint32_t i = 0; i < batch->member_count; i++) expected += batch->members[i].cost * batch->members[i].count;
   for (uint32_t i = 0; i < batch->member_count; i++) {
     const aq_batch_member *member = &batch->members[i];
@@ -211,24 +302,26 @@ static void charge_finished(aq_in_flight *flight) {
     flight->oldest = batch->next;
     if (!flight->oldest) flight->newest = NULL;
     batch->state = AQ_BATCH_FREE;
+    set_free(batch);
   }
 }
 
 /* The batch is no longer its thread's and no longer in flight. */
 static void close_batch(aq_batch *batch) {
   aq_in_flight *flight = &aq_flights[batch->card];
+  aq_ticket_take_back(batch);
   flight->estimate -= batch->estimate;
   flight->count--;
   flight->progress_ns = aq_now_ns();
   flight->ends_ns = flight->progress_ns + flight->estimate;
   batch->state = AQ_BATCH_DONE;
-  batch->generation = ++generations;
+  make_nobodys(batch);
 }
 
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to) {
   close_batch(batch);
   batch->from_ns = from;
-  batch->to_ns = to + batch->unrecorded;
+  batch->to_ns = to + batch->unmeasured;
   learn(batch, to > from ? to - from : 0);
   charge_finished(&aq_flights[batch->card]);
 }
@@ -246,10 +339,12 @@ void aq_batch_reset(void) {
   memset(batches, 0, sizeof batches);
   memset(contexts, 0, sizeof contexts);
   memset(aq_flights, 0, sizeof aq_flights);
+  batches_made = 0;
+  free_batches = NULL;
 }
 
 void aq_batch_forget(aq_core_context *context) {
-  for (int i = 0; i < AQ_BATCH_COUNT; i++) {
+  for (int i = 0; i < batches_made; i++) {
     aq_batch *batch = &batches[i];
     if (batch->state == AQ_BATCH_OPEN && batch->context == context) aq_batch_give_up(batch, batch->estimate);
     if (batch->events_of == context->handle) batch->events_of = NULL;

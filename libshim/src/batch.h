@@ -1,8 +1,9 @@
 /* Batches: work that one thread submitted to one stream in one go, between two events.
  *
  * An open batch belongs to its thread, which alone records its events; the monitor takes over when the end event is
- * reached. Everything here is called under the one lock of compute.c. Events are made and destroyed under it too, which
- * is safe: no callback of the driver may submit work, so none can want the lock.
+ * reached. All its work lies before its end event, but for what its ticket was spent on since. Everything here is called
+ * under the one lock of compute.c. Events are made and destroyed under it too, which is safe: no callback of the driver may
+ * submit work, so none can want the lock.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef AQ_BATCH_H
 #define AQ_BATCH_H
@@ -10,8 +11,9 @@
 #include "aliquot_pages.h"
 #include "compute.h"
 
+#define AQ_WINDOW_NS UINT64_C(8000000) /* known work in flight, on one card by one process */
 #define AQ_BATCH_COUNT 256
-#define AQ_BATCH_MEMBERS 8
+#define AQ_BATCH_MEMBERS 32
 
 /* A context of the process, and where its events stand on the host's clock: host time = offset + time since `reference`.
  * The offset is the least that was seen, since an event is never seen before it happens. */
@@ -45,14 +47,19 @@ typedef struct aq_batch {
   uint32_t in_call;      /* the owner is between begin and end */
   uint32_t submissions;
   uint64_t estimate;     /* nanoseconds of all its work */
-  uint64_t unrecorded;   /* of these, what came after the latest end event */
+  uint64_t unmeasured;   /* of these, what came after the latest end event */
+  struct aq_lane *owner;    /* NULL: nobody's any more */
+  struct aq_ticket *ticket; /* that is out for it */
+  int64_t worth;            /* nanoseconds of that, in flight as if they were spent */
+  uint64_t seen_mark;       /* its owner's at the monitor's last look */
   uint64_t last_ns;      /* when its latest submission began */
   uint64_t others_ns;    /* what other processes had charged when it was opened */
   bool abandoned;        /* the driver refused its only submission */
   uint64_t from_ns, to_ns; /* once done: when it ran, host time; from 0: not known, it took to_ns */
+  uint64_t unnamed;        /* nanoseconds of work that is no member, for want of places */
+  struct aq_batch *next;   /* in its card's queue, by age; or free */
   uint32_t member_count;
-  aq_batch_member members[AQ_BATCH_MEMBERS];
-  struct aq_batch *next; /* in its card's queue, by age */
+  aq_batch_member members[AQ_BATCH_MEMBERS]; /* last: the places without a member are not cleared */
 } aq_batch;
 
 /* What is in flight on one card. */
@@ -72,26 +79,47 @@ extern aq_in_flight aq_flights[AQ_MAX_CARDS];
 /* The entry of the current context, made when it is new; NULL when there are too many, or it is of a card not ours. */
 aq_core_context *aq_batch_context(CUcontext handle);
 
-/* This thread's open batch if the submission can join it, else a new one; NULL when there is none to be had. */
-aq_batch *aq_batch_join(aq_core_context *context, CUstream stream, const void *what, uint64_t now);
+/* The ticket's batch while it is its thread's, else NULL. */
+aq_batch *aq_batch_of(const struct aq_ticket *ticket);
 
-/* This thread's open batch if it has work behind its latest end event, else NULL. */
-aq_batch *aq_batch_unrecorded(void);
+/* The submission joins its thread's batch on the stream if it can, else a new one; NULL when there is none to be had. */
+aq_batch *aq_batch_join(struct aq_lane *lane, const aq_submission *submission, aq_core_context *context, uint64_t now);
 
-/* Whether this thread ever had a batch. Needs no lock. */
-bool aq_batch_any_mine(void);
+/* Whether work can join this batch. */
+bool aq_batch_can_join(const aq_batch *batch, const aq_core_context *context, const void *what);
+
+/* The ticket's batch is nobody's from now on: nothing joins it. */
+void aq_batch_leave(struct aq_ticket *ticket);
+
+/* Its thread's call is over. */
+void aq_batch_call_ends(aq_batch *batch);
+
+/* Whether its thread will record a later end event: there is work behind the latest, and the thread has gone on submitting
+ * since this was last asked. */
+bool aq_batch_goes_on(aq_batch *batch);
+
+/* What a ticket for this batch may be good for, as far as work in flight goes. */
+int64_t aq_batch_room(const aq_batch *batch);
+
+/* A ticket is out, or taken back with so much of it left. */
+void aq_batch_reserve(aq_batch *batch, struct aq_ticket *ticket, int64_t worth);
+void aq_batch_unreserve(aq_batch *batch, int64_t left);
+
+/* Work that came by a ticket: of whose cost something will be learnt once it has an end event; and that it is there. */
+void aq_batch_add_members(aq_batch *batch, const void *what, uint64_t cost, uint32_t count);
+void aq_batch_add_unmeasured(aq_batch *batch, uint64_t ns);
 
 /* Batches on this stream are nobody's from now on: none is joined, and the owner records nothing more. */
 void aq_batch_disown(CUstream stream);
+
+/* All tickets are taken back; their batches stay open. */
+void aq_batch_recall(void);
 
 /* The batch ran in [from, to): teaches the costs, charges what is finished in the order of submission, frees it. */
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to);
 
 /* Nobody will know when the batch ran: it is charged this much. */
 void aq_batch_give_up(aq_batch *batch, uint64_t busy);
-
-/* Whether the work submitted so far deserves an end event. */
-bool aq_batch_wants_end(const aq_batch *batch);
 
 /* Forgets a context that is gone, with its batches and events; or everything (after fork). Neither touches the driver. */
 void aq_batch_forget(aq_core_context *context);

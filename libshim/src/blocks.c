@@ -166,6 +166,17 @@ void aq_blocks_end_context(void *context) {
     if (sums[card]) aq_quota_give(&(aq_charge){.bytes = sums[card], .card = card});
 }
 
+void aq_blocks_move_context(void *from, void *to) {
+  for (int i = 0; i < STRIPES && from; i++) {
+    enter(&stripes[i]);
+    for (uint64_t at = 0; at < stripes[i].capacity; at++) {
+      packed *entry = &stripes[i].entries[at];
+      if (entry->kind != AQ_BLOCK_NONE && entry->context == from) entry->context = to;
+    }
+    leave(&stripes[i]);
+  }
+}
+
 /* A stripe that another thread of the parent was busy with may be growing: its entries may be unmapped already. */
 void aq_blocks_forget(void) {
   for (int i = 0; i < STRIPES; i++) {

@@ -10,11 +10,19 @@
 
 typedef enum {
   AQ_BLOCK_NONE,
-  AQ_BLOCK_MEMORY,  /* a device pointer; detail: the aq_pool it came from, or NULL */
+  AQ_BLOCK_MEMORY,  /* a device pointer; detail: the aq_pool it came from, which is charged as a whole, or NULL */
+  AQ_BLOCK_GUEST,   /* managed memory on a card that it was not allocated on; the address + the device's number */
   AQ_BLOCK_ARRAY,   /* CUarray */
   AQ_BLOCK_MIPMAP,  /* CUmipmappedArray */
-  AQ_BLOCK_HANDLE,  /* physical memory; detail: its aq_allocation */
-  AQ_BLOCK_MAPPING, /* an address where physical memory is mapped; detail: its aq_allocation */
+  AQ_BLOCK_HANDLE,  /* physical memory; detail: its aq_physical */
+  AQ_BLOCK_EXEC,    /* CUgraphExec; detail: what it needs of the pools of graphs */
+  AQ_BLOCK_MAPPING, /* an address where physical memory is mapped; detail: its aq_physical */
+  AQ_BLOCK_IMAGE,   /* a module or library; detail: the most that its image can need */
+  AQ_BLOCK_CODE,    /* a module or library in a context; detail: which */
+  AQ_BLOCK_EXPORT,  /* plain memory with a name for other processes (cuIpcGetMemHandle); detail: its names */
+  AQ_BLOCK_IMPORT,  /* memory of another process: what cuIpcOpenMemHandle gave; detail: its aq_import */
+  AQ_BLOCK_EXTERNAL, /* CUexternalMemory; detail: its aq_import */
+  AQ_BLOCK_LIMIT,   /* what a context's limit reserves; detail: the value it began with */
 } aq_block_kind;
 
 typedef struct {
@@ -39,6 +47,9 @@ void aq_blocks_each(aq_block_kind kind, bool (*visit)(const aq_block *block, voi
 
 /* Forgets every block that ended with a context and gives its charge back. */
 void aq_blocks_end_context(void *context);
+
+/* What hangs on one context hangs on another from now on. */
+void aq_blocks_move_context(void *from, void *to);
 
 /* In the child of a fork: the parent's blocks are not the child's. */
 void aq_blocks_forget(void);

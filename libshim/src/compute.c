@@ -11,16 +11,15 @@
 #include "cost.h"
 #include "loader.h"
 #include "monitor.h"
+#include "stream.h"
+#include "ticket.h"
 
-#define WINDOW_NS UINT64_C(8000000)  /* known work in flight, on one card by one process */
 #define STALL_NS UINT64_C(100000000) /* nothing finished for so long: let one more in */
 #define LOOK_NS UINT64_C(20000000)   /* look again at a limit that may have changed */
 
-#define CLOSED 1 /* odd: no page that holds still has this number */
-
 static const uint32_t nothing;
-const uint32_t *aq_gate_sequence = &nothing;
-uint32_t aq_gate_free_at = CLOSED;
+static uint32_t metered_at = AQ_GATE_CLOSED; /* the gate's word at which a card had a cap; relaxed, a memory of any_cap */
+aq_gate aq_gate_now = {&nothing, AQ_GATE_CLOSED};
 
 /* ---- is there anything to do ---- */
 
@@ -30,12 +29,15 @@ static bool any_cap(void) {
   return false;
 }
 
-static void set_gate(const uint32_t *sequence, uint32_t free_at) {
-  __atomic_store_n(&aq_gate_free_at, free_at, __ATOMIC_RELAXED);
-  __atomic_store_n(&aq_gate_sequence, sequence, __ATOMIC_RELAXED);
+static void set_gate(const uint32_t *word, uint32_t free_at) {
+  __atomic_store_n(&aq_gate_now.free_at, free_at, __ATOMIC_RELAXED);
+  __atomic_store_n(&aq_gate_now.word, word, __ATOMIC_RELAXED);
 }
 
-static void forget_gate(void) { set_gate(&nothing, CLOSED); }
+static void forget_gate(void) {
+  set_gate(&nothing, AQ_GATE_CLOSED);
+  metered_at = AQ_GATE_CLOSED;
+}
 
 static void prepare(void) { pthread_atfork(NULL, NULL, forget_gate); }
 
@@ -45,18 +47,22 @@ static void open_for_good(void) {
 }
 
 /* Whether a card has a cap as the control page stands now; if none has, the fast path is open until the page changes.
- * A thread that reads one of the gate's words old and one new takes the slow path, or the fast one once more. */
-static bool is_metered(void) {
+ * A thread that reads one of the gate's words old and one new takes the slow path, or the fast one once more. `epoch`
+ * becomes the gate's word for which this answer is good. */
+static bool is_metered(uint32_t *epoch) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, prepare);
   if (aq_tenant_mode() != AQ_GUARD) {
     open_for_good();
     return false;
   }
   const uint32_t *sequence = &aq_slice.control->sequence;
   uint32_t seen = __atomic_load_n(sequence, __ATOMIC_ACQUIRE);
+  *epoch = seen % 2 ? AQ_GATE_CLOSED : seen;
+  if (*epoch != AQ_GATE_CLOSED && *epoch == __atomic_load_n(&metered_at, __ATOMIC_RELAXED)) return true;
+  pthread_once(&once, prepare);
   bool metered = any_cap();
-  set_gate(sequence, metered || seen % 2 ? CLOSED : seen);
+  set_gate(sequence, metered ? AQ_GATE_CLOSED : *epoch);
+  __atomic_store_n(&metered_at, metered ? *epoch : AQ_GATE_CLOSED, __ATOMIC_RELAXED);
   return metered;
 }
 
@@ -72,9 +78,9 @@ static bool is_capturing(CUstream stream) {
  * of short work, or one long kernel when the one before it is nearly over. */
 static uint64_t room_at(const aq_in_flight *flight, uint64_t cost, uint64_t now) {
   uint64_t together = flight->estimate + cost;
-  if (!flight->count || (cost && together <= WINDOW_NS)) return now;
+  if (!flight->count || (cost && together <= AQ_WINDOW_NS)) return now;
   if (!cost || together > 2 * cost) return UINT64_MAX;
-  return flight->ends_ns > WINDOW_NS ? flight->ends_ns - WINDOW_NS : now;
+  return flight->ends_ns > AQ_WINDOW_NS ? flight->ends_ns - AQ_WINDOW_NS : now;
 }
 
 /* The instant to look again, or 0: go. `began` is when this submission first asked. */
@@ -100,10 +106,9 @@ static void pass_gate(int card, const void *what) {
 
 /* ---- one submission ---- */
 
-static aq_core_context *current_context(void) {
+static CUcontext current_context(void) {
   CUcontext handle = NULL;
-  if (!AQ_CUDA(cuCtxGetCurrent) || AQ_CUDA(cuCtxGetCurrent)(&handle) != CUDA_SUCCESS || !handle) return NULL;
-  return aq_batch_context(handle);
+  return AQ_CUDA(cuCtxGetCurrent) && AQ_CUDA(cuCtxGetCurrent)(&handle) == CUDA_SUCCESS ? handle : NULL;
 }
 
 /* Copies the events to record, so that they are looked up under the lock and recorded without it. */
@@ -111,59 +116,124 @@ static void take_events(aq_submission *submission, aq_batch *batch) {
   aq_core_context *context = batch->context;
   if (batch->fresh) submission->start = batch->start;
   if (batch->fresh && !context->referenced) submission->reference = context->reference;
-  if (aq_batch_wants_end(batch)) submission->end = batch->end;
+  submission->end = batch->end;
   context->referenced = true;
   batch->fresh = false;
 }
 
-static void enter(aq_submission *submission, const void *what) {
-  aq_core_context *context = current_context();
-  if (!context || !aq_core_cap(context->card)) return;
-  pass_gate(context->card, what);
-  submission->batch = aq_batch_join(context, submission->stream, what, aq_now_ns());
-  if (submission->batch) take_events(submission, submission->batch);
-}
-
 static bool record(CUevent event, CUstream stream) { return AQ_CUDA(cuEventRecord)(event, stream) == CUDA_SUCCESS; }
 
-void aq_submit_begin(aq_submission *submission, const void *what, CUstream stream) {
-  *submission = (aq_submission){.stream = stream};
-  if (!is_metered() || is_capturing(stream) || !aq_monitor_start()) return;
+/* Batches that were left with work behind their end events, which are to be recorded again without the lock. */
+typedef struct {
+  aq_batch *batches[AQ_STREAMS];
+  uint32_t count;
+} tails;
+
+/* Under the lock: the thread turns away from a stream. */
+static void leave(aq_lane *lane, aq_ticket *ticket, tails *left) {
+  aq_ticket_settle(lane, ticket);
+  aq_batch *batch = aq_batch_of(ticket);
+  aq_batch_leave(ticket);
+  if (!batch || !batch->unmeasured) return;
+  batch->in_call = 1;
+  left->batches[left->count++] = batch;
+}
+
+/* Records the end event of a batch that was left; never in a capture, nor on another context's default stream. */
+static void end_left(aq_batch *batch, CUcontext current) {
+  aq_submission submission = {.batch = batch, .stream = batch->stream, .epoch = AQ_GATE_CLOSED};
+  if (!is_capturing(batch->stream) && current == batch->events_of) submission.end = batch->end;
+  aq_submit_end(&submission, CUDA_SUCCESS);
+}
+
+static void end_all_left(const tails *left, CUcontext current) {
+  for (uint32_t i = 0; i < left->count; i++) end_left(left->batches[i], current);
+}
+
+/* Whether the thread has stopped submitting to a stream while it went on with others. */
+static bool is_quiet(aq_ticket *ticket) {
+  int64_t seen = ticket->seen;
+  ticket->seen = __atomic_load_n(&ticket->left, __ATOMIC_RELAXED);
+  return ticket->seen == seen && seen != ticket->worth;
+}
+
+/* Under the lock: the streams that the thread has turned away from, and what the submission cannot join. */
+static void leave_others(aq_lane *lane, const aq_submission *submission, const aq_core_context *context, tails *left) {
+  aq_ticket *own = submission->ticket;
+  __atomic_store_n(&lane->visits, lane->visits + 1, __ATOMIC_RELAXED);
+  for (uint32_t i = 0; i < lane->used; i++)
+    if (&lane->tickets[i] != own && lane->tickets[i].batch && is_quiet(&lane->tickets[i])) leave(lane, &lane->tickets[i], left);
+  aq_ticket_settle(lane, own);
+  if (own->stream != submission->stream || !aq_batch_can_join(aq_batch_of(own), context, submission->what)) leave(lane, own, left);
+  if (own->stream != submission->stream) aq_ticket_assign(lane, own, submission->stream);
+}
+
+static void enter(aq_lane *lane, aq_submission *submission, CUcontext handle) {
+  tails left = {.count = 0};
   aq_monitor_lock();
-  enter(submission, what);
+  aq_core_context *context = aq_batch_context(handle);
+  leave_others(lane, submission, context, &left);
+  if (left.count) {
+    aq_monitor_unlock();
+    end_all_left(&left, handle);
+    aq_monitor_lock();
+  }
+  if (context && aq_core_cap(context->card)) {
+    pass_gate(context->card, submission->what);
+    submission->batch = aq_batch_join(lane, submission, context, aq_now_ns());
+    if (submission->batch) take_events(submission, submission->batch);
+  }
   aq_monitor_unlock();
+}
+
+void aq_submit_begin(aq_submission *submission, const void *what, CUstream name, int flavour) {
+  CUstream stream = aq_stream_named(name, flavour);
+  *submission = (aq_submission){.stream = stream, .what = what, .key = aq_lane_key(what, name, flavour)};
+  if (!is_metered(&submission->epoch) || is_capturing(stream) || !aq_monitor_start()) return;
+  aq_lane *lane = aq_lane_own();
+  CUcontext handle = current_context();
+  if (!lane || !handle) return;
+  aq_ticket_switch(handle);
+  lane->context = handle;
+  submission->ticket = aq_lane_ticket(lane, stream);
+  enter(lane, submission, handle);
   if (submission->reference) record(submission->reference, stream);
   if (submission->start && !record(submission->start, stream)) aq_submit_end(submission, CUDA_ERROR_INVALID_VALUE);
 }
 
-void aq_submit_end(aq_submission *submission, CUresult result) {
+/* Under the lock. */
+static void close_submission(const aq_submission *submission, CUresult result, bool recorded) {
   aq_batch *batch = submission->batch;
-  if (!batch) return;
-  bool recorded = result == CUDA_SUCCESS && submission->end && record(submission->end, submission->stream);
-  aq_monitor_lock();
-  batch->in_call = 0;
   if (recorded) {
     batch->recorded = true;
-    batch->unrecorded = 0;
+    batch->unmeasured = 0;
+    if (submission->epoch != AQ_GATE_CLOSED && aq_batch_of(submission->ticket) == batch)
+      aq_ticket_hand_out(aq_lane_mine, submission);
   } else if (result != CUDA_SUCCESS && batch->state == AQ_BATCH_OPEN && batch->submissions == 1) {
     batch->abandoned = true; /* the monitor may be looking at it */
   }
+  aq_batch_call_ends(batch);
+}
+
+void aq_submit_end(aq_submission *submission, CUresult result) {
+  if (!submission->batch) return;
+  bool recorded = result == CUDA_SUCCESS && submission->end && record(submission->end, submission->stream);
+  aq_monitor_lock();
+  close_submission(submission, result, recorded);
   submission->batch = NULL;
   aq_monitor_unlock();
 }
 
 void aq_submit_flush(void) {
-  aq_submission submission = {.batch = NULL};
-  if (aq_gate_free() || !aq_batch_any_mine()) return;
+  tails left = {.count = 0};
+  aq_lane *lane = aq_lane_mine;
+  if (!lane->context) return;
   aq_monitor_lock();
-  aq_batch *batch = aq_batch_unrecorded();
-  if (batch) {
-    submission = (aq_submission){.batch = batch, .stream = batch->stream, .end = batch->end};
-    batch->in_call = 1;
-  }
+  for (uint32_t i = 0; i < lane->used; i++)
+    if (lane->tickets[i].batch) leave(lane, &lane->tickets[i], &left);
   aq_monitor_unlock();
-  if (batch && is_capturing(batch->stream)) submission.end = NULL;
-  aq_submit_end(&submission, CUDA_SUCCESS);
+  lane->context = NULL;
+  if (left.count) end_all_left(&left, current_context());
 }
 
 void aq_submit_stream_ends(CUstream stream) {

@@ -8,28 +8,41 @@
 #include "cuda_abi.h"
 
 struct aq_batch;
+struct aq_ticket;
+
+#define AQ_GATE_CLOSED UINT32_MAX /* odd: no page that holds still has this number */
 
 /* One submission between aq_submit_begin and aq_submit_end. */
 typedef struct {
-  struct aq_batch *batch; /* NULL: not measured */
+  struct aq_batch *batch;   /* NULL: not measured */
+  struct aq_ticket *ticket; /* of the thread for that stream */
   CUstream stream;
+  uint64_t key; /* of the work on the stream */
   CUevent reference, start, end; /* to be recorded before the work, and after it; NULL: not this time */
+  const void *what;
+  uint32_t epoch; /* the gate's word when it was passed; AQ_GATE_CLOSED: no ticket comes of it */
 } aq_submission;
 
-/* The control page's sequence number, and the number at which no card of ours had a cap. Before anybody looked they
- * differ, and where there are no limits both are zero for ever. Relaxed: a stale answer is one submission old. */
-extern const uint32_t *aq_gate_sequence;
-extern uint32_t aq_gate_free_at;
+/* The gate's word: today the control page's sequence number, which changes with every limit. Who leases time ends a
+ * lease by changing the same word. */
+typedef struct {
+  const uint32_t *word;
+  uint32_t free_at; /* the word at which no card of ours had a cap */
+} aq_gate;
 
-/* Nothing to wait for and nothing to measure: the fast path. */
+/* Before anybody looked `free_at` is no word's value, and where there are no limits both are zero for ever. Relaxed: a
+ * stale answer is one submission old. */
+extern aq_gate aq_gate_now __attribute__((visibility("hidden"))); /* no way around by a table */
+
+/* Nothing to wait for and nothing to measure. */
 static inline bool aq_gate_free(void) {
-  const uint32_t *sequence = __atomic_load_n(&aq_gate_sequence, __ATOMIC_RELAXED);
-  return __atomic_load_n(sequence, __ATOMIC_RELAXED) == __atomic_load_n(&aq_gate_free_at, __ATOMIC_RELAXED);
+  const uint32_t *word = __atomic_load_n(&aq_gate_now.word, __ATOMIC_RELAXED);
+  return __atomic_load_n(word, __ATOMIC_RELAXED) == __atomic_load_n(&aq_gate_now.free_at, __ATOMIC_RELAXED);
 }
 
-/* Before `what` (a function or graph handle) goes to `stream`: waits while the tenant owes time, and opens the measurement.
+/* Before `what` (a function or graph handle) goes to a stream, as it is named in a flavour: waits while the tenant owes time, and opens the measurement.
  * Never waits in a capture. Always followed by aq_submit_end with the driver's answer. */
-void aq_submit_begin(aq_submission *submission, const void *what, CUstream stream);
+void aq_submit_begin(aq_submission *submission, const void *what, CUstream name, int flavour);
 void aq_submit_end(aq_submission *submission, CUresult result);
 
 /* Before the program waits for work: what this thread submitted last gets an end event, if it has none yet. */

@@ -14,11 +14,18 @@ typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 typedef struct CUevent_st *CUevent;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUlib_st *CUlibrary;
+typedef struct CUkern_st *CUkernel;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUarray_st *CUarray;
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef uint32_t CUlogicalEndpointId;
+typedef struct CUextMemory_st *CUexternalMemory;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;
@@ -35,7 +42,19 @@ enum {
 enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 
 enum { CU_STREAM_CAPTURE_STATUS_NONE = 0 };
+enum { CU_EVENT_DISABLE_TIMING = 2 };
 enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
+
+/* What a context limits. */
+enum {
+  CU_LIMIT_STACK_SIZE,
+  CU_LIMIT_PRINTF_FIFO_SIZE,
+  CU_LIMIT_MALLOC_HEAP_SIZE,
+  CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
+  CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
+};
+
+enum { CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR = 39 };
 
 /* The calling thread's own default stream, as a handle. */
 #define CU_STREAM_PER_THREAD ((CUstream)2)
@@ -84,7 +103,8 @@ typedef struct {
 
 enum { CUDA_ARRAY3D_LAYERED = 0x01, CUDA_ARRAY3D_CUBEMAP = 0x04, CUDA_ARRAY3D_SPARSE = 0x40, CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80 };
 
-enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+enum { CU_MEM_LOCATION_TYPE_DEVICE = 1, CU_MEM_LOCATION_TYPE_HOST = 2, CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN = 6 };
+enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1, CU_MEM_ALLOCATION_TYPE_MANAGED = 2 };
 
 typedef struct {
   int type;
@@ -108,17 +128,102 @@ typedef struct {
   unsigned char reserved[56];
 } CUmemPoolProps;
 
+/* How memory is named for other processes. */
+enum { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1, CU_MEM_HANDLE_TYPE_FABRIC = 8 };
+enum { CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD = 1 };
+
+typedef struct {
+  char bytes[64];
+} CUipcMemHandle;
+
+typedef struct {
+  int type;
+  union {
+    int fd;
+    void *words[2];
+  } handle;
+  uint64_t size;
+  unsigned int flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
+
+/* A tile of a sparse array, and the memory to be put there. */
+enum { CU_MEM_OPERATION_TYPE_MAP = 1 };
+
+typedef struct {
+  int resourceType;
+  void *resource;
+  int subresourceType;
+  uint64_t subresource[4];
+  int memOperationType, memHandleType;
+  CUmemGenericAllocationHandle memHandle;
+  uint64_t offset;
+  unsigned int deviceBitMask, flags, reserved[2];
+} CUarrayMapInfo;
+
+typedef struct {
+  size_t size, alignment;
+  unsigned int reserved[4];
+} CUDA_ARRAY_MEMORY_REQUIREMENTS;
+
 /* Attributes of a pool. */
 enum {
   CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+  CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
+  CU_MEMPOOL_ATTR_ALLOCATION_TYPE = 9,
   CU_MEMPOOL_ATTR_LOCATION_ID = 11,
   CU_MEMPOOL_ATTR_LOCATION_TYPE = 12,
 };
 
+/* Attributes of what a device holds for graphs. */
+enum { CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT = 0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2 };
+
+enum { CU_GRAPH_NODE_TYPE_GRAPH = 4, CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10, CU_GRAPH_NODE_TYPE_MEM_FREE = 11 };
+enum { CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2, CUDA_GRAPH_INSTANTIATE_ERROR = 1 };
+
+typedef struct {
+  CUmemPoolProps props;
+  const void *access;
+  size_t access_count, bytes;
+  CUdeviceptr address;
+} CUDA_MEM_ALLOC_NODE_PARAMS;
+
+typedef struct {
+  int type, reserved[3];
+  union {
+    CUDA_MEM_ALLOC_NODE_PARAMS alloc;
+    char bytes[232];
+  } of;
+  long long reserved_end;
+} CUgraphNodeParams;
+
+typedef struct {
+  uint64_t flags;
+  CUstream upload;
+  CUgraphNode error;
+  int result;
+} CUDA_GRAPH_INSTANTIATE_PARAMS;
+
+enum { CU_MEM_ATTACH_GLOBAL = 1 };
+enum { CU_MEM_ADVISE_SET_PREFERRED_LOCATION = 3, CU_MEM_ADVISE_SET_ACCESSED_BY = 5 };
+enum {
+  CU_POINTER_ATTRIBUTE_HOST_POINTER = 4,
+  CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
+  CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
+};
+
+/* The host, where a device is named. */
+#define CU_DEVICE_CPU ((CUdevice)-1)
+
+static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120, "driver ABI");
+static_assert(sizeof(CUgraphNodeParams) == 256, "driver ABI");
+static_assert(sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS) == 32, "driver ABI");
 static_assert(sizeof(CUlaunchConfig) == 56, "driver ABI");
 static_assert(offsetof(CUlaunchConfig, stream) == 32, "driver ABI");
 static_assert(sizeof(CUDA_LAUNCH_PARAMS) == 56, "driver ABI");
 static_assert(sizeof(CUmemAllocationProp) == 32, "driver ABI");
+static_assert(sizeof(CUDA_EXTERNAL_MEMORY_HANDLE_DESC) == 104, "driver ABI");
+static_assert(sizeof(CUarrayMapInfo) == 96, "driver ABI");
+static_assert(offsetof(CUarrayMapInfo, memHandle) == 64, "driver ABI");
 static_assert(sizeof(CUmemPoolProps) == 88, "driver ABI");
 static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR) == 24, "driver ABI");
 static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "driver ABI");

@@ -28,7 +28,8 @@ void *aq_find_next_dlsym(void) { return find_next(&aq_next_dlsym, "dlsym"); }
 void *aq_find_next_dlvsym(void) { return find_next(&aq_next_dlvsym, "dlvsym"); }
 
 /* The hook to give for this question, or NULL: ask the next dlsym. Nobody gets a hook of a function which the driver
- * lacks. Where the caller's place in the load order would decide, the loaded driver is asked. */
+ * lacks, nor one for a forwarder's, which leads to a hook itself: perhaps to that of another namespace's copy of us,
+ * and then both would count. Where the caller's place in the load order would decide, the loaded driver is asked. */
 static void *answer(void *handle, const char *symbol, const char *version) {
   const aq_hook *row = aq_hook_by_symbol(symbol);
   if (!row) return NULL;
@@ -36,8 +37,9 @@ static void *answer(void *handle, const char *symbol, const char *version) {
   void *library = special ? aq_loaded_library(symbol) : handle;
   if (!library) return NULL;
   void *found = version ? aq_real_dlvsym(library, symbol, version) : aq_real_dlsym(library, symbol);
-  if (!found) return NULL;
-  if (found != row->hook) aq_loader_learn(library, symbol);
+  if (found == row->hook) return found;
+  if (!found || aq_is_forwarder(found)) return NULL;
+  aq_loader_learn(library, symbol);
   return row->hook;
 }
 

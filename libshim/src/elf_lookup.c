@@ -6,8 +6,8 @@
 
 #include <link.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 typedef struct {
   const ElfW(Sym) * symbols;
@@ -24,20 +24,28 @@ typedef struct {
   void *found;
 } search;
 
-/* The loader relocates these entries in place for most objects, but not for all (the vDSO). */
-static const void *resolve(ElfW(Addr) base, ElfW(Addr) value) {
-  return (const void *)(value < base ? value + base : value);
+/* The C library's own text functions may be a sanitizer's, which asks us before it can answer. */
+static bool begins(const char *text, const char *with) {
+  while (*with && *text == *with) text++, with++;
+  return !*with;
 }
+
+static bool is_text(const char *text, const char *other) {
+  while (*text && *text == *other) text++, other++;
+  return *text == *other;
+}
+
+const void *aq_elf_place(uintptr_t base, uintptr_t value) { return (const void *)(value < base ? value + base : value); }
 
 static bool read_dynamic(const struct dl_phdr_info *info, const ElfW(Dyn) * entry, dynamic_part *out) {
   ElfW(Addr) soname = 0;
   bool named = false;
-  memset(out, 0, sizeof *out);
+  *out = (dynamic_part){.hash = NULL};
   for (; entry->d_tag != DT_NULL; entry++) {
     switch (entry->d_tag) {
-      case DT_SYMTAB: out->symbols = resolve(info->dlpi_addr, entry->d_un.d_ptr); break;
-      case DT_STRTAB: out->strings = resolve(info->dlpi_addr, entry->d_un.d_ptr); break;
-      case DT_GNU_HASH: out->hash = resolve(info->dlpi_addr, entry->d_un.d_ptr); break;
+      case DT_SYMTAB: out->symbols = aq_elf_place(info->dlpi_addr, entry->d_un.d_ptr); break;
+      case DT_STRTAB: out->strings = aq_elf_place(info->dlpi_addr, entry->d_un.d_ptr); break;
+      case DT_GNU_HASH: out->hash = aq_elf_place(info->dlpi_addr, entry->d_un.d_ptr); break;
       case DT_SONAME: soname = entry->d_un.d_val, named = true; break;
       default: break;
     }
@@ -65,7 +73,7 @@ static const ElfW(Sym) * find_symbol(const dynamic_part *part, const char *name)
     uint32_t h = chain[i - first];
     const ElfW(Sym) *symbol = &part->symbols[i];
     bool same = (h | 1) == (wanted | 1) && symbol->st_shndx != SHN_UNDEF;
-    if (same && !strcmp(part->strings + symbol->st_name, name)) return symbol;
+    if (same && is_text(part->strings + symbol->st_name, name)) return symbol;
     if (h & 1) return NULL;
   }
 }
@@ -82,7 +90,7 @@ static bool contains(const struct dl_phdr_info *info, const void *address) {
 static void look_into(const struct dl_phdr_info *info, const ElfW(Dyn) * dynamic, search *wanted) {
   dynamic_part part;
   if (!read_dynamic(info, dynamic, &part)) return;
-  if (wanted->soname && strncmp(part.soname, wanted->soname, strlen(wanted->soname))) return;
+  if (wanted->soname && !begins(part.soname, wanted->soname)) return;
   const ElfW(Sym) *symbol = find_symbol(&part, wanted->symbol);
   if (symbol) wanted->found = (void *)(info->dlpi_addr + symbol->st_value);
 }
@@ -102,8 +110,21 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data) {
   return wanted->found != NULL;
 }
 
+typedef int (*iterate_function)(int (*)(struct dl_phdr_info *, size_t, void *), void *);
+
+/* The C library's own dl_iterate_phdr, found without calling anything: the loader's list of what is loaded. */
+static iterate_function own_iterate(void) {
+  for (const struct link_map *at = _r_debug.r_map; at; at = at->l_next) {
+    struct dl_phdr_info info = {.dlpi_addr = at->l_addr};
+    search wanted = {.soname = "libc.so", .symbol = "dl_iterate_phdr"};
+    if (at->l_ld) look_into(&info, at->l_ld, &wanted);
+    if (wanted.found) return (iterate_function)wanted.found;
+  }
+  return dl_iterate_phdr;
+}
+
 void *aq_elf_next(const void *self, const char *soname, const char *symbol) {
   search wanted = {.self = self, .soname = soname, .symbol = symbol};
-  dl_iterate_phdr(visit, &wanted);
+  own_iterate()(visit, &wanted);
   return wanted.found;
 }

@@ -1,12 +1,12 @@
 /* HAMi-core's environment, so that the interceptor is usable alone and in its place.
  *
- * CUDA_DEVICE_MEMORY_LIMIT[_<card>]   bytes, or a number with k, m or g (powers of 1024)
- * CUDA_DEVICE_SM_LIMIT[_<card>]       percent; 0 and 100: uncapped
+ * CUDA_DEVICE_MEMORY_LIMIT[_<card>]   bytes, or a number with k, m or g (powers of 1024); 0: none
+ * CUDA_DEVICE_SM_LIMIT[_<card>]       percent; 100: uncapped; 0: none
  * CUDA_DEVICE_MEMORY_SHARED_CACHE     path of the usage page that the processes of a container share
  * CUDA_DISABLE_CONTROL                true: no limits at all
  * GPU_CORE_UTILIZATION_POLICY         disable: no core limit
  *
- * A variable with a number beats the one without. Whatever cannot be read is a problem for the whole environment:
+ * A variable with a number beats the one without, unless it is 0. Whatever cannot be read is a problem for the whole environment:
  * a limit that was meant and misspelt must not become no limit. Nothing here allocates: it may run before main.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "hami_env.h"
@@ -23,7 +23,8 @@
 
 #define MEMORY "CUDA_DEVICE_MEMORY_LIMIT"
 #define CORE "CUDA_DEVICE_SM_LIMIT"
-#define NO_SIZE "is no size; write bytes or a number with k, m or g, such as 2g, or unset it for no limit"
+#define BESIDE ".aliquot"
+#define NO_SIZE "is no size; write bytes or a number with k, m or g, such as 2g, or 0 for no limit"
 #define NO_PERCENTAGE "is no percentage; write 1 to 100, or 0 for no cap"
 
 /* A limit for all cards, and those for one card. */
@@ -66,7 +67,7 @@ static bool read_memory(const char *text, uint64_t *out) {
   const char *suffix;
   if (!read_digits(text, out, &suffix)) return false;
   int shift = suffix_shift(suffix);
-  if (shift < 0 || *out == 0 || *out > (AQ_MEMORY_MAX >> shift)) return false;
+  if (shift < 0 || *out > (AQ_MEMORY_MAX >> shift)) return false;
   *out <<= shift;
   return true;
 }
@@ -104,7 +105,7 @@ static void read_limit(aq_hami_env *out, limits *into, const char *name, size_t 
   } else if (!(memory ? read_memory : read_percent)(value, &into->value[card])) {
     complain(out, name, length, value, memory ? NO_SIZE : NO_PERCENTAGE);
   } else {
-    into->set[card] = true;
+    into->set[card] = into->value[card] != 0;
   }
 }
 
@@ -154,6 +155,21 @@ void aq_hami_read(char *const *environment, aq_hami_env *out) {
     else if (is_name(name, length, "GPU_CORE_UTILIZATION_POLICY")) core_off |= !strcasecmp(equals + 1, "disable");
   }
   settle(out, &memory, &core, core_off);
+}
+
+/* Whether a file is there that is none of ours, such as the region which HAMi-core has left at its path. */
+static bool is_foreign(const char *path) {
+  uint64_t magic = 0;
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return false;
+  bool whole = read(file, &magic, sizeof magic) == sizeof magic;
+  close(file);
+  return whole && magic != AQ_USAGE_MAGIC;
+}
+
+void aq_hami_step_aside(aq_hami_env *env) {
+  size_t length = strlen(env->usage_path), room = sizeof env->usage_path - length;
+  if (is_foreign(env->usage_path) && room > sizeof BESIDE) memcpy(env->usage_path + length, BESIDE, sizeof BESIDE);
 }
 
 /* The head of an empty page; the rest is zeroes. */

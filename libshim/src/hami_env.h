@@ -23,6 +23,9 @@ typedef struct {
 /* Reads `environment` (as environ). With a problem the limits are not to be trusted: the caller hands out nothing. */
 void aq_hami_read(char *const *environment, aq_hami_env *out);
 
+/* Where the usage page's path holds another's file, the page lies beside it: the same name with ".aliquot" after it. */
+void aq_hami_step_aside(aq_hami_env *env);
+
 /* Makes an empty usage page at `path` unless something is there. Processes that race get one page between them: it
  * appears whole, by link(). Returns 0 or an errno. */
 int aq_hami_create_usage(const char *path);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define AQ_HOOK(symbol, name, since, stream, duty, parameters) \
-  {#symbol, #name, duty, since, AQ_STREAM_##stream, (void *)symbol},
+  {#symbol, #name, since, AQ_STREAM_##stream, (void *)symbol},
 static const aq_hook rows[] = {
 #include "hooks/cuda.def"
 #include "hooks/nvml.def"

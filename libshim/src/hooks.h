@@ -5,7 +5,7 @@
  *     name        what cuGetProcAddress calls it
  *     since       the CUDA version (cuGetProcAddress's notation) from which `name` means this symbol
  *     stream      ANY; or LEGACY / PER_THREAD where the default stream's flavour makes two symbols of one name
- *     duty        what the hook is there for, for people and the coverage report
+ *     duty        what the hook is there for: for people and the coverage report, not in the library
  *     parameters  the prototype; every function returns an int-sized status
  *
  * A file of hooks holds no policy and a file of policy no hooks' tables: to hook a function, add its row and define it.
@@ -46,7 +46,6 @@ enum { AQ_STREAM_ANY, AQ_STREAM_LEGACY, AQ_STREAM_PER_THREAD };
 typedef struct {
   const char *symbol;
   const char *name;
-  const char *duty;
   int since;
   int stream;
   void *hook;

@@ -12,6 +12,8 @@
 
 #include <assert.h>
 
+#include "presence.h"
+
 #define INTENT_SET 1u
 #define INTENT_SUBTRACT 2u
 
@@ -101,7 +103,6 @@ bool aq_ledger_add(aq_usage_page *page, int slot, int card, uint64_t bytes, uint
 void aq_ledger_subtract(aq_usage_page *page, int slot, int card, uint64_t bytes) {
   assert(slot >= 0 && slot < AQ_MAX_SLOTS && card >= 0 && card < AQ_MAX_CARDS);
   uint64_t held = aq_ledger_held(page, slot, card);
-  assert(bytes <= held);
   change c = {.bytes = bytes < held ? bytes : held, .card = card, .subtract = true};
   if (c.bytes) make(page, slot, &c, 0);
 }
@@ -114,67 +115,109 @@ uint64_t aq_ledger_held(const aq_usage_page *page, int slot, int card) {
   return bytes_of(__atomic_load_n(&page->slots[slot].memory[card], __ATOMIC_ACQUIRE));
 }
 
-/* Gives back all that a slot holds. The caller owns it by its owner word. */
-static void empty(aq_usage_page *page, int index) {
+/* Bytes that the slot's owner has exported. */
+static uint64_t exported(const aq_usage_page *page, int index, int card) {
+  return card < AQ_OVERFLOW_CARDS ? __atomic_load_n(&page->slots[index].exported[card], __ATOMIC_RELAXED) : 0;
+}
+
+/* Whether another process has what the slot's owner has exported. */
+static bool is_shared(const aq_usage_page *page, int index) {
+  bool any = false;
+  for (int card = 0; card < AQ_OVERFLOW_CARDS; card++) any |= exported(page, index, card) != 0;
+  return any && aq_presence_is_shared(index, 0, AQ_SHARE_BUCKETS);
+}
+
+/* Gives back all that a slot holds, except what `shared` says others have. The caller owns it by its owner word. */
+static void empty(aq_usage_page *page, int index, bool shared) {
   for (int card = 0; card < AQ_MAX_CARDS; card++) {
     uint64_t tally = __atomic_load_n(&page->cards[card].memory, __ATOMIC_ACQUIRE);
     if (slot_of(tally) == (unsigned)index) complete(page, card, tally);
-    aq_ledger_subtract(page, index, card, aq_ledger_held(page, index, card));
+    uint64_t kept = shared ? exported(page, index, card) : 0;
+    aq_ledger_subtract(page, index, card, less(aq_ledger_held(page, index, card), kept));
+    if (!kept && card < AQ_OVERFLOW_CARDS) __atomic_store_n(&page->slots[index].exported[card], 0, __ATOMIC_RELAXED);
+  }
+  if (!shared) __atomic_store_n(&page->slots[index].exports, 0, __ATOMIC_RELAXED);
+}
+
+/* Forgets the handles that stood for what a slot has exported. */
+static void withdraw(aq_usage_page *page, int index) {
+  for (size_t i = 0; i < sizeof page->shares / sizeof *page->shares; i++) {
+    uint64_t word = __atomic_load_n(&page->shares[i], __ATOMIC_RELAXED);
+    if (word && (word >> 8 & 0xff) == (uint64_t)index) swap(&page->shares[i], word, 0);
   }
 }
 
 static void introduce(aq_usage_slot *slot, const aq_process *self) {
   __atomic_store_n(&slot->pid_namespace, self->pid_namespace, __ATOMIC_RELAXED);
   __atomic_store_n(&slot->start_time, self->start_time, __ATOMIC_RELAXED);
+  __atomic_store_n(&slot->image, self->image, __ATOMIC_RELAXED);
   __atomic_store_n(&slot->pid, self->pid, __ATOMIC_RELAXED);
 }
 
-/* Takes a slot over from `owner` (0: nobody) and empties it. */
-static bool take(aq_usage_page *page, int index, uint64_t owner, uint64_t word) {
-  if (!swap(&page->slots[index].owner, owner, word)) return false;
-  empty(page, index);
+/* Makes a slot free, or nobody's while others have what its owner has exported. The caller owns it by its owner word. */
+static void free_slot(aq_usage_page *page, int index) {
+  aq_usage_slot *slot = &page->slots[index];
+  bool shared = is_shared(page, index);
+  empty(page, index, shared);
+  if (!shared) withdraw(page, index);
+  introduce(slot, &(aq_process){0});
+  __atomic_store_n(&slot->presence, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&slot->collector, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&slot->owner, shared ? AQ_OWNER_SHARED : 0, __ATOMIC_RELEASE);
+}
+
+void aq_ledger_leave(aq_usage_page *page, int slot, const aq_process *self) {
+  assert(slot >= 0 && slot < AQ_MAX_SLOTS);
+  if (aq_ledger_owns(page, slot, aq_process_word(self))) free_slot(page, slot);
+  aq_presence_unlock(slot);
+}
+
+/* The lock comes before the slot, so that nobody who sees the owner finds it without its lock. */
+static bool take_if_free(aq_usage_page *page, int index, const aq_process *self) {
+  aq_usage_slot *slot = &page->slots[index];
+  if (__atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE) || !aq_presence_lock(index)) return false;
+  if (!swap(&slot->owner, 0, aq_process_word(self))) {
+    aq_presence_unlock(index);
+    return false;
+  }
+  empty(page, index, false); /* a page can be damaged */
+  introduce(slot, self);
+  aq_presence_announce(page, index);
   return true;
 }
 
-static void leave(aq_usage_slot *slot) {
-  introduce(slot, &(aq_process){0});
-  __atomic_store_n(&slot->owner, 0, __ATOMIC_RELEASE);
+/* Whether a slot under our word is of the program that this process runs now: another copy of us in it (dlmopen) has it,
+ * or is just taking it. */
+static bool is_present(const aq_usage_slot *slot, const aq_process *self) {
+  uint32_t image = __atomic_load_n(&slot->image, __ATOMIC_RELAXED);
+  return self->image && (!image || image == self->image);
 }
 
-/* Frees the slots that this process had before an exec: its memory went with the old program. */
-static void forget_past_life(aq_usage_page *page, uint64_t word) {
-  for (int index = 0; index < AQ_MAX_SLOTS; index++) {
-    if (__atomic_load_n(&page->slots[index].owner, __ATOMIC_ACQUIRE) != word) continue;
-    empty(page, index);
-    leave(&page->slots[index]);
-  }
+/* Whether a slot is now ours to free: its owner is gone, or we had it before an exec. */
+static bool take_over(aq_usage_page *page, int index, const aq_process *self) {
+  aq_usage_slot *slot = &page->slots[index];
+  uint64_t ours = aq_process_word(self), owner = __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE);
+  if (!owner) return false;
+  if (owner == AQ_OWNER_SHARED) return !is_shared(page, index) && swap(&slot->owner, owner, ours);
+  bool told = aq_presence_is_told(page, index, owner), claimed = aq_presence_claim(page, index, owner, ours);
+  if (owner == ours) /* where locks tell, a neighbour may be collecting what we had before the exec: then it is not for us */
+    return (told ? claimed : !is_present(slot, self)) && swap(&slot->owner, owner, ours);
+  return (claimed || aq_process_is_dead(owner, self)) && swap(&slot->owner, owner, ours);
 }
 
-static int take_free(aq_usage_page *page, const aq_process *self) {
+int aq_ledger_collect(aq_usage_page *page, const aq_process *self, int own_slot) {
+  int collected = 0;
   for (int index = 0; index < AQ_MAX_SLOTS; index++) {
-    aq_usage_slot *slot = &page->slots[index];
-    if (__atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE) || !take(page, index, 0, aq_process_word(self))) continue;
-    introduce(slot, self);
-    return index;
+    if (index == own_slot) continue;
+    if (take_over(page, index, self)) free_slot(page, index), collected++;
+    aq_presence_unlock(index);
   }
-  return AQ_NO_SLOT;
+  return collected;
 }
 
 int aq_ledger_join(aq_usage_page *page, const aq_process *self) {
-  forget_past_life(page, aq_process_word(self));
-  aq_ledger_collect(page, self);
-  return take_free(page, self);
-}
-
-int aq_ledger_collect(aq_usage_page *page, const aq_process *self) {
-  uint64_t word = aq_process_word(self);
-  int collected = 0;
-  for (int index = 0; index < AQ_MAX_SLOTS; index++) {
-    aq_usage_slot *slot = &page->slots[index];
-    uint64_t owner = __atomic_load_n(&slot->owner, __ATOMIC_ACQUIRE);
-    if (!owner || !aq_process_is_dead(owner, self) || !take(page, index, owner, word)) continue;
-    leave(slot);
-    collected++;
-  }
-  return collected;
+  aq_ledger_collect(page, self, AQ_NO_SLOT);
+  for (int index = 0; index < AQ_MAX_SLOTS; index++)
+    if (take_if_free(page, index, self)) return index;
+  return AQ_NO_SLOT;
 }

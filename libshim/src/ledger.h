@@ -19,7 +19,7 @@
 #define AQ_NO_SLOT (-1)
 
 /* Collects the dead, and what this process had before an exec, and takes a slot for it. Returns the slot's index, or
- * AQ_NO_SLOT when the table is full of the living. Once per process image: a second call empties the first's slot. */
+ * AQ_NO_SLOT when the table is full of the living. Once per copy of us in a program: each has a slot. */
 int aq_ledger_join(aq_usage_page *page, const aq_process *self);
 
 /* Adds `bytes` if they fit under `limit`; a request that does not fit changes nothing, not even for a moment. */
@@ -28,8 +28,17 @@ bool aq_ledger_add(aq_usage_page *page, int slot, int card, uint64_t bytes, uint
 /* Takes `bytes` off, or as many as the slot holds. */
 void aq_ledger_subtract(aq_usage_page *page, int slot, int card, uint64_t bytes);
 
-/* Gives back what dead processes of this pid namespace held. Returns how many slots became free. */
-int aq_ledger_collect(aq_usage_page *page, const aq_process *self);
+/* Whether the slot is still the owner's of this word. It is, unless the process closed the file that proves its presence. */
+static inline bool aq_ledger_owns(const aq_usage_page *page, int slot, uint64_t word) {
+  return __atomic_load_n(&page->slots[slot].owner, __ATOMIC_RELAXED) == word;
+}
+
+/* Gives back all that a slot holds, and the slot. */
+void aq_ledger_leave(aq_usage_page *page, int slot, const aq_process *self);
+
+/* Gives back what was held by processes that have ended or run another program by now; also by this one's own former
+ * programs, in slots other than `own_slot`. Returns how many slots became free. */
+int aq_ledger_collect(aq_usage_page *page, const aq_process *self, int own_slot);
 
 /* Bytes in use on a card: by the tenant, or by one process. */
 uint64_t aq_ledger_used(const aq_usage_page *page, int card);

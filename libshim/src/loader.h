@@ -33,6 +33,9 @@ void *aq_real_dlvsym(void *handle, const char *symbol, const char *version);
 /* The driver or NVML, whichever `symbol` belongs to, if the program has loaded it under its usual name; else NULL. */
 void *aq_loaded_library(const char *symbol);
 
+/* Whether a function is a forwarder's: it leads to the hook of its own namespace already. */
+bool aq_is_forwarder(const void *function);
+
 /* Tells us of a library handle in which a driver function was found, for drivers loaded under unusual names. */
 void aq_loader_learn(void *handle, const char *symbol);
 

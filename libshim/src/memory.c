@@ -5,9 +5,45 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "memory.h"
 
+#include "physical.h"
+
+static bool fits_with_what_is_idle(const aq_attempt *a) {
+  return (aq_pools_trim() && a->fits(a->request)) || (aq_physical_settle() && a->fits(a->request));
+}
+
+static bool fits_now(const aq_attempt *a) { return a->fits(a->request) || fits_with_what_is_idle(a); }
+
+bool aq_memory_insist(aq_attempt *attempt) {
+  uint64_t until_ns = 0;
+  if (fits_with_what_is_idle(attempt)) return true;
+  bool more;
+  do { /* once more in any case: what was on its way may just have come */
+    more = aq_returns_await(&attempt->patience);
+    if (fits_now(attempt)) return true;
+  } while (more);
+  while (aq_quota_await(attempt->device, attempt->bytes, &until_ns))
+    if (fits_now(attempt)) return true;
+  return false;
+}
+
+typedef struct {
+  CUdevice device;
+  uint64_t bytes;
+  aq_charge *charge;
+} request;
+
+static bool take(void *data) {
+  const request *r = data;
+  return aq_quota_take(r->device, r->bytes, r->charge);
+}
+
+bool aq_memory_fits(CUdevice device, uint64_t bytes, aq_charge *charge) {
+  request r = {device, bytes, charge};
+  return take(&r) || aq_memory_insist(&(aq_attempt){.fits = take, .request = &r, .device = device, .bytes = bytes});
+}
+
 bool aq_memory_take(CUdevice device, uint64_t bytes, aq_charge *charge) {
-  if (aq_quota_take(device, bytes, charge)) return true;
-  if (aq_pools_trim() && aq_quota_take(device, bytes, charge)) return true;
+  if (aq_memory_fits(device, bytes, charge)) return true;
   aq_quota_refused(device);
   return false;
 }
@@ -32,22 +68,30 @@ CUresult aq_memory_keep(CUresult result, const aq_block *block, void (*undo)(uin
   return result;
 }
 
+static bool is_pools(const aq_block *block) { return block->kind == AQ_BLOCK_MEMORY && block->detail; }
+
 aq_freeing aq_memory_freeing(aq_block_kind kind, uint64_t key) {
   aq_freeing freeing = {.known = false};
   if (key && aq_tenant_mode() == AQ_GUARD) freeing.known = aq_blocks_take(kind, key, &freeing.block);
+  if (__atomic_load_n(&aq_exports_any, __ATOMIC_RELAXED) && freeing.known && kind == AQ_BLOCK_MEMORY) aq_export_ended(key);
   return freeing;
 }
 
 CUresult aq_memory_freed(CUresult result, const aq_freeing *freeing) {
   if (!freeing->known) return result;
-  if (result != CUDA_SUCCESS) {
-    aq_blocks_put(&freeing->block);
-  } else if (freeing->block.kind == AQ_BLOCK_MEMORY && freeing->block.detail) {
-    aq_pool_returned(freeing->block.detail, freeing->block.charge.bytes);
-  } else {
-    aq_quota_give(&freeing->block.charge);
-  }
+  if (result != CUDA_SUCCESS) aq_blocks_put(&freeing->block);
+  else if (is_pools(&freeing->block)) aq_pool_return(freeing->block.detail, freeing->block.charge.bytes);
+  else aq_quota_give(&freeing->block.charge);
+  if (result == CUDA_SUCCESS && freeing->block.kind == AQ_BLOCK_MEMORY) aq_managed_freed(freeing->block.key);
   return result;
+}
+
+CUresult aq_memory_freed_in_order(CUresult result, const aq_freeing *freeing, CUstream stream) {
+  const aq_charge *charge = &freeing->block.charge;
+  bool own = freeing->known && result == CUDA_SUCCESS && !is_pools(&freeing->block) && charge->card != AQ_NO_CARD;
+  if (own) aq_managed_freed(freeing->block.key);
+  if (own && aq_return_later(charge, 0, stream)) return result;
+  return aq_memory_freed(result, freeing);
 }
 
 CUcontext aq_memory_primary(CUdevice device) {
@@ -62,5 +106,3 @@ CUcontext aq_memory_primary(CUdevice device) {
   release(device);
   return context;
 }
-
-void aq_memory_context_ended(CUcontext context) { aq_blocks_end_context(context); }

@@ -1,67 +1,61 @@
-/* CUDA arrays and mipmapped arrays: charged by their descriptor, which says how many texels of which size there are.
+/* CUDA arrays and mipmapped arrays: charged by their descriptor, which says how many texels of which size there are, with rows
+ * padded as for pitched memory.
  *
- * The driver tells an array's true size only for the kinds whose memory the program brings itself (sparse, deferred);
- * those cost nothing here, their memory is charged where it is created.
+ * Drivers tell an array's true size for the kinds whose memory the program brings itself (sparse, deferred); those cost
+ * nothing here, their memory is charged where it is created. Where one tells it of others, too, that is charged.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "array_size.h"
+#include "binding.h"
 #include "memory.h"
-
-/* Bytes of one texel's channel by format, from the low byte of CUarray_format on. */
-static unsigned channel_bytes(int format) {
-  switch (format) {
-    case 0x01: case 0x08: return 1;                                               /* 8-bit integers */
-    case 0x02: case 0x09: case 0x10: return 2;                                    /* 16-bit, half */
-    case 0x03: case 0x0a: case 0x20: return 4;                                    /* 32-bit, float */
-    default: return 0;
-  }
-}
-
-/* Bytes of one texel. Normalised formats say their channels themselves; video and packed formats need at most 8 bytes
- * a texel; block-compressed ones at most 1 (16 bytes for 4×4 texels). */
-static unsigned texel_bytes(int format, unsigned channels) {
-  if (channel_bytes(format)) return channel_bytes(format) * channels;
-  if (format >= 0xc0 && format <= 0xcb) return (1u << (format - 0xc0) % 3) * ((format - 0xc0) % 6 < 3 ? 1 : 2);
-  if (format >= 0x91 && format <= 0x9e) return 1;
-  return 8;
-}
-
-static uint64_t times(uint64_t a, uint64_t b) {
-  uint64_t product;
-  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
-static uint64_t at_least_one(uint64_t n) { return n ? n : 1; }
-
-static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d) {
-  if (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) return 0;
-  uint64_t texels = times(times(d->Width, at_least_one(d->Height)), at_least_one(d->Depth));
-  return times(texels, texel_bytes(d->Format, d->NumChannels));
-}
-
-/* Halves each side; layers (and a cube's faces) are not a side. False: there was nothing to halve. */
-static bool halve(CUDA_ARRAY3D_DESCRIPTOR *d) {
-  bool layered = d->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
-  bool deep = d->Depth > 1 && !layered;
-  if (d->Width <= 1 && d->Height <= 1 && !deep) return false;
-  if (d->Width > 1) d->Width /= 2;
-  if (d->Height > 1) d->Height /= 2;
-  if (deep) d->Depth /= 2;
-  return true;
-}
-
-/* The driver takes `levels` for no less than 1 and no more than there can be. */
-static uint64_t mipmap_bytes(CUDA_ARRAY3D_DESCRIPTOR d, unsigned levels) {
-  uint64_t bytes = array_bytes(&d);
-  while (levels-- > 1 && halve(&d))
-    if (__builtin_add_overflow(bytes, array_bytes(&d), &bytes)) return UINT64_MAX;
-  return bytes;
-}
 
 static void destroy_array(uint64_t key) { AQ_CUDA(cuArrayDestroy)((CUarray)(uintptr_t)key); }
 static void destroy_mipmap(uint64_t key) { AQ_CUDA(cuMipmappedArrayDestroy)((CUmipmappedArray)(uintptr_t)key); }
 
-static CUresult keep_array(CUresult result, CUarray *array, const aq_charge *charge) {
+/* What the driver says an array takes, where it says it. Blocks that it packs small arrays into are nobody's alone: as with
+ * cuMemAlloc, such rounding is not charged. */
+typedef struct {
+  uint64_t bytes, alignment;
+} told;
+
+static told told_of_array(CUarray array, CUdevice device) {
+  CUDA_ARRAY_MEMORY_REQUIREMENTS r;
+  bool answers = AQ_CUDA(cuArrayGetMemoryRequirements) && !AQ_CUDA(cuArrayGetMemoryRequirements)(&r, array, device);
+  return answers ? (told){r.size, r.alignment} : (told){0, 0};
+}
+
+static told told_of_mipmap(CUmipmappedArray array, CUdevice device) {
+  CUDA_ARRAY_MEMORY_REQUIREMENTS r;
+  bool answers = AQ_CUDA(cuMipmappedArrayGetMemoryRequirements) &&
+                 !AQ_CUDA(cuMipmappedArrayGetMemoryRequirements)(&r, array, device);
+  return answers ? (told){r.size, r.alignment} : (told){0, 0};
+}
+
+/* Charges the true size where it is known to be another. False: it does not fit. */
+static bool true_up(aq_charge *charge, told size) {
+  bool rounded = size.bytes >= charge->bytes && size.bytes - charge->bytes < size.alignment;
+  if (!size.bytes || !charge->bytes || rounded) return true;
+  return aq_quota_resize(charge, size.bytes);
+}
+
+static CUresult keep_array(CUresult result, CUarray *array, aq_charge *charge) {
+  CUdevice device = 0;
   uint64_t key = result == CUDA_SUCCESS ? (uintptr_t)*array : 0;
+  if (key && charge->card != AQ_NO_CARD && !aq_current_device(&device) && !true_up(charge, told_of_array(*array, device))) {
+    destroy_array(key);
+    aq_quota_refused(device);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
   return aq_memory_keep(result, &(aq_block){.key = key, .charge = *charge, .kind = AQ_BLOCK_ARRAY}, destroy_array);
+}
+
+static CUresult keep_mipmap(CUresult result, CUmipmappedArray *array, CUdevice device, aq_charge *charge) {
+  uint64_t key = result == CUDA_SUCCESS ? (uintptr_t)*array : 0;
+  if (key && charge->card != AQ_NO_CARD && !true_up(charge, told_of_mipmap(*array, device))) {
+    destroy_mipmap(key);
+    aq_quota_refused(device);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return aq_memory_keep(result, &(aq_block){.key = key, .charge = *charge, .kind = AQ_BLOCK_MIPMAP}, destroy_mipmap);
 }
 
 /* Takes what the array needs. False: `answer` is the program's. */
@@ -69,7 +63,7 @@ static bool take(const CUDA_ARRAY3D_DESCRIPTOR *wanted, aq_charge *charge) {
   CUdevice device;
   *charge = (aq_charge){.card = AQ_NO_CARD};
   if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return true;
-  return aq_memory_take(device, array_bytes(wanted), charge);
+  return aq_memory_take(device, aq_array_bytes(wanted), charge);
 }
 
 CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *wanted) {
@@ -114,20 +108,21 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
   if (!AQ_CUDA(cuMipmappedArrayCreate)) return CUDA_ERROR_NOT_FOUND;
   if (!wanted || aq_tenant_mode() == AQ_PASS || aq_current_device(&device))
     return AQ_CUDA(cuMipmappedArrayCreate)(array, wanted, levels);
-  if (!aq_memory_take(device, mipmap_bytes(*wanted, levels), &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!aq_memory_take(device, aq_mipmap_bytes(wanted, levels), &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = AQ_CUDA(cuMipmappedArrayCreate)(array, wanted, levels);
-  uint64_t key = result == CUDA_SUCCESS ? (uintptr_t)*array : 0;
-  return aq_memory_keep(result, &(aq_block){.key = key, .charge = charge, .kind = AQ_BLOCK_MIPMAP}, destroy_mipmap);
+  return keep_mipmap(result, array, device, &charge);
 }
 
 CUresult cuArrayDestroy(CUarray array) {
   if (!AQ_CUDA(cuArrayDestroy)) return CUDA_ERROR_NOT_FOUND;
+  aq_bindings_end(AQ_BOUND_TO_ARRAY, (uintptr_t)array);
   aq_freeing freeing = aq_memory_freeing(AQ_BLOCK_ARRAY, (uintptr_t)array);
   return aq_memory_freed(AQ_CUDA(cuArrayDestroy)(array), &freeing);
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {
   if (!AQ_CUDA(cuMipmappedArrayDestroy)) return CUDA_ERROR_NOT_FOUND;
+  aq_bindings_end(AQ_BOUND_TO_ARRAY, (uintptr_t)array);
   aq_freeing freeing = aq_memory_freeing(AQ_BLOCK_MIPMAP, (uintptr_t)array);
   return aq_memory_freed(AQ_CUDA(cuMipmappedArrayDestroy)(array), &freeing);
 }

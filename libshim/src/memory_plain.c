@@ -3,10 +3,9 @@
  * Charged is what was asked for, to the byte; the driver's own rounding counts, like contexts and modules, as overhead
  * of the slice. Managed memory is charged in full, wherever its pages happen to be.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "array_size.h"
 #include "memory.h"
-
-/* The widest pitch known of any card. A driver with a wider one is settled after the call. */
-#define PITCH_ALIGNMENT 512
+#include "overflow.h"
 
 static void free_memory(uint64_t key) {
   if (AQ_CUDA(cuMemFree_v2)) AQ_CUDA(cuMemFree_v2)(key);
@@ -21,7 +20,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes) {
   aq_charge charge;
   if (!AQ_CUDA(cuMemAlloc_v2)) return CUDA_ERROR_NOT_FOUND;
   if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return AQ_CUDA(cuMemAlloc_v2)(dptr, bytes);
-  if (!aq_memory_take(device, bytes, &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!aq_memory_fits(device, bytes, &charge)) return aq_overflow_allocate(device, bytes, dptr);
   CUresult result = AQ_CUDA(cuMemAlloc_v2)(dptr, bytes);
   return keep(result, result == CUDA_SUCCESS ? *dptr : 0, &charge);
 }
@@ -46,12 +45,16 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned int flags) 
   return keep(result, result == CUDA_SUCCESS ? *dptr : 0, &charge);
 }
 
-/* rows × width rounded up to the pitch; what overflows fits no slice. */
+static uint64_t whole_pitch(uint64_t width) {
+  uint64_t pitch;
+  if (__builtin_add_overflow(width, AQ_PITCH - 1, &pitch)) return UINT64_MAX;
+  return pitch - pitch % AQ_PITCH;
+}
+
+/* rows × width rounded up to the pitch, or a guess at it that is settled after the call; what overflows fits no slice. */
 static uint64_t pitched_bytes(uint64_t width, uint64_t height) {
-  uint64_t pitch, bytes;
-  if (__builtin_add_overflow(width, PITCH_ALIGNMENT - 1, &pitch)) return UINT64_MAX;
-  pitch -= pitch % PITCH_ALIGNMENT;
-  return __builtin_mul_overflow(pitch, height, &bytes) ? UINT64_MAX : bytes;
+  uint64_t bytes;
+  return __builtin_mul_overflow(whole_pitch(width), height, &bytes) ? UINT64_MAX : bytes;
 }
 
 /* Now the pitch is known: charges the true size, or undoes the call where that does not fit. */
@@ -70,7 +73,10 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size
   if (!AQ_CUDA(cuMemAllocPitch_v2)) return CUDA_ERROR_NOT_FOUND;
   if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device))
     return AQ_CUDA(cuMemAllocPitch_v2)(dptr, pitch, width, height, element);
-  if (!aq_memory_take(device, pitched_bytes(width, height), &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!aq_memory_fits(device, pitched_bytes(width, height), &charge)) {
+    if (pitch) *pitch = whole_pitch(width);
+    return aq_overflow_allocate(device, pitched_bytes(width, height), pitch ? dptr : NULL);
+  }
   CUresult result = AQ_CUDA(cuMemAllocPitch_v2)(dptr, pitch, width, height, element);
   bool made = result == CUDA_SUCCESS;
   return keep_pitched(result, made ? *dptr : 0, made ? *pitch * height : 0, device, &charge);

@@ -1,29 +1,30 @@
 /* cuMemAllocAsync, cuMemAllocFromPoolAsync, cuMemFreeAsync, pools, and the calls at which pools shrink.
  *
- * While a stream is captured an allocation becomes a node of a graph and no pool grows: it is charged by what was
- * asked for, until it is freed.
+ * While a stream is captured an allocation becomes a node of a graph (graph_memory.c), and no pool grows.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "compute.h"
+#include "graph_memory.h"
 #include "memory.h"
-
-#define LAST_SPECIAL_STREAM 2 /* NULL, legacy and per-thread default streams have no device of their own */
+#include "overflow.h"
+#include "returning.h"
+#include "stream.h"
 
 /* One flavour of the default stream. */
 typedef struct {
   CUresult (*allocate)(CUdeviceptr *dptr, size_t bytes, CUstream stream);
   CUresult (*allocate_from)(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream);
   CUresult (*release)(CUdeviceptr dptr, CUstream stream);
-  CUresult (*is_capturing)(CUstream stream, int *status);
+  int of; /* AQ_STREAM_… */
 } flavour;
 
 static flavour legacy(void) {
   return (flavour){AQ_CUDA(cuMemAllocAsync), AQ_CUDA(cuMemAllocFromPoolAsync), AQ_CUDA(cuMemFreeAsync),
-                   AQ_CUDA(cuStreamIsCapturing)};
+                   AQ_STREAM_LEGACY};
 }
 
 static flavour per_thread(void) {
   return (flavour){AQ_CUDA(cuMemAllocAsync_ptsz), AQ_CUDA(cuMemAllocFromPoolAsync_ptsz), AQ_CUDA(cuMemFreeAsync_ptsz),
-                   AQ_CUDA(cuStreamIsCapturing_ptsz)};
+                   AQ_STREAM_PER_THREAD};
 }
 
 static CUresult call(const flavour *f, CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream) {
@@ -35,20 +36,8 @@ static void undo(uint64_t key) {
   if (AQ_CUDA(cuMemFreeAsync)) AQ_CUDA(cuMemFreeAsync)(key, NULL);
 }
 
-static bool is_capturing(const flavour *f, CUstream stream) {
-  int status = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (f->is_capturing && f->is_capturing(stream, &status) != CUDA_SUCCESS) return false;
-  return status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-static CUresult device_of_stream(CUstream stream, CUdevice *device) {
-  bool own = (uintptr_t)stream > LAST_SPECIAL_STREAM && AQ_CUDA(cuStreamGetDevice);
-  if (own && AQ_CUDA(cuStreamGetDevice)(stream, device) == CUDA_SUCCESS) return CUDA_SUCCESS;
-  return aq_current_device(device);
-}
-
-static CUresult allocate_in_graph(const flavour *f, CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream,
-                                  CUdevice device) {
+static CUresult allocate_by_request(const flavour *f, CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream,
+                                    CUdevice device) {
   aq_charge charge;
   if (!aq_memory_take(device, bytes, &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = call(f, dptr, bytes, pool, stream);
@@ -56,44 +45,74 @@ static CUresult allocate_in_graph(const flavour *f, CUdeviceptr *dptr, size_t by
   return aq_memory_keep(result, &block, undo);
 }
 
-/* The block's own charge is empty: the pool is charged. Its bytes are what the pool's account is told on free. */
-static CUresult keep(CUresult result, CUdeviceptr *dptr, size_t bytes, aq_pool *account) {
-  if (result == CUDA_SUCCESS) {
-    aq_block block = {.key = *dptr, .charge = {bytes, AQ_NO_CARD}, .kind = AQ_BLOCK_MEMORY, .detail = account};
-    if (aq_blocks_put(&block)) return result;
-    undo(*dptr);
-    result = CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  aq_pool_returned(account, bytes);
-  return result;
+typedef struct {
+  aq_pool *account;
+  aq_demand demand;
+  aq_growth *growth;
+} request;
+
+static bool fits(void *data) {
+  const request *r = data;
+  return aq_pool_may_grow(r->account, &r->demand, r->growth);
 }
 
-static bool take(aq_pool *account, size_t bytes) {
-  return aq_pool_take(account, bytes) || (aq_pools_trim() && aq_pool_take(account, bytes));
+/* As the driver does, waits for memory that is freed already, when the streams get there. */
+static bool may_grow(aq_pool *account, size_t bytes, CUstream stream, CUdevice device, aq_growth *growth) {
+  request r = {account, {.most = bytes, .least = bytes}, growth};
+  aq_attempt attempt = {fits, &r, device, aq_pool_whole_steps(bytes), {.stream = stream, .has_stream = true}};
+  return fits(&r) || aq_memory_insist(&attempt);
 }
 
+/* The block's own charge is empty: the pool is charged. */
+static CUresult keep(CUdeviceptr dptr, size_t bytes, aq_pool *account) {
+  aq_block block = {.key = dptr, .charge = {bytes, AQ_NO_CARD}, .kind = AQ_BLOCK_MEMORY, .detail = account};
+  if (!aq_blocks_put(&block)) return CUDA_ERROR_OUT_OF_MEMORY;
+  aq_pool_keep(account, bytes);
+  return CUDA_SUCCESS;
+}
+
+/* The pool is named, because the device's may be exchanged at any moment. */
 static CUresult allocate_in_pool(const flavour *f, CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream,
                                  CUdevice device, aq_pool *account) {
-  if (!account || !take(account, bytes)) {
-    aq_quota_refused(device);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  aq_growth growth;
+  if (!account || !may_grow(account, bytes, aq_stream_named(stream, f->of), device, &growth))
+    return aq_overflow_allocate(device, bytes, dptr);
   CUresult result = call(f, dptr, bytes, pool, stream);
-  if (aq_pool_grown(account, bytes)) return keep(result, dptr, bytes, account);
-  if (result == CUDA_SUCCESS) f->release(*dptr, stream);
+  bool grown = aq_pool_grown(&growth);
+  if (result != CUDA_SUCCESS || (grown && keep(*dptr, bytes, account) == CUDA_SUCCESS)) return result;
+  f->release(*dptr, stream);
   aq_pools_trim();
   aq_quota_refused(device);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult allocate(const flavour *f, CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream) {
+/* A node of a graph: memory comes when that is launched. */
+static CUresult allocate_in_graph(const flavour *f, CUdeviceptr *dptr, size_t bytes, CUmemoryPool named, CUstream stream,
+                                  CUdevice device) {
+  CUresult result = call(f, dptr, bytes, named, stream);
+  if (result == CUDA_SUCCESS) aq_graph_memory_seen(device);
+  return result;
+}
+
+static CUmemoryPool current_pool(CUdevice device) {
+  CUmemoryPool pool = NULL;
+  if (!AQ_CUDA(cuDeviceGetMemPool) || AQ_CUDA(cuDeviceGetMemPool)(&pool, device)) return NULL;
+  return pool;
+}
+
+static CUresult allocate(const flavour *f, CUdeviceptr *dptr, size_t bytes, CUmemoryPool named, CUstream stream) {
   CUdevice device;
-  if (aq_tenant_mode() == AQ_PASS || device_of_stream(stream, &device)) return call(f, dptr, bytes, pool, stream);
-  if (is_capturing(f, stream)) return allocate_in_graph(f, dptr, bytes, pool, stream, device);
-  CUmemoryPool used = pool;
-  if (!used && (!AQ_CUDA(cuDeviceGetMemPool) || AQ_CUDA(cuDeviceGetMemPool)(&used, device) != CUDA_SUCCESS))
-    return allocate_in_graph(f, dptr, bytes, pool, stream, device); /* no such pool to look at: by request */
-  return allocate_in_pool(f, dptr, bytes, pool, stream, device, aq_pool_of(used, device));
+  CUstream name = aq_stream_named(stream, f->of);
+  if (aq_tenant_mode() == AQ_PASS || aq_stream_device(name, &device)) return call(f, dptr, bytes, named, stream);
+  if (aq_stream_is_capturing(name)) return allocate_in_graph(f, dptr, bytes, named, stream, device);
+  CUmemoryPool pool = named ? named : current_pool(device);
+  aq_pool *account = pool ? aq_pool_of(pool, device) : NULL;
+  if (account && aq_pool_is_condemned(account)) return CUDA_ERROR_INVALID_VALUE;
+  if (account && aq_pool_is_free_of_charge(account)) return call(f, dptr, bytes, named, stream);
+  if (account && aq_pool_device(account) >= 0) device = aq_pool_device(account); /* not that of the stream */
+  if (!pool || (account && !aq_pool_is_readable(account))) /* nothing to look at: by request */
+    return allocate_by_request(f, dptr, bytes, named, stream, device);
+  return allocate_in_pool(f, dptr, bytes, f->allocate_from ? pool : named, stream, device, account);
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream) {
@@ -125,7 +144,8 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUmemoryP
 static CUresult release(const flavour *f, CUdeviceptr dptr, CUstream stream) {
   if (!f->release) return CUDA_ERROR_NOT_FOUND;
   aq_freeing freeing = aq_memory_freeing(AQ_BLOCK_MEMORY, dptr);
-  return aq_memory_freed(f->release(dptr, stream), &freeing);
+  if (freeing.known && aq_overflow_is(&freeing.block)) return aq_overflow_free(&freeing.block, aq_stream_named(stream, f->of));
+  return aq_memory_freed_in_order(f->release(dptr, stream), &freeing, aq_stream_named(stream, f->of));
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream) {
@@ -136,29 +156,6 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream) {
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
   flavour f = per_thread();
   return release(&f, dptr, stream);
-}
-
-CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
-  if (!AQ_CUDA(cuMemPoolCreate)) return CUDA_ERROR_NOT_FOUND;
-  CUresult result = AQ_CUDA(cuMemPoolCreate)(pool, props);
-  if (result != CUDA_SUCCESS || aq_tenant_mode() == AQ_PASS) return result;
-  aq_pool_of(*pool, props->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? props->location.id : AQ_ON_HOST);
-  return result;
-}
-
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes) {
-  if (!AQ_CUDA(cuMemPoolTrimTo)) return CUDA_ERROR_NOT_FOUND;
-  CUresult result = AQ_CUDA(cuMemPoolTrimTo)(pool, keep_bytes);
-  aq_pools_settle();
-  return result;
-}
-
-CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-  if (!AQ_CUDA(cuMemPoolDestroy)) return CUDA_ERROR_NOT_FOUND;
-  aq_pool *account = aq_pool_destroyed(pool);
-  CUresult result = AQ_CUDA(cuMemPoolDestroy)(pool);
-  if (result != CUDA_SUCCESS && account) aq_pool_survived(account);
-  return result;
 }
 
 /* Calls that wait: before them what was submitted last is bracketed (compute.c), after them pools have shrunk. */

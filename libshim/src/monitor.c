@@ -15,6 +15,7 @@
 #include "core_clock.h"
 #include "loader.h"
 #include "tenant.h"
+#include "ticket.h"
 
 #define POLL_NS UINT64_C(100000)
 #define LONGEST_SLEEP_NS UINT64_C(2000000)
@@ -44,7 +45,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t finished, wanted; /* something finished or changed; the monitor has something to do */
 static bool running, sleeping, asking, leaving; /* of the monitor, under the lock */
 static int pauses;                              /* threads that may be destroying a context */
-static __thread CUcontext asked_in;
 
 void aq_monitor_lock(void) { pthread_mutex_lock(&lock); }
 
@@ -81,10 +81,11 @@ static bool elapsed(CUevent from, CUevent to, double *ms) {
   return true;
 }
 
-static void ask(look *at) {
+/* `current` is the thread's context, changed where it is another's turn. */
+static void ask(look *at, CUcontext *current) {
   const aq_batch *batch = at->batch;
   if (at->verdict != RUNNING) return;
-  if (asked_in != batch->events_of && AQ_CUDA(cuCtxSetCurrent)(batch->events_of) == CUDA_SUCCESS) asked_in = batch->events_of;
+  if (*current != batch->events_of && AQ_CUDA(cuCtxSetCurrent)(batch->events_of) == CUDA_SUCCESS) *current = batch->events_of;
   CUresult result = AQ_CUDA(cuEventQuery)(batch->end);
   if (result == CUDA_ERROR_NOT_READY) return;
   at->seen_ns = aq_now_ns();
@@ -140,19 +141,21 @@ static void finish(const look *at) {
 static void settle(const look *at) {
   aq_batch *batch = at->batch;
   if (batch->generation != at->generation || batch->submissions != at->submissions || batch->in_call) return;
-  if (at->verdict == OVER) finish(at);
+  if (at->verdict == OVER && !aq_batch_goes_on(batch)) finish(at);
+  else if (at->verdict == OVER) return;
   else if (at->verdict != RUNNING) aq_batch_give_up(batch, at->verdict == REFUSED ? 0 : batch->estimate);
 }
 
 /* One look at everything in flight. */
 static void poll(void) {
   look looks[LOOKS];
+  CUcontext current = NULL;
   int count = collect_looks(looks, aq_now_ns());
   if (!count) return;
   asking = true;
   pthread_mutex_unlock(&lock);
-  for (int i = 0; i < count; i++) ask(&looks[i]);
-  if (asked_in) AQ_CUDA(cuCtxSetCurrent)(asked_in = NULL);
+  for (int i = 0; i < count; i++) ask(&looks[i], &current);
+  if (current) AQ_CUDA(cuCtxSetCurrent)(NULL);
   pthread_mutex_lock(&lock);
   asking = false;
   for (int i = 0; i < count; i++) settle(&looks[i]);
@@ -208,6 +211,7 @@ static void after_fork(void) {
   running = sleeping = asking = leaving = false;
   pauses = 0;
   aq_batch_reset();
+  aq_lanes_forget();
 }
 
 /* Whether the lock could be had soon: a program may call exit in a signal handler, on a thread that holds it. */

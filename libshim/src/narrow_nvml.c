@@ -6,6 +6,12 @@
 typedef nvmlReturn_t (*count_function)(unsigned int *count);
 typedef nvmlReturn_t (*index_function)(unsigned int index, nvmlDevice_t *device);
 
+/* A card counts as ours, too, where only MIG instances on it are. */
+static bool is_ours(nvmlDevice_t device) {
+  int cards[AQ_MAX_CARDS];
+  return aq_nvml_cards(device, cards) > 0;
+}
+
 /* Calls `visit` with the slice's devices in order until it returns true. */
 static nvmlReturn_t each(bool (*visit)(nvmlDevice_t device, unsigned int index, void *data), void *data) {
   count_function count = AQ_NVML(nvmlDeviceGetCount_v2);
@@ -15,7 +21,7 @@ static nvmlReturn_t each(bool (*visit)(nvmlDevice_t device, unsigned int index, 
   if (!count || !by_index) return NVML_ERROR_FUNCTION_NOT_FOUND;
   nvmlReturn_t result = count(&all);
   for (unsigned int i = 0; result == NVML_SUCCESS && i < all; i++) {
-    if (by_index(i, &device) != NVML_SUCCESS || aq_nvml_card(device) == AQ_NO_CARD) continue;
+    if (by_index(i, &device) != NVML_SUCCESS || !is_ours(device)) continue;
     if (visit(device, index++, data)) break;
   }
   return result;
@@ -67,7 +73,7 @@ static nvmlReturn_t card_at(unsigned int index, nvmlDevice_t *device) {
 
 /* A device that was found some other way stays found only if it is the slice's. */
 static nvmlReturn_t ours_only(nvmlReturn_t result, nvmlDevice_t *device) {
-  if (result != NVML_SUCCESS || !aq_nvml_is_narrowed() || aq_nvml_card(*device) != AQ_NO_CARD) return result;
+  if (result != NVML_SUCCESS || !aq_nvml_is_narrowed() || is_ours(*device)) return result;
   *device = NULL;
   return NVML_ERROR_NOT_FOUND;
 }
@@ -108,4 +114,9 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
   result = each(at_device, &wanted);
   if (result == NVML_SUCCESS && wanted.found) *index = wanted.index;
   return result;
+}
+
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *instance) {
+  if (!AQ_NVML(nvmlDeviceGetMigDeviceHandleByIndex)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  return ours_only(AQ_NVML(nvmlDeviceGetMigDeviceHandleByIndex)(device, index, instance), instance);
 }

@@ -10,12 +10,7 @@
 #include "cards.h"
 #include "loader.h"
 
-bool aq_nvml_is_narrowed(void) {
-  if (aq_tenant_mode() != AQ_GUARD || aq_slice.by_ordinal) return false;
-  for (uint32_t card = 0; card < aq_slice.control->card_count && card < AQ_MAX_CARDS; card++)
-    if (!strncmp(aq_slice.control->cards[card].uuid, "MIG-", 4)) return false;
-  return true;
-}
+bool aq_nvml_is_narrowed(void) { return aq_tenant_mode() == AQ_GUARD && !aq_slice.by_ordinal; }
 
 /* Whether an entry of CUDA_VISIBLE_DEVICES is this device: its index, or its UUID as far as it is written. */
 static bool names_device(const char *entry, size_t length, unsigned int index, const char *uuid) {
@@ -44,4 +39,23 @@ int aq_nvml_card(nvmlDevice_t device) {
   if (!aq_slice.by_ordinal) return aq_card_of_uuid(uuid);
   if (!AQ_NVML(nvmlDeviceGetIndex) || AQ_NVML(nvmlDeviceGetIndex)(device, &index)) return AQ_NO_CARD;
   return ordinal(index, uuid);
+}
+
+static int instances(nvmlDevice_t device, int cards[AQ_MAX_CARDS]) {
+  unsigned int most = 0;
+  int count = 0;
+  nvmlDevice_t instance;
+  if (!AQ_NVML(nvmlDeviceGetMaxMigDeviceCount) || AQ_NVML(nvmlDeviceGetMaxMigDeviceCount)(device, &most)) return 0;
+  for (unsigned int i = 0; i < most && count < AQ_MAX_CARDS && AQ_NVML(nvmlDeviceGetMigDeviceHandleByIndex); i++) {
+    if (AQ_NVML(nvmlDeviceGetMigDeviceHandleByIndex)(device, i, &instance)) continue;
+    cards[count] = aq_nvml_card(instance);
+    count += cards[count] != AQ_NO_CARD;
+  }
+  return count;
+}
+
+int aq_nvml_cards(nvmlDevice_t device, int cards[AQ_MAX_CARDS]) {
+  cards[0] = aq_nvml_card(device);
+  if (cards[0] != AQ_NO_CARD) return 1;
+  return aq_slice.by_ordinal ? 0 : instances(device, cards);
 }

@@ -8,11 +8,14 @@
 #include "nvml_abi.h"
 #include "tenant.h"
 
-/* Whether this process sees the slice's cards alone: only where a control page names whole cards. A MIG instance is no
- * device of NVML's list; its card stays visible. */
+/* Whether this process sees the slice's cards alone: wherever a control page names them. */
 bool aq_nvml_is_narrowed(void);
 
 /* The slice's card that a device is, or AQ_NO_CARD. AQ_GUARD only. */
 int aq_nvml_card(nvmlDevice_t device);
+
+/* The slice's cards that a device stands for: the one it is, or the slice's MIG instances on it. Returns how many.
+ * AQ_GUARD only. */
+int aq_nvml_cards(nvmlDevice_t device, int cards[AQ_MAX_CARDS]);
 
 #endif

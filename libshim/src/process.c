@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,8 +54,18 @@ static bool proc_is_ours(void) {
   return strtol(text, NULL, 10) == (long)getpid();
 }
 
+/* The kernel gives every program 16 random bytes. Their halves guard the stack and stored pointers, so only a mixture
+ * of both may leave the process: it says nothing of either. */
+static uint32_t image(void) {
+  uint64_t half[2] = {0, 0};
+  const void *random = (const void *)getauxval(AT_RANDOM);
+  if (random) memcpy(half, random, sizeof half);
+  uint64_t mixed = half[0] * UINT64_C(0x9e3779b97f4a7c15) + half[1] * UINT64_C(0xc2b2ae3d27d4eb4f);
+  return (uint32_t)(mixed >> 32);
+}
+
 aq_process aq_process_self(void) {
-  aq_process self = {.pid = (uint32_t)getpid()};
+  aq_process self = {.pid = (uint32_t)getpid(), .image = image()};
   struct stat namespace;
   stat_line line;
   int saved = errno;

@@ -10,6 +10,7 @@ typedef struct {
   uint32_t pid;           /* in its own namespace */
   uint64_t pid_namespace; /* inode; 0 when /proc does not say */
   uint64_t start_time;    /* clock ticks since boot; 0 when /proc does not say */
+  uint32_t image;         /* changes with every exec, and is that of all copies of us in one process */
 } aq_process;
 
 /* The calling process. */

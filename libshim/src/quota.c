@@ -3,8 +3,11 @@
 #include "quota.h"
 
 #include <time.h>
+#include <unistd.h>
 
+#include "allowance.h"
 #include "cards.h"
+#include "grant.h"
 #include "ledger.h"
 #include "lock.h"
 
@@ -13,6 +16,7 @@
 /* Makes this process's changes of the ledger serial; no other process can hold it. */
 static aq_lock changing;
 static int slot = AQ_NO_SLOT;      /* under `changing` */
+static uint64_t word;              /* the slot's owner; likewise */
 static uint64_t collected_at_ns;   /* relaxed: a hint */
 
 static const aq_charge nothing = {.bytes = 0, .card = AQ_NO_CARD};
@@ -27,14 +31,17 @@ static uint64_t now_ns(void) {
 
 /* Under `changing`. */
 static bool have_slot(void) {
-  if (slot == AQ_NO_SLOT) slot = aq_ledger_join(aq_slice.usage, &aq_slice.self);
+  if (slot != AQ_NO_SLOT && aq_ledger_owns(aq_slice.usage, slot, word)) return true;
+  aq_presence_open(&aq_slice.usage_file);
+  word = aq_process_word(&aq_slice.self);
+  slot = aq_ledger_join(aq_slice.usage, &aq_slice.self);
   return slot != AQ_NO_SLOT;
 }
 
 /* Under `changing`: takes the bytes, after what the dead held was given back if need be. */
 static bool add(int card, uint64_t bytes, uint64_t limit) {
   if (aq_ledger_add(aq_slice.usage, slot, card, bytes, limit)) return true;
-  return aq_ledger_collect(aq_slice.usage, &aq_slice.self) &&
+  return aq_ledger_collect(aq_slice.usage, &aq_slice.self, slot) &&
          aq_ledger_add(aq_slice.usage, slot, card, bytes, limit);
 }
 
@@ -42,10 +49,18 @@ static void count_refusal(int card) {
   __atomic_fetch_add(&aq_slice.usage->cards[card].denied, 1, __ATOMIC_RELAXED);
 }
 
-/* Where limits are only observed, what they would have refused is counted. */
+/* Where limits are only observed, what they would have refused is counted; a grant would have been raised. */
 static void observe(int card) {
-  bool over = aq_ledger_used(aq_slice.usage, card) > aq_memory_limit(card);
+  aq_allowance terms = aq_allowance_of(card);
+  bool over = aq_ledger_used(aq_slice.usage, card) > aq_allowance_tally(&terms, terms.limit);
   if (over && aq_enforcement() == AQ_ENFORCE_OBSERVE) count_refusal(card);
+}
+
+/* The highest tally that a request of `bytes` may make. What the tally says too much is no reason to hand out more than
+ * there is: a request that is larger than all that may be had fits under no tally. */
+static uint64_t ceiling(int card, uint64_t bytes) {
+  aq_allowance terms = aq_allowance_of(card);
+  return bytes <= terms.usable ? aq_allowance_tally(&terms, terms.usable) : 0;
 }
 
 /* Takes bytes of a card; where limits are not enforced, whatever the ledger cannot hold goes uncounted. */
@@ -53,29 +68,45 @@ static bool take(int card, uint64_t bytes, bool *counted) {
   bool strict = enforced();
   aq_lock_acquire(&changing);
   bool in_table = have_slot();
-  *counted = in_table && add(card, bytes, strict ? aq_memory_limit(card) : AQ_MEMORY_MAX);
+  *counted = in_table && add(card, bytes, strict ? ceiling(card, bytes) : AQ_MEMORY_MAX);
   aq_lock_release(&changing);
   if (!strict) observe(card);
   if (!in_table) aq_tenant_note("more processes than the usage page has slots: the newest get no device memory");
   return *counted || !strict;
 }
 
-bool aq_quota_take(CUdevice device, uint64_t bytes, aq_charge *charge) {
+static bool take_as_charge(int card, uint64_t bytes, aq_charge *charge) {
   bool counted = false;
-  aq_mode mode = aq_tenant_mode();
-  *charge = nothing;
-  if (mode != AQ_GUARD) return mode == AQ_PASS;
-  int card = aq_card_of_device(device);
-  if (card == AQ_NO_CARD) return !enforced();
   if (!take(card, bytes, &counted)) return false;
   if (counted) *charge = (aq_charge){.bytes = bytes, .card = card};
   return true;
 }
 
+bool aq_quota_take(CUdevice device, uint64_t bytes, aq_charge *charge) {
+  aq_mode mode = aq_tenant_mode();
+  *charge = nothing;
+  if (mode != AQ_GUARD) return mode == AQ_PASS;
+  int card = aq_card_of_device(device);
+  if (card == AQ_NO_CARD) return !enforced();
+  return take_as_charge(card, bytes, charge);
+}
+
+bool aq_quota_take_entry(int entry, uint64_t bytes, aq_charge *charge) {
+  *charge = nothing;
+  return aq_tenant_mode() == AQ_GUARD && take_as_charge(entry, bytes, charge);
+}
+
+bool aq_quota_await(CUdevice device, uint64_t bytes, uint64_t *until_ns) {
+  if (aq_tenant_mode() != AQ_GUARD || !enforced()) return false;
+  int card = aq_card_of_device(device);
+  return card != AQ_NO_CARD && aq_grant_await(card, bytes, until_ns);
+}
+
 void aq_quota_give(const aq_charge *charge) {
   if (charge->card == AQ_NO_CARD) return;
   aq_lock_acquire(&changing);
-  if (slot != AQ_NO_SLOT) aq_ledger_subtract(aq_slice.usage, slot, charge->card, charge->bytes);
+  if (slot != AQ_NO_SLOT && aq_ledger_owns(aq_slice.usage, slot, word))
+    aq_ledger_subtract(aq_slice.usage, slot, charge->card, charge->bytes);
   aq_lock_release(&changing);
 }
 
@@ -97,36 +128,58 @@ void aq_quota_refused(CUdevice device) {
   if (card != AQ_NO_CARD) count_refusal(card);
 }
 
-/* Gives back what others left behind, at most once a second: a program that waits for memory asks for it here. */
+/* Gives back what others left behind, at most once a second: a program that waits for memory asks for it here. It takes no
+ * slot: a process that only asks needs none. */
 static void collect_sometimes(void) {
   uint64_t now = now_ns();
   if (now - __atomic_load_n(&collected_at_ns, __ATOMIC_RELAXED) < COLLECT_EVERY_NS) return;
   __atomic_store_n(&collected_at_ns, now, __ATOMIC_RELAXED);
   aq_lock_acquire(&changing);
-  if (have_slot()) aq_ledger_collect(aq_slice.usage, &aq_slice.self);
+  aq_presence_open(&aq_slice.usage_file);
+  aq_ledger_collect(aq_slice.usage, &aq_slice.self, slot);
   aq_lock_release(&changing);
 }
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-void aq_quota_show_card(int card, size_t *available, size_t *total) {
+uint64_t aq_quota_show_card(int card, size_t *available, size_t *total) {
   aq_mode mode = aq_tenant_mode();
-  if (mode == AQ_PASS || (mode == AQ_GUARD && !enforced())) return;
+  if (mode == AQ_PASS || (mode == AQ_GUARD && !enforced())) return *total - smaller(*available, *total);
   if (mode == AQ_DENY || card == AQ_NO_CARD) {
     *available = 0;
-    return;
+    return 0;
   }
   collect_sometimes();
-  uint64_t limit = aq_memory_limit(card), used = aq_ledger_used(aq_slice.usage, card);
-  *available = smaller(*available, used < limit ? limit - used : 0);
-  *total = smaller(*total, limit);
+  aq_allowance terms = aq_allowance_of(card);
+  uint64_t used = aq_allowance_in_use(&terms, aq_ledger_used(aq_slice.usage, card));
+  *available = smaller(*available, used < terms.limit ? terms.limit - used : 0);
+  *total = smaller(*total, terms.slice);
+  return smaller(used + (terms.slice - terms.limit), *total);
 }
 
 void aq_quota_show(CUdevice device, size_t *available, size_t *total) {
   aq_quota_show_card(aq_tenant_mode() == AQ_GUARD ? aq_card_of_device(device) : AQ_NO_CARD, available, total);
 }
 
+/* A child made without our seeing it (_Fork, clone) ends with its parent's words in memory. */
+void aq_quota_leave(void) {
+  bool guarded = __atomic_load_n(&aq_tenant_decided, __ATOMIC_ACQUIRE) == AQ_GUARD;
+  if (!guarded || aq_slice.self.pid != (uint32_t)getpid()) return;
+  aq_lock_acquire(&changing);
+  if (slot != AQ_NO_SLOT) aq_ledger_leave(aq_slice.usage, slot, &aq_slice.self);
+  slot = AQ_NO_SLOT;
+  aq_lock_release(&changing);
+}
+
+int aq_quota_enter(void) {
+  aq_lock_acquire(&changing);
+  return have_slot() ? slot : AQ_NO_SLOT;
+}
+
+void aq_quota_exit(void) { aq_lock_release(&changing); }
+
 void aq_quota_forget(void) {
   aq_lock_reset(&changing);
+  aq_presence_forget();
   slot = AQ_NO_SLOT;
 }

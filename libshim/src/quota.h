@@ -19,6 +19,14 @@ typedef struct {
  * True with an empty charge: this device's memory is not counted here. */
 bool aq_quota_take(CUdevice device, uint64_t bytes, aq_charge *charge);
 
+/* The same of one entry of the pages, under that entry's own limit: AQ_OVERFLOW_CARDS + i is the host's memory in which
+ * card i's tenant may have what the grant does not hold. False in every mode but AQ_GUARD. */
+bool aq_quota_take_entry(int entry, uint64_t bytes, aq_charge *charge);
+
+/* After a refusal, with no lock held and never while a stream is captured: where only the grant is too small, waits for
+ * the agent to raise it. True: try again. `*until_ns` is 0 at the first call; a second later the answer is false. */
+bool aq_quota_await(CUdevice device, uint64_t bytes, uint64_t *until_ns);
+
 /* Gives a charge back. */
 void aq_quota_give(const aq_charge *charge);
 
@@ -28,9 +36,17 @@ bool aq_quota_resize(aq_charge *charge, uint64_t bytes);
 /* Counts a refusal on a device. */
 void aq_quota_refused(CUdevice device);
 
-/* The slice as the program may see it: the part of `total` and `available` (the driver's words) that is its own. */
+/* The slice as the program may see it: the part of `total` and `available` (the driver's words) that is its own. Of a card,
+ * returns the part of `total` that is in use: what is neither that nor available is its neighbours'. */
 void aq_quota_show(CUdevice device, size_t *available, size_t *total);
-void aq_quota_show_card(int card, size_t *available, size_t *total);
+uint64_t aq_quota_show_card(int card, size_t *available, size_t *total);
+
+/* At the end of the process: gives back all that it holds. What it still does is counted anew. */
+void aq_quota_leave(void);
+
+/* Around what only one thread of the process may do with its slot. Returns the slot, or a negative number. */
+int aq_quota_enter(void);
+void aq_quota_exit(void);
 
 /* In the child of a fork. */
 void aq_quota_forget(void);

@@ -4,12 +4,18 @@
 #include "loader.h"
 #include "quota.h"
 
-CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
+/* A driver may take NULL for either; then the other is shown all the same. */
+static void show(size_t *available, size_t *total) {
+  size_t unseen_available = 0, unseen_total = 0;
   CUdevice device;
+  if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return;
+  aq_quota_show(device, available ? available : &unseen_available, total ? total : &unseen_total);
+}
+
+CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
   if (!AQ_CUDA(cuMemGetInfo_v2)) return CUDA_ERROR_NOT_FOUND;
   CUresult result = AQ_CUDA(cuMemGetInfo_v2)(available, total);
-  if (result == CUDA_SUCCESS && available && total && aq_tenant_mode() != AQ_PASS && !aq_current_device(&device))
-    aq_quota_show(device, available, total);
+  if (result == CUDA_SUCCESS) show(available, total);
   return result;
 }
 
@@ -17,15 +23,13 @@ CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
 static unsigned int narrow(size_t bytes) { return bytes < UINT32_MAX ? (unsigned int)bytes : UINT32_MAX; }
 
 CUresult cuMemGetInfo(unsigned int *available, unsigned int *total) {
-  CUdevice device;
   if (!AQ_CUDA(cuMemGetInfo)) return CUDA_ERROR_NOT_FOUND;
   CUresult result = AQ_CUDA(cuMemGetInfo)(available, total);
-  if (result != CUDA_SUCCESS || !available || !total) return result;
-  if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return result;
-  size_t wide_available = *available, wide_total = *total;
-  aq_quota_show(device, &wide_available, &wide_total);
-  *available = narrow(wide_available);
-  *total = narrow(wide_total);
+  if (result != CUDA_SUCCESS) return result;
+  size_t wide_available = available ? *available : 0, wide_total = total ? *total : 0;
+  show(&wide_available, &wide_total);
+  if (available) *available = narrow(wide_available);
+  if (total) *total = narrow(wide_total);
   return result;
 }
 

@@ -23,9 +23,10 @@ static bool is_own(int slot, unsigned int *pid) {
   return !aq_process_is_dead(owner, &aq_slice.self);
 }
 
-/* Whether it also has memory on the card. */
-static bool is_shown(int slot, int card, entry *out) {
-  out->used = aq_ledger_held(aq_slice.usage, slot, card);
+/* Whether it also has memory on the cards. */
+static bool is_shown(int slot, const int *cards, int count, entry *out) {
+  out->used = 0;
+  for (int i = 0; i < count; i++) out->used += aq_ledger_held(aq_slice.usage, slot, cards[i]);
   return out->used && is_own(slot, &out->pid);
 }
 
@@ -36,9 +37,9 @@ static bool is_replaced(void) {
 }
 
 static int list(nvmlDevice_t device, entry *entries) {
-  int count = 0;
-  int card = aq_tenant_mode() == AQ_GUARD ? aq_nvml_card(device) : AQ_NO_CARD;
-  for (int slot = 0; card != AQ_NO_CARD && slot < AQ_MAX_SLOTS; slot++) count += is_shown(slot, card, &entries[count]);
+  int cards[AQ_MAX_CARDS], count = 0;
+  int card_count = aq_tenant_mode() == AQ_GUARD ? aq_nvml_cards(device, cards) : 0;
+  for (int slot = 0; card_count && slot < AQ_MAX_SLOTS; slot++) count += is_shown(slot, cards, card_count, &entries[count]);
   return count;
 }
 
@@ -159,3 +160,15 @@ HOOK(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t, list_none(coun
 HOOK(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, list_none(count))
 HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_t, list_none(count))
 HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_t, list_none(count))
+
+/* The same samples in a newer form, and NVML's accounting of everybody who ever ran: as on a driver without them. */
+#define HIDE(symbol, parameters, ...)                                                               \
+  nvmlReturn_t symbol parameters {                                                                  \
+    if (!AQ_NVML(symbol)) return NVML_ERROR_FUNCTION_NOT_FOUND;                                     \
+    return is_replaced() ? NVML_ERROR_NOT_SUPPORTED : AQ_NVML(symbol)(__VA_ARGS__);                 \
+  }
+
+HIDE(nvmlDeviceGetProcessesUtilizationInfo, (nvmlDevice_t device, void *samples), device, samples)
+HIDE(nvmlDeviceGetAccountingPids, (nvmlDevice_t device, unsigned int *count, unsigned int *pids), device, count, pids)
+HIDE(nvmlDeviceGetAccountingStats, (nvmlDevice_t device, unsigned int pid, void *stats), device, pid, stats)
+HIDE(nvmlDeviceGetAccountingStats_v2, (nvmlDevice_t device, void *stats), device, stats)

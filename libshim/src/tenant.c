@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,15 +59,14 @@ static const char *find_page(const char *fixed, const char *variable) {
   return path && *path ? path : NULL;
 }
 
-static void *map_file(const char *path, size_t size, bool writable, refusal *why) {
-  struct stat info;
+static void *map_file(const char *path, size_t size, bool writable, refusal *why, struct stat *info) {
   void *page = NULL;
   int file = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
     refuse(why, path, strerror(errno));
-  } else if (fstat(file, &info) || !S_ISREG(info.st_mode)) {
+  } else if (fstat(file, info) || !S_ISREG(info->st_mode)) {
     refuse(why, path, "not a regular file");
-  } else if (info.st_size < (off_t)size) {
+  } else if (info->st_size < (off_t)size) {
     refuse(why, path, "cut short");
   } else if (writable && fallocate(file, 0, 0, (off_t)size) && errno == ENOSPC) {
     refuse(why, path, "its file system is full"); /* a hole that cannot be filled would be SIGBUS later */
@@ -96,7 +96,8 @@ static const char *usage_problem(const aq_usage_page *page) {
 
 static bool map_control(const char *path, refusal *why) {
   aq_control_page copy;
-  const aq_control_page *page = map_file(path, sizeof *page, false, why);
+  struct stat info;
+  const aq_control_page *page = map_file(path, sizeof *page, false, why, &info);
   if (!page) return false;
   why->passing = aq_control_snapshot(page, &copy) != 0;
   const char *problem = why->passing ? "its writer left it half-written" : control_problem(&copy);
@@ -109,7 +110,9 @@ static bool map_control(const char *path, refusal *why) {
 }
 
 static bool map_usage(const char *path, refusal *why) {
-  aq_usage_page *page = map_file(path, sizeof *page, true, why);
+  static char kept[PATH_MAX]; /* the environment may change */
+  struct stat info;
+  aq_usage_page *page = map_file(path, sizeof *page, true, why, &info);
   if (!page) return false;
   const char *problem = usage_problem(page);
   if (problem) {
@@ -117,6 +120,8 @@ static bool map_usage(const char *path, refusal *why) {
     return refuse(why, path, problem);
   }
   memcpy(page->shim_version, SHIM_VERSION, sizeof SHIM_VERSION);
+  snprintf(kept, sizeof kept, "%s", path);
+  aq_slice.usage_file = (aq_page_file){.path = kept, .device = info.st_dev, .inode = info.st_ino};
   aq_slice.usage = page;
   return true;
 }
@@ -153,6 +158,7 @@ static aq_mode decide_by_hami(refusal *why) {
     refuse(why, "environment", env.problem);
     return deny(why, env.usage_path);
   }
+  aq_hami_step_aside(&env);
   int error = aq_hami_create_usage(env.usage_path);
   if (error) refuse(why, env.usage_path, strerror(error));
   if (error || !map_usage(env.usage_path, why)) return deny(why, NULL);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "aliquot_pages.h"
+#include "presence.h"
 #include "process.h"
 
 typedef enum {
@@ -20,6 +21,7 @@ typedef enum {
 typedef struct {
   const aq_control_page *control;
   aq_usage_page *usage;
+  aq_page_file usage_file;
   aq_process self;
   bool by_ordinal; /* HAMi-core's environment names cards by CUDA ordinal; a control page by UUID */
 } aq_tenant;
@@ -39,11 +41,6 @@ static inline aq_mode aq_tenant_mode(void) {
 /* AQ_ENFORCE_…; the agent may change it at any moment. AQ_GUARD only. */
 static inline uint32_t aq_enforcement(void) {
   return __atomic_load_n(&aq_slice.control->enforcement, __ATOMIC_RELAXED);
-}
-
-/* The limit of a card now, in bytes. AQ_GUARD only. */
-static inline uint64_t aq_memory_limit(int card) {
-  return __atomic_load_n(&aq_slice.control->cards[card].memory_limit, __ATOMIC_RELAXED);
 }
 
 /* Writes what could not be enforced into the usage page, where there is one. */

@@ -1,0 +1,74 @@
+/* Charged to the host's entry of the card in the pages (AQ_OVERFLOW_CARDS), so that it survives crashes like all charges.
+ * Advice keeps it where it is: preferred on the host, accessed by the device. Where the driver takes no advice, nothing
+ * overflows, because it would crowd the card.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "overflow.h"
+
+#include "allowance.h"
+#include "cards.h"
+#include "ledger.h"
+#include "memory.h"
+#include "returning.h"
+
+static bool any; /* relaxed: whoever asks about an address was given it first */
+
+static bool is_allowed(int card, uint64_t bytes) {
+  const uint32_t both = AQ_CARD_BURST | AQ_CARD_OVERFLOW_HOST;
+  if (card < 0 || card >= AQ_OVERFLOW_CARDS || bytes > AQ_MEMORY_MAX) return false;
+  if ((__atomic_load_n(&aq_slice.control->cards[card].flags, __ATOMIC_RELAXED) & both) != both) return false;
+  aq_allowance terms = aq_allowance_of(card);
+  uint64_t used = aq_allowance_in_use(&terms, aq_ledger_used(aq_slice.usage, card));
+  return bytes <= terms.limit && used <= terms.limit - bytes;
+}
+
+/* Keeps a range on the host, within reach of the device. */
+static bool settle_on_host(CUdeviceptr address, size_t bytes, CUdevice device) {
+  const CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST}, card = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  if (AQ_CUDA(cuMemAdvise_v2))
+    return !AQ_CUDA(cuMemAdvise_v2)(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, host) &&
+           !AQ_CUDA(cuMemAdvise_v2)(address, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, card);
+  return AQ_CUDA(cuMemAdvise) &&
+         !AQ_CUDA(cuMemAdvise)(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU) &&
+         !AQ_CUDA(cuMemAdvise)(address, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, device);
+}
+
+static void free_memory(uint64_t key) { AQ_CUDA(cuMemFree_v2)(key); }
+
+static CUresult allocate(CUdevice device, uint64_t bytes, CUdeviceptr *dptr, const aq_charge *charge) {
+  CUresult result = AQ_CUDA(cuMemAllocManaged)(dptr, bytes, CU_MEM_ATTACH_GLOBAL);
+  if (result == CUDA_SUCCESS && !settle_on_host(*dptr, bytes, device)) {
+    free_memory(*dptr);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (result == CUDA_SUCCESS) __atomic_store_n(&any, true, __ATOMIC_RELAXED);
+  aq_block block = {.key = result == CUDA_SUCCESS ? *dptr : 0, .charge = *charge, .kind = AQ_BLOCK_MEMORY};
+  return aq_memory_keep(result, &block, free_memory);
+}
+
+CUresult aq_overflow_allocate(CUdevice device, uint64_t bytes, CUdeviceptr *dptr) {
+  aq_charge charge;
+  int card = aq_tenant_mode() == AQ_GUARD ? aq_card_of_device(device) : AQ_NO_CARD;
+  bool able = dptr && AQ_CUDA(cuMemAllocManaged) && AQ_CUDA(cuMemFree_v2);
+  if (able && is_allowed(card, bytes) && aq_quota_take_entry(AQ_OVERFLOW_CARDS + card, bytes, &charge))
+    return allocate(device, bytes, dptr, &charge);
+  aq_quota_refused(device);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+bool aq_overflow_has(CUdeviceptr address) {
+  aq_block block;
+  CUdeviceptr base = 0;
+  if (!__atomic_load_n(&any, __ATOMIC_RELAXED) || !AQ_CUDA(cuPointerGetAttribute)) return false;
+  if (AQ_CUDA(cuPointerGetAttribute)(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address)) return false;
+  return aq_blocks_get(AQ_BLOCK_MEMORY, base, &block) && aq_overflow_is(&block);
+}
+
+/* Not by the driver's own free in stream order, which is for memory of its pools. */
+CUresult aq_overflow_free(const aq_block *block, CUstream stream) {
+  if (aq_return_later(&block->charge, block->key, stream)) return CUDA_SUCCESS;
+  CUresult result = AQ_CUDA(cuStreamSynchronize) ? AQ_CUDA(cuStreamSynchronize)(stream) : CUDA_ERROR_NOT_FOUND;
+  if (result == CUDA_SUCCESS) result = AQ_CUDA(cuMemFree_v2)(block->key);
+  if (result == CUDA_SUCCESS) aq_quota_give(&block->charge);
+  else aq_blocks_put(block);
+  return result;
+}

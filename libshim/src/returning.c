@@ -1,0 +1,181 @@
+/* Each free in stream order of memory that is no pool's is marked by an event behind it, and what it was charged is given
+ * back when the event has happened: looked at when the program waits, frees, or is short of memory.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "returning.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "core_clock.h"
+#include "loader.h"
+#include "lock.h"
+#include "pool.h"
+#include "stream.h"
+
+#define LONGEST_NS UINT64_C(10000000000)
+#define STANDSTILL_NS UINT64_C(200000000) /* nothing came back for so long */
+#define PAUSE_NS 50000
+
+typedef struct returning {
+  struct returning *next;
+  aq_charge charge;
+  CUdeviceptr memory; /* for us to free, or 0 */
+  CUevent event;
+  CUcontext context; /* of the event */
+} returning;
+
+static aq_lock changing; /* over the list */
+static returning *list;  /* relaxed outside of the lock: a hint */
+
+/* Each is set before the other is looked at, so that of a thread that looks at events and one that ends their context at
+ * least one sees the other. */
+static int looking, pauses;
+
+/* Nothing of ours may spoil a capture of the calling thread. Returns the mode to go back to. */
+static int relax(void) {
+  int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  if (AQ_CUDA(cuThreadExchangeStreamCaptureMode)) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  return mode;
+}
+
+static void unrelax(int mode) {
+  if (AQ_CUDA(cuThreadExchangeStreamCaptureMode)) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+}
+
+/* In the stream's own context, where events for it must be made. */
+static CUevent mark(CUstream stream, CUcontext *in) {
+  CUevent event = NULL;
+  bool entered = aq_stream_enter(stream);
+  bool made = AQ_CUDA(cuEventCreate) && !AQ_CUDA(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+  bool marked = made && AQ_CUDA(cuEventRecord) && !AQ_CUDA(cuEventRecord)(event, stream);
+  if (made && !marked) AQ_CUDA(cuEventDestroy_v2)(event);
+  if (AQ_CUDA(cuCtxGetCurrent)) AQ_CUDA(cuCtxGetCurrent)(in);
+  if (entered) aq_stream_leave();
+  return marked ? event : NULL;
+}
+
+bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, CUstream stream) {
+  returning *one = malloc(sizeof *one);
+  CUcontext context = NULL;
+  int mode = relax();
+  CUevent event = one ? mark(stream, &context) : NULL;
+  unrelax(mode);
+  if (!event) {
+    free(one);
+    return false;
+  }
+  *one = (returning){.charge = *charge, .memory = memory, .event = event, .context = context};
+  aq_lock_acquire(&changing);
+  one->next = list;
+  __atomic_store_n(&list, one, __ATOMIC_RELAXED);
+  aq_lock_release(&changing);
+  return true;
+}
+
+static bool any(void) { return __atomic_load_n(&list, __ATOMIC_RELAXED); }
+
+/* Takes the whole list: the driver is asked without the lock. */
+static returning *take_all(void) {
+  aq_lock_acquire(&changing);
+  returning *all = list;
+  __atomic_store_n(&list, NULL, __ATOMIC_RELAXED);
+  aq_lock_release(&changing);
+  return all;
+}
+
+static void put_back(returning *one) {
+  aq_lock_acquire(&changing);
+  one->next = list;
+  __atomic_store_n(&list, one, __ATOMIC_RELAXED);
+  aq_lock_release(&changing);
+}
+
+/* Puts back those whose time has not come; returns the others. */
+static returning *take_finished(void) {
+  returning *finished = NULL;
+  for (returning *one = take_all(), *next; one; one = next) {
+    next = one->next;
+    if (AQ_CUDA(cuEventQuery)(one->event) == CUDA_ERROR_NOT_READY) {
+      put_back(one);
+      continue;
+    }
+    AQ_CUDA(cuEventDestroy_v2)(one->event);
+    one->next = finished;
+    finished = one;
+  }
+  return finished;
+}
+
+/* The calling thread may have no context. */
+static void free_in(CUcontext context, CUdeviceptr memory) {
+  CUcontext before;
+  bool entered = AQ_CUDA(cuCtxPushCurrent_v2) && !AQ_CUDA(cuCtxPushCurrent_v2)(context);
+  AQ_CUDA(cuMemFree_v2)(memory);
+  if (entered) AQ_CUDA(cuCtxPopCurrent_v2)(&before);
+}
+
+static void end(returning *one) {
+  aq_quota_give(&one->charge);
+  free(one);
+}
+
+bool aq_returns_collect(void) {
+  returning *finished = NULL;
+  if (!any() || __atomic_exchange_n(&looking, 1, __ATOMIC_SEQ_CST)) return false;
+  int mode = relax();
+  if (!__atomic_load_n(&pauses, __ATOMIC_SEQ_CST)) finished = take_finished();
+  __atomic_store_n(&looking, 0, __ATOMIC_RELEASE);
+  bool some = finished;
+  for (returning *next; finished; finished = next) {
+    next = finished->next;
+    if (finished->memory) free_in(finished->context, finished->memory);
+    end(finished);
+  }
+  unrelax(mode);
+  return some;
+}
+
+void aq_returns_pause(void) {
+  __atomic_fetch_add(&pauses, 1, __ATOMIC_SEQ_CST);
+  while (__atomic_load_n(&looking, __ATOMIC_SEQ_CST)) sched_yield();
+}
+
+void aq_returns_resume(void) { __atomic_fetch_sub(&pauses, 1, __ATOMIC_SEQ_CST); }
+
+void aq_returns_end_context(CUcontext context) {
+  for (returning *one = any() ? take_all() : NULL, *next; one; one = next) {
+    next = one->next;
+    if (one->context == context) end(one);
+    else put_back(one);
+  }
+}
+
+/* ---- waiting ---- */
+
+static bool is_busy(const aq_patience *patience) {
+  if (any()) return true;
+  if (!patience->has_stream || !AQ_CUDA(cuStreamQuery)) return false;
+  return AQ_CUDA(cuStreamQuery)(patience->stream) == CUDA_ERROR_NOT_READY;
+}
+
+bool aq_returns_await(aq_patience *patience) {
+  const struct timespec moment = {.tv_nsec = PAUSE_NS};
+  uint64_t pending = aq_pools_pending() + any(), now = aq_now_ns();
+  int saved = errno;
+  if (!pending) return false;
+  if (!patience->until_ns) patience->until_ns = now + LONGEST_NS;
+  if (!patience->moved_ns || pending < patience->pending) patience->moved_ns = now;
+  patience->pending = pending;
+  if (now >= patience->until_ns || (now - patience->moved_ns > STANDSTILL_NS && !is_busy(patience))) return false;
+  nanosleep(&moment, NULL);
+  errno = saved;
+  return true;
+}
+
+void aq_returns_forget(void) {
+  aq_lock_reset(&changing);
+  list = NULL;
+  looking = pauses = 0;
+}

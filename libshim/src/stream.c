@@ -1,0 +1,36 @@
+/* A stream may be used from another context than its own, even another device's.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "stream.h"
+
+#include "cards.h"
+#include "loader.h"
+
+#define LAST_SPECIAL_STREAM 2 /* NULL, legacy and per-thread default streams are the current context's */
+
+static bool is_own(CUstream stream) { return (uintptr_t)stream > LAST_SPECIAL_STREAM; }
+
+/* Only newer drivers tell the device at once. */
+CUresult aq_stream_device(CUstream stream, CUdevice *device) {
+  if (is_own(stream) && AQ_CUDA(cuStreamGetDevice) && !AQ_CUDA(cuStreamGetDevice)(stream, device)) return CUDA_SUCCESS;
+  bool entered = aq_stream_enter(stream);
+  CUresult result = aq_current_device(device);
+  if (entered) aq_stream_leave();
+  return result;
+}
+
+bool aq_stream_is_capturing(CUstream stream) {
+  int status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (!AQ_CUDA(cuStreamIsCapturing) || AQ_CUDA(cuStreamIsCapturing)(stream, &status)) return false;
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+bool aq_stream_enter(CUstream stream) {
+  CUcontext context;
+  if (!is_own(stream) || !AQ_CUDA(cuStreamGetCtx) || !AQ_CUDA(cuCtxPushCurrent_v2) || !AQ_CUDA(cuCtxPopCurrent_v2)) return false;
+  return !AQ_CUDA(cuStreamGetCtx)(stream, &context) && !AQ_CUDA(cuCtxPushCurrent_v2)(context);
+}
+
+void aq_stream_leave(void) {
+  CUcontext left;
+  AQ_CUDA(cuCtxPopCurrent_v2)(&left);
+}

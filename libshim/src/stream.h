@@ -1,0 +1,26 @@
+/* What can be told of a stream.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef AQ_STREAM_H
+#define AQ_STREAM_H
+
+#include <stdbool.h>
+
+#include "hooks.h"
+
+/* The stream that a function of a flavour (AQ_STREAM_…) means, under a name that means the same to functions of the other: in
+ * the per-thread flavour the default stream is the calling thread's own. */
+static inline CUstream aq_stream_named(CUstream stream, int flavour) {
+  return !stream && flavour == AQ_STREAM_PER_THREAD ? CU_STREAM_PER_THREAD : stream;
+}
+
+/* Of a stream by such a name: the device that it is on. Returns the driver's status. */
+CUresult aq_stream_device(CUstream stream, CUdevice *device);
+
+/* Whether it is being captured, as far as the driver says. */
+bool aq_stream_is_capturing(CUstream stream);
+
+/* Makes the stream's own context current. True: aq_stream_leave must follow. False: it is, or the driver cannot tell. */
+bool aq_stream_enter(CUstream stream);
+void aq_stream_leave(void);
+
+#endif
