@@ -5,12 +5,12 @@ can be read alone, years later, and never be taken for another pod's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 import msgspec
 
-from aliquot.request import MAX_CARDS, ContainerKind
+from aliquot.request import MAX_CARDS, ContainerKind, MemoryClass
 
 VERSION: Final = 1
 
@@ -28,24 +28,63 @@ class CardShare:
     cores: int
     exclusive: bool = False
 
+    def __or__(self, other: "CardShare") -> "CardShare":
+        """The larger amounts of two shares of the same card."""
+        memory_mib, cores = max(self.memory_mib, other.memory_mib), max(self.cores, other.cores)
+        return replace(self, memory_mib=memory_mib, cores=cores)
+
 
 @dataclass(frozen=True)
 class ContainerPlacement:
-    """The cards of one container."""
+    """The cards of one container.
+
+    Attributes:
+        name: The container's.
+        kind: When it runs.
+        cards: Its part of each.
+        resized: The amounts are no longer those of its request.
+        burst: Its memory may be overcommitted and is granted when it is needed.
+    """
 
     name: str
     kind: ContainerKind
     cards: tuple[CardShare, ...]
+    resized: bool = False
+    burst: bool = False
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What a resize leaves alone: everything but the amounts."""
+        return (
+            self.name,
+            self.kind,
+            self.burst,
+            tuple((share.uuid, share.exclusive) for share in self.cards),
+        )
+
+    def __or__(self, other: "ContainerPlacement") -> "ContainerPlacement":
+        """The larger amounts of two placements in the same place."""
+        cards = tuple(one | another for one, another in zip(self.cards, other.cards, strict=True))
+        return replace(self, cards=cards, resized=self.resized or other.resized)
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What a pod takes of one card at its peak; `slots` counts containers that hold a slice at once."""
+    """What a pod takes of one card at its peak; `slots` counts containers that hold a slice at once.
+
+    `burst_mib` is what of the memory need not be there at all times.
+    """
 
     memory_mib: int = 0
     cores: int = 0
     slots: int = 0
     exclusive: bool = False
+    burst_mib: int = 0
+
+    @property
+    def guaranteed_mib(self) -> int:
+        """What of the memory must be there at all times."""
+        return self.memory_mib - self.burst_mib
 
     def __add__(self, other: "Charge") -> "Charge":
         """Charge for two that run at the same time."""
@@ -54,15 +93,18 @@ class Charge:
             self.cores + other.cores,
             self.slots + other.slots,
             self.exclusive or other.exclusive,
+            self.burst_mib + other.burst_mib,
         )
 
     def __or__(self, other: "Charge") -> "Charge":
-        """Charge for two that never run at the same time."""
+        """Charge for two that never run at the same time: the most of all memory, and the most that is guaranteed."""
+        memory_mib = max(self.memory_mib, other.memory_mib)
         return Charge(
-            max(self.memory_mib, other.memory_mib),
+            memory_mib,
             max(self.cores, other.cores),
             max(self.slots, other.slots),
             self.exclusive or other.exclusive,
+            memory_mib - max(self.guaranteed_mib, other.guaranteed_mib),
         )
 
 
@@ -73,6 +115,18 @@ class Placement:
     pod_uid: str
     node: str
     containers: tuple[ContainerPlacement, ...]
+
+    def same_place(self, other: "Placement") -> bool:
+        """Whether the two differ in amounts alone."""
+        return (self.pod_uid, self.node) == (other.pod_uid, other.node) and [
+            one.place for one in self.containers
+        ] == [one.place for one in other.containers]
+
+    def __or__(self, other: "Placement") -> "Placement":
+        """The larger amounts of two placements in the same place."""
+        assert self.same_place(other)  # noqa: S101 - amounts of other cards cannot be compared
+        pairs = zip(self.containers, other.containers, strict=True)
+        return replace(self, containers=tuple(one | another for one, another in pairs))
 
     def charges(self) -> dict[str, Charge]:
         """Charge every card, by UUID, for the moment at which the pod takes most of it.
@@ -97,9 +151,12 @@ class Placement:
 
 def _charge_of(container: ContainerPlacement, uuid: str) -> Charge:
     """Charge one card for one container."""
-    return sum(
-        (Charge(s.memory_mib, s.cores, 1, s.exclusive) for s in container.cards if s.uuid == uuid), Charge()
-    )
+    shares = (share for share in container.cards if share.uuid == uuid)
+    return sum((_charge_of_share(share, container.burst) for share in shares), Charge())
+
+
+def _charge_of_share(share: CardShare, burst: bool) -> Charge:
+    return Charge(share.memory_mib, share.cores, 1, share.exclusive, share.memory_mib if burst else 0)
 
 
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
@@ -120,6 +177,8 @@ class _WireContainer(_Wire, frozen=True, kw_only=True):
     name: _Text
     kind: ContainerKind
     cards: Annotated[tuple[_WireShare, ...], msgspec.Meta(min_length=1, max_length=MAX_CARDS)]
+    resized: bool = False
+    memory_class: MemoryClass = msgspec.field(default=MemoryClass.GUARANTEED, name="memoryClass")
 
 
 class _WirePlacement(_Wire, frozen=True, kw_only=True):
@@ -156,6 +215,9 @@ def encode_placement(placement: Placement) -> str:
                     }
                     for share in container.cards
                 ],
+                # Written only where it says something, so that a reader from before it understands all others.
+                **({"resized": True} if container.resized else {}),
+                **({"memoryClass": str(MemoryClass.BURST)} if container.burst else {}),
             }
             for container in placement.containers
         ],
@@ -185,7 +247,8 @@ def decode_placement(text: str) -> Placement:
 
 def _container(wire: _WireContainer) -> ContainerPlacement:
     shares = tuple(CardShare(s.uuid, s.memory_mib, s.cores, s.exclusive) for s in wire.cards)
-    return ContainerPlacement(wire.name, wire.kind, shares)
+    burst = wire.memory_class is MemoryClass.BURST
+    return ContainerPlacement(wire.name, wire.kind, shares, wire.resized, burst)
 
 
 def _check(placement: Placement) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from aliquot.annotations import written_for
 from aliquot.dialects import Dialect, DialectError, Translation
 from aliquot.kube.objects import Container, Pod
-from aliquot.names import DEFAULT_NAMES, DOMAIN, ResourceNames
+from aliquot.names import DEFAULT_NAMES, DOMAIN, MEMORY_CLASS_ANNOTATION, ResourceNames
 from aliquot.units import (
     MIB,
     Quantity,
@@ -41,6 +42,13 @@ class ContainerKind(StrEnum):
     REGULAR = "regular"
 
 
+class MemoryClass(StrEnum):
+    """Whether a slice's memory is there at all times, or granted when it is needed."""
+
+    GUARANTEED = "guaranteed"
+    BURST = "burst"
+
+
 class RequestError(ValueError):
     """A request that cannot be honoured; the message names container, resource and remedy."""
 
@@ -56,7 +64,8 @@ class SliceRequest:
     """A part of each of `cards` distinct cards; exactly one of the two memory fields is set.
 
     `memory_mib` and `memory_percent` are per card. `cores` is the guaranteed percentage of each card's
-    compute time, 0 for none (uncapped, shares what is left). `exclusive`: no other tenant on these cards.
+    compute time, 0 for none (uncapped, shares what is left). `exclusive`: no other tenant on these cards. `burst`: the
+    memory may be overcommitted and is granted when it is needed.
     """
 
     cards: int
@@ -64,6 +73,7 @@ class SliceRequest:
     memory_percent: int | None
     cores: int
     exclusive: bool = False
+    burst: bool = False
 
     def limits(self, names: ResourceNames) -> dict[str, str]:
         """Write the request as resources that :func:`read_pod_request` reads back as the same request."""
@@ -150,6 +160,7 @@ class _Reader:
         mig = self._mig(ours)
         for dialect in dialects:
             part = self._with_dialect(part, dialect, annotations)
+        part = part and self._classed(part, annotations)
         if part and mig:
             resource = self.names.mig_resource(next(iter(mig)))
             raise self._error(
@@ -158,6 +169,20 @@ class _Reader:
                 "a container gets either a slice or MIG instances; ask for the other in a second container",
             )
         return ContainerRequest(self.container.name, kind, part, mig)
+
+    def _classed(self, part: SliceRequest, annotations: Mapping[str, str]) -> SliceRequest:
+        """Read the memory class."""
+        written = written_for(annotations, MEMORY_CLASS_ANNOTATION, self.container.name)
+        if written is None or written[1] == MemoryClass.GUARANTEED:
+            return part
+        if written[1] != MemoryClass.BURST:
+            words = " nor ".join(map(repr, map(str, MemoryClass)))
+            raise self._error(written[0], written[1], f"{written[1]!r} is neither {words}")
+        if part.exclusive:
+            raise self._error(
+                written[0], written[1], "a card of one's own has nobody to share its memory with"
+            )
+        return replace(part, burst=True)
 
     def _error(self, resource: str, value: object, problem: str) -> RequestError:
         return RequestError(self.container.name, resource, value, problem)

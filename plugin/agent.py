@@ -21,12 +21,15 @@ from prometheus_client import CollectorRegistry
 from aliquot.inventory import GPUNodeStatus
 from aliquot.kube.api import Api
 from aliquot.metrics import Metrics, add_routes
+from aliquot.processes import ProcessTable, read_processes
 from plugin.card_table import CardTable
 from plugin.cards import Card, CardsError, Nvml
 from plugin.cdi_spec import CdiSpecs
 from plugin.checkpoint import FILE_NAME
 from plugin.device_plugin import Device, DevicePlugin
+from plugin.events import Events
 from plugin.gate import Gate
+from plugin.granter import Granter
 from plugin.health import Health
 from plugin.housekeeping import Housekeeper
 from plugin.identity import Identifier
@@ -34,16 +37,19 @@ from plugin.interceptor import install_interceptor
 from plugin.inventory import Publisher, describe
 from plugin.journal import Journal
 from plugin.ledger import Ledger
+from plugin.limits import Limits
 from plugin.metrics import NodeCollector
+from plugin.overhead import Overheads
 from plugin.pod_resources import PodResources, PodResourcesError
 from plugin.pods import Pods
+from plugin.pools import Pools
 from plugin.preference import SlicePreference, choose_any, slice_id
-from plugin.processes import ProcessTable, read_processes
 from plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
 from plugin.registration import Registration
 from plugin.settings import Settings
 from plugin.tenancies import Tenancies
 from plugin.tenants import Tenants
+from plugin.terms import Terms
 from plugin.turns import Turns
 from plugin.watched import Watched
 
@@ -98,7 +104,9 @@ class Agent:
         self._calls = Metrics(self._registry, "plugin").timer(
             "call", "Calls of the kubelet.", ("call", "resource")
         )
-        self._table = CardTable(settings.reserve_mib, settings.proc_root)
+        self._pools = Pools(api, settings.node, settings.state_dir / "pools.json")
+        self._pools.on_change(self._follow_pools)
+        self._table = CardTable(settings.reserve_mib, settings.proc_root, self._pools.of)
         self._journal = Journal(settings.state_dir / "journal")
         self._tenancies = Tenancies(settings.state_dir / "tenancies")
         self._tenants = Tenants(settings.run_dir)
@@ -106,17 +114,21 @@ class Agent:
         self._turns = Turns()
         self._processes = ProcessTable(frozenset(), frozenset())
         self._pods = Pods(api, settings.node, settings.state_dir / "pods")
+        self._terms = Terms(self._table, self._pods)
         self._pod_resources = PodResources(settings.pod_resources_socket)
         self._checkpoint = settings.device_plugins / FILE_NAME
         self._specs = CdiSpecs(
             directory=settings.cdi_dir,
             driver_root=settings.driver_root,
             dev_root=settings.dev_root,
-            interceptor=install_interceptor(settings.library, settings.state_dir),
+            interceptor=install_interceptor(settings.library, settings.state_dir, settings.forwarders),
         )
         self._specs.prepare()
         self._housekeeper = self._build_housekeeper()
+        self._granter = Granter(self._ledger, self._tenancies, self._tenants)
         self._gate = self._build_gate()
+        self._limits = self._build_limits()
+        self._overheads = Overheads(nvml, self._table, self._tenants)
         self._publisher = Publisher(api, settings.node, self._status)
 
     def _build_housekeeper(self) -> Housekeeper:
@@ -143,9 +155,23 @@ class Agent:
             tenants=self._tenants,
             specs=self._specs,
             cards=self._table,
+            terms=self._terms,
             turns=self._turns,
+            granter=self._granter,
             relieve=self._housekeeper.sweep,
             wait_s=self._settings.wait_s,
+        )
+
+    def _build_limits(self) -> Limits:
+        return Limits(
+            pods=self._pods,
+            ledger=self._ledger,
+            tenancies=self._tenancies,
+            tenants=self._tenants,
+            turns=self._turns,
+            terms=self._terms,
+            events=Events(self._api, self._settings.node),
+            rebuilt=self._gate.rebuilt,
         )
 
     async def run(self) -> None:
@@ -154,9 +180,21 @@ class Agent:
         recover_tenancies(self._tenancies, self._tenants, self._settings.node)
         adopt_tenancies(self._ledger, self._tenancies)
         async with self._serving_metrics(), asyncio.TaskGroup() as group:
-            for work in (self._rebuild(), self._pods.run(), self._housekeeper.run()):
+            for work in (
+                self._rebuild(),
+                self._pods.run(),
+                self._pools.run(),
+                self._housekeeper.run(),
+                self._limits.run(),
+            ):
                 group.create_task(work)
-            for work in (self._health.run(), self._follow_health(), self._publisher.run()):
+            for work in (
+                self._health.run(),
+                self._follow_health(),
+                self._publisher.run(),
+                self._granter.run(),
+                self._overheads.run(),
+            ):
                 group.create_task(work)
             await self._serve_resources(group)
 
@@ -218,6 +256,12 @@ class Agent:
             except CardsError as error:
                 log.warning("cards not listed again, the last list stays: %s", error)
 
+    def _follow_pools(self) -> None:
+        """A pool has changed: capacities, inventory and the limits of running tenants follow."""
+        self._ledger.set_capacities(self._table.capacities())
+        self._announce()
+        self._pods.notify()
+
     def _take_over(self, cards: tuple[Card, ...]) -> None:
         self._table.set(cards)
         self._ledger.set_capacities(self._table.capacities())
@@ -233,7 +277,7 @@ class Agent:
             devices = tuple(listed.get(resource, ()))
             self._devices.setdefault(resource, Watched(())).set(devices)
         described = tuple(
-            describe(card, self._settings.reserve_mib, reasons.get(card.uuid, "")) for card in cards
+            describe(card, self._table.reserve_mib(card.uuid), reasons.get(card.uuid, "")) for card in cards
         )
         self._status.set(
             GPUNodeStatus(slices_per_card=self._settings.slices_per_card, cards=described),

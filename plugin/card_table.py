@@ -1,9 +1,11 @@
 """The cards of this node as gate, ledger and kubelet count them: what each offers and which nodes open it."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from aliquot.inventory import MigInstance
+from aliquot.pool import NO_POOL, PoolSpec
+from aliquot.request import WHOLE
 from plugin.cards import Card
 from plugin.cover import Offer
 from plugin.errors import NotYetError
@@ -14,15 +16,38 @@ from plugin.mig import capability_nodes, read_minors
 class CardTable:
     """Every card by UUID."""
 
-    def __init__(self, reserve_mib: int, proc_root: Path) -> None:
+    def __init__(
+        self, reserve_mib: int, proc_root: Path, pool_of: Callable[[str], PoolSpec] = lambda _: NO_POOL
+    ) -> None:
+        """Start without cards.
+
+        Args:
+            reserve_mib: Memory of each card that is never given away, at least; its pool may ask for more.
+            proc_root: Where the driver lists its MIG capabilities.
+            pool_of: The pool of a card model.
+        """
         self._reserve_mib = reserve_mib
+        self._pool_of = pool_of
         self._proc_root = proc_root
         self._cards: dict[str, Card] = {}
+        self._context_bytes: dict[str, int] = {}
 
-    @property
-    def reserve_mib(self) -> int:
-        """MiB of each card that are never given away."""
-        return self._reserve_mib
+    def learn_context(self, uuid: str, cost_bytes: int) -> None:
+        """Somebody was seen to have this for a process's context; the cheapest seen counts for the card's model."""
+        model = self._cards[uuid].model if uuid in self._cards else ""
+        self._context_bytes[model] = min(cost_bytes, self._context_bytes.get(model, cost_bytes))
+
+    def context_bytes(self, uuid: str) -> int:
+        """What a process's first context is likely to cost on a card; 0 while nobody has been seen to have one."""
+        return self._context_bytes.get(self._cards[uuid].model, 0) if uuid in self._cards else 0
+
+    def pool(self, uuid: str) -> PoolSpec:
+        """How a card is to be shared."""
+        return self._pool_of(self._cards[uuid].model) if uuid in self._cards else NO_POOL
+
+    def reserve_mib(self, uuid: str) -> int:
+        """MiB of a card that are never given away."""
+        return max(self._reserve_mib, self.pool(uuid).reserve_mib)
 
     def set(self, cards: Collection[Card]) -> None:
         """Takes over what was discovered."""
@@ -31,14 +56,16 @@ class CardTable:
     def offers(self) -> dict[str, Offer]:
         """What each card has for slices."""
         return {
-            uuid: Offer(max(0, card.memory_mib - self._reserve_mib)) for uuid, card in self._cards.items()
+            uuid: Offer(max(0, card.memory_mib - self.reserve_mib(uuid)))
+            for uuid, card in self._cards.items()
         }
 
     def capacities(self) -> dict[str, Capacity]:
         """What each card has in the ledger."""
         offers = self.offers()
         return {
-            uuid: Capacity(offers[uuid].usable_mib, card.mig_enabled) for uuid, card in self._cards.items()
+            uuid: _capacity(offers[uuid].usable_mib, card.mig_enabled, self.pool(uuid))
+            for uuid, card in self._cards.items()
         }
 
     def node_of(self, uuid: str) -> str:
@@ -55,3 +82,8 @@ class CardTable:
                     nodes = capability_nodes(read_minors(self._proc_root), card.minor, instance)
                     return instance, (f"nvidia{card.minor}", *nodes)
         raise NotYetError(f"MIG instance {uuid} is not on this node")
+
+
+def _capacity(usable_mib: int, divided: bool, pool: PoolSpec) -> Capacity:
+    extra_mib = usable_mib * (pool.memory_percent - WHOLE) // WHOLE
+    return Capacity(usable_mib, divided, pool.core_percent, extra_mib)

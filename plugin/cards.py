@@ -63,6 +63,9 @@ class Nvml(Protocol):
     def memory_used(self, uuid: str) -> int:
         """Bytes in use on a card or MIG instance, by whoever."""
 
+    def processes(self, uuid: str) -> dict[int, int]:
+        """Bytes by process on a card, by the pid on this machine; what the driver cannot tell is left out."""
+
     def next_event(self, timeout_ms: int) -> CardEvent | None:
         """The next health event of any card, or None when the time is over."""
 
@@ -102,6 +105,16 @@ class PyNvml:
             return int(self._memory(self._nvml.nvmlDeviceGetHandleByUUID(uuid)).used)
         except self._nvml.NVMLError as error:
             raise CardsError(f"card {uuid}: {error}") from error
+
+    def processes(self, uuid: str) -> dict[int, int]:
+        """Bytes that each process has on a card, by its pid on this machine."""
+        try:
+            found = self._nvml.nvmlDeviceGetComputeRunningProcesses(
+                self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+            )
+        except self._nvml.NVMLError as error:
+            raise CardsError(f"card {uuid}: {error}") from error
+        return {one.pid: one.usedGpuMemory for one in found if one.usedGpuMemory is not None}
 
     def next_event(self, timeout_ms: int) -> CardEvent | None:
         """The next health event of any card; the first call subscribes to them."""

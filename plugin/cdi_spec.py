@@ -1,7 +1,8 @@
 """The CDI spec of one nonce: all that the runtime adds to a container so that it can use its slice.
 
 Device nodes of the chosen cards, the driver's files, the interceptor and the two pages. The environment in
-a CDI spec beats the pod's own, so nothing here can be overruled by a manifest.
+a CDI spec beats the pod's own, so nothing here can be overruled by a manifest. Where a forwarder stands for
+a library of the driver, it takes all the names of that library, which gets one that only the forwarder asks for.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,10 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aliquot.cdi import ContainerEdits, Device, DeviceNode, Mount, Spec, remove_spec, spec_path, write_spec
-from aliquot.names import CONTROL_ENV, CONTROL_PATH, LIBRARY_PATH, USAGE_ENV, USAGE_PATH
+from aliquot.names import (
+    CONTROL_ENV,
+    CONTROL_PATH,
+    LIBRARY_PATH,
+    PRELOAD_FILE,
+    USAGE_ENV,
+    USAGE_PATH,
+)
 from plugin.device_plugin import CDI_KIND
-from plugin.driver_files import CONTROL_NODES, find_driver_files
+from plugin.driver_files import CONTROL_NODES, DriverFile, find_driver_files
 from plugin.files import remove_leftovers
+from plugin.interceptor import Interceptor
 from plugin.tenants import TenantPages
 
 READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
@@ -33,26 +42,28 @@ class CdiSpecs:
     directory: Path
     driver_root: Path
     dev_root: Path
-    interceptor: Path
+    interceptor: Interceptor
 
     def prepare(self) -> None:
         """Makes the directory, and removes what a kill has left half-written. Raises OSError."""
         self.directory.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.directory, f".{FILE_PREFIX}")
 
-    def write(self, nonce: str, nodes: Sequence[str], tenant: TenantPages) -> None:
+    def write(self, nonce: str, nodes: Sequence[str], tenant: TenantPages, *, by_file: bool = False) -> None:
         """Writes the spec of a nonce, also where it lies already: a runtime that missed it then looks again.
 
-        `nodes` are names below /dev. Raises DriverFilesError or OSError.
+        `nodes` are names below /dev; `by_file`: the interceptor is preloaded by a file of the container's
+        instead of its environment. Raises DriverFilesError or OSError.
         """
-        write_spec(self.directory, file_name(nonce), self.spec(nonce, nodes, tenant))
+        write_spec(self.directory, file_name(nonce), self.spec(nonce, nodes, tenant, by_file=by_file))
 
-    def spec(self, nonce: str, nodes: Sequence[str], tenant: TenantPages) -> Spec:
+    def spec(self, nonce: str, nodes: Sequence[str], tenant: TenantPages, *, by_file: bool = False) -> Spec:
         """The spec of a nonce. Raises DriverFilesError."""
+        injected = (mount(self.interceptor.preload_list, PRELOAD_FILE),) if by_file else ()
         edits = ContainerEdits(
             env=ENVIRONMENT,
             device_nodes=tuple(self._nodes(nodes)),
-            mounts=(*self._driver(), *self._pages(tenant)),
+            mounts=(*self._driver(), *self._pages(tenant), *injected),
         )
         return Spec(kind=CDI_KIND, devices=(Device(name=nonce, container_edits=edits),))
 
@@ -78,12 +89,25 @@ class CdiSpecs:
 
     def _driver(self) -> Iterable[Mount]:
         for file in find_driver_files(self.driver_root):
-            yield Mount(host_path=str(file.host), container_path=str(file.container), options=READ_ONLY)
+            forwarder = self.interceptor.forwarders.get(file.container.name)
+            yield from forwarded(file, forwarder) if forwarder else [mount(file.host, file.container)]
 
     def _pages(self, tenant: TenantPages) -> Iterable[Mount]:
-        yield Mount(host_path=str(self.interceptor), container_path=LIBRARY_PATH, options=READ_ONLY)
-        yield Mount(host_path=str(tenant.control), container_path=CONTROL_PATH, options=READ_ONLY)
+        yield mount(self.interceptor.library, LIBRARY_PATH)
+        yield mount(tenant.control, CONTROL_PATH)
         yield Mount(host_path=str(tenant.usage), container_path=USAGE_PATH, options=WRITABLE)
+
+
+def forwarded(file: DriverFile, forwarder: Path) -> Iterable[Mount]:
+    """The forwarder under every name of the driver's library, and the library behind it."""
+    yield mount(file.host, file.behind)
+    for name in file.names:
+        yield mount(forwarder, name)
+
+
+def mount(host: Path, container: Path | str) -> Mount:
+    """A file that the container may read."""
+    return Mount(host_path=str(host), container_path=str(container), options=READ_ONLY)
 
 
 def file_name(nonce: str) -> str:

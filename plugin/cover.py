@@ -1,11 +1,14 @@
-"""Does the placement give each container what its manifest asks for: no less, no more, no other."""
+"""Does the placement give each container what its manifest asks for: no less, no more, no other.
+
+The amounts of a resized container are no longer those of its manifest: the scheduler and the ledger answer for them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aliquot.names import ResourceNames
 from aliquot.placement import CardShare, ContainerPlacement, Placement
-from aliquot.request import WHOLE, ContainerRequest, PodRequest, SliceRequest
+from aliquot.request import WHOLE, ContainerRequest, MemoryClass, PodRequest, SliceRequest
 from aliquot.units import MIB, format_bytes
 
 
@@ -60,19 +63,28 @@ class Cover:
             )
         if placed.kind is not request.kind:
             raise self._error(self.names.gpu, f"is {request.kind}, the placement takes it for {placed.kind}")
+        if placed.burst is not wanted.burst:
+            raise self._error(
+                self.names.memory,
+                f"asks for {_class(wanted.burst)} memory, the placement gives {_class(placed.burst)}",
+            )
         for share in placed.cards:
-            self._check_share(wanted, share)
+            offer = self.offers.get(share.uuid)
+            if offer is None:
+                raise self._error(self.names.gpu, f"placed on card {share.uuid}, which is not on this node")
+            if not placed.resized:
+                self._check_amounts(wanted, share, offer)
+            self._check_exclusivity(wanted, share)
 
-    def _check_share(self, wanted: SliceRequest, share: CardShare) -> None:
-        offer = self.offers.get(share.uuid)
-        if offer is None:
-            raise self._error(self.names.gpu, f"placed on card {share.uuid}, which is not on this node")
+    def _check_amounts(self, wanted: SliceRequest, share: CardShare, offer: Offer) -> None:
         self._check_memory(wanted, share, offer)
         if share.cores != wanted.cores:
             raise self._error(
                 self.names.core,
                 f"asks for {wanted.cores}, the placement gives {share.cores} on card {share.uuid}",
             )
+
+    def _check_exclusivity(self, wanted: SliceRequest, share: CardShare) -> None:
         if wanted.exclusive and not share.exclusive:
             raise self._error(self.names.gpu, "asks for a card held alone, the placement shares it")
         # Who takes all of a card's time may be said by a dialect to hold it alone. Nobody else may: that lifts the cap.
@@ -92,3 +104,7 @@ class Cover:
 
     def _error(self, resource: str, problem: str) -> CoverError:
         return CoverError(f"{self.where}, {resource}: {problem}")
+
+
+def _class(burst: bool) -> str:
+    return str(MemoryClass.BURST if burst else MemoryClass.GUARANTEED)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from aliquot.names import LIBRARY_DIR
+
 TRIPLET = f"{os.uname().machine}-linux-gnu"
 CONTAINER_LIB_DIR = Path("/usr/lib") / TRIPLET
 CONTAINER_BIN_DIR = Path("/usr/bin")
@@ -39,6 +41,16 @@ class DriverFile:
 
     host: Path
     container: Path
+
+    @property
+    def names(self) -> tuple[Path, ...]:
+        """Every path by which a container reaches a library: its soname, and the name with the driver's version."""
+        return tuple(dict.fromkeys((self.container, self.container.with_name(self.host.name))))
+
+    @property
+    def behind(self) -> Path:
+        """Where a library lies while a forwarder has its names: the name that the forwarder is linked to."""
+        return Path(LIBRARY_DIR, self.container.name.replace(".so", "-real.so", 1))
 
 
 class DriverFilesError(Exception):

@@ -13,8 +13,14 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 
-from aliquot.names import PLACEMENT_ANNOTATION, SCHEDULER_NAME, ResourceNames
-from aliquot.placement import CardShare, Placement, PlacementError, read_placement
+from aliquot.names import (
+    INJECT_ANNOTATION,
+    INJECT_BY_FILE,
+    PLACEMENT_ANNOTATION,
+    SCHEDULER_NAME,
+    ResourceNames,
+)
+from aliquot.placement import Charge, ContainerPlacement, Placement, PlacementError, read_placement
 from aliquot.request import RequestError, read_pod_request
 from aliquot.units import MIB
 from libshim.pages import CardLimit, Control, Enforcement, PageError
@@ -23,18 +29,19 @@ from plugin.cdi_spec import CdiSpecs
 from plugin.cover import CoverError, check_cover
 from plugin.driver_files import DriverFilesError
 from plugin.errors import GateError, NotYetError
+from plugin.granter import Granter
 from plugin.identity import Identifier, PodName, Starting
 from plugin.ledger import Ledger, LedgerError
 from plugin.mig import MigError
 from plugin.pods import Pods
 from plugin.tenancies import Tenancies, Tenancy
 from plugin.tenants import Tenants
+from plugin.terms import Terms, tenant_name
 from plugin.turns import Turns
 
 log = logging.getLogger(__name__)
 
 TRY_EVERY_S = 0.5
-TENANT_NAME_BYTES = 127
 
 
 class Gate:
@@ -52,7 +59,9 @@ class Gate:
         tenants: Tenants,
         specs: CdiSpecs,
         cards: CardTable,
+        terms: Terms,
         turns: Turns,
+        granter: Granter,
         relieve: Callable[[], Awaitable[None]],
         wait_s: float,
     ) -> None:
@@ -65,7 +74,9 @@ class Gate:
         self._tenants = tenants
         self._specs = specs
         self._cards = cards
+        self._terms = terms
         self._turns = turns
+        self._granter = granter
         self._relieve = relieve
         self._wait_s = wait_s
         self.rebuilt = asyncio.Event()
@@ -103,15 +114,11 @@ class Gate:
 
     async def _open_slices(self, starting: Starting, count: int) -> None:
         placement = await self._placement(starting.pod)
-        shares = {name: self._shares(starting.pod, placement, name, count) for name in starting.nonces}
+        containers = {name: self._container(starting.pod, placement, name, count) for name in starting.nonces}
         await self._admit(starting, placement)
-        for container, cards in shares.items():
-            control = Control(
-                tenant=tenant_name(starting.pod, container),
-                cards=tuple(map(card_limit, cards)),
-            )
-            nodes = [self._cards.node_of(card.uuid) for card in cards]
-            await self._equip(starting, container, control, nodes)
+        for name, container in containers.items():
+            nodes = [self._cards.node_of(share.uuid) for share in container.cards]
+            await self._equip(starting, name, self._terms.control_of(starting.pod, container), nodes)
 
     async def _open_instances(self, starting: Starting) -> None:
         """MIG instances: the ids are the cards, so there is no placement and nothing to divide."""
@@ -159,8 +166,8 @@ class Gate:
             raise GateError(text if text.startswith("pod ") else f"pod {pod}: {text}") from error
         return placement
 
-    def _shares(self, pod: PodName, placement: Placement, name: str, count: int) -> tuple[CardShare, ...]:
-        """One container's cards."""
+    def _container(self, pod: PodName, placement: Placement, name: str, count: int) -> ContainerPlacement:
+        """One container's place."""
         where = f"pod {pod}, container {name}, {self._names.gpu}"
         container = next((one for one in placement.containers if one.name == name), None)
         if container is None:
@@ -169,7 +176,7 @@ class Gate:
             raise GateError(
                 f"{where}: holds {count} slice(s), the placement gives {len(container.cards)} card(s)"
             )
-        return container.cards
+        return container
 
     async def _admit(self, starting: Starting, placement: Placement | None) -> None:
         """Enters the pod in the ledger and writes down that it is in, before anything is made for it."""
@@ -194,12 +201,30 @@ class Gate:
         except LedgerError as error:
             await self._relieve()
             raise NotYetError(f"pod {pod}: does not fit this node: {error}") from error
+        for uuid, charge in placement.charges().items():
+            self._await_grants(pod, uuid, charge)
+
+    def _await_grants(self, pod: PodName, uuid: str, charge: Charge) -> None:
+        """What is guaranteed must be there: it left the grants' budget with the entry, and may be in use yet."""
+        beyond_mib = (
+            self._granter.held_mib(uuid) - self._ledger.grantable_mib(uuid) if charge.guaranteed_mib else 0
+        )
+        if beyond_mib > 0:
+            raise NotYetError(
+                f"pod {pod}: card {uuid}: {beyond_mib} MiB of what is guaranteed to it are held by burst pods yet"
+            )
 
     async def _equip(self, starting: Starting, container: str, control: Control, nodes: list[str]) -> None:
         """Pages first, then the specs that name them."""
         tenant = await asyncio.to_thread(self._tenants.prepare, starting.pod.uid, container, control)
+        by_file = await self._injected_by_file(starting.pod)
         for nonce in starting.nonces[container]:
-            await asyncio.to_thread(self._specs.write, nonce, nodes, tenant)
+            await asyncio.to_thread(self._specs.write, nonce, nodes, tenant, by_file=by_file)
+
+    async def _injected_by_file(self, pod: PodName) -> bool:
+        """Whether the pod left its LD_PRELOAD alone and has the interceptor preloaded by a file."""
+        seen = self._pods.get(pod.uid) or await self._pods.refresh(pod.namespace, pod.name)
+        return seen is not None and seen.metadata.annotations.get(INJECT_ANNOTATION) == INJECT_BY_FILE
 
 
 @contextlib.contextmanager
@@ -209,13 +234,3 @@ def passing_faults(pod: PodName) -> Iterator[None]:
         yield
     except (OSError, PageError, DriverFilesError, MigError) as error:
         raise NotYetError(f"pod {pod}: {error}") from error
-
-
-def card_limit(share: CardShare) -> CardLimit:
-    """A share as the interceptor reads it; a card held alone has nobody to be fair to."""
-    return CardLimit(share.uuid, share.memory_mib * MIB, 0 if share.exclusive else share.cores)
-
-
-def tenant_name(pod: PodName, container: str) -> str:
-    """`namespace/pod/container`, as much of it as a page holds."""
-    return f"{pod}/{container}"[:TENANT_NAME_BYTES]

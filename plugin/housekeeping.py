@@ -13,6 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aliquot.processes import ProcessTable, read_processes
 from libshim.pages import PageError, read_usage
 from plugin.cdi_spec import CdiSpecs
 from plugin.checkpoint import read_checkpoint
@@ -20,7 +21,6 @@ from plugin.journal import Journal
 from plugin.ledger import Ledger
 from plugin.pod_resources import PodResources, PodResourcesError, Running
 from plugin.pods import Pods
-from plugin.processes import ProcessTable, read_processes
 from plugin.tenancies import Tenancies, Tenancy
 from plugin.tenants import Tenants, living
 from plugin.turns import Turns

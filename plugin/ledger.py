@@ -20,10 +20,15 @@ class LedgerError(Exception):
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a card has for slices: MiB after the reserve. A card divided by MIG has none."""
+    """What a card has for slices: MiB after the reserve, and percent of its time. A card divided by MIG has none.
+
+    `extra_mib` may be promised beyond that to pods of memory class burst.
+    """
 
     usable_mib: int
     divided: bool = False
+    cores: int = WHOLE_CORES
+    extra_mib: int = 0
 
 
 Charges = Mapping[str, Charge]
@@ -42,17 +47,17 @@ class Ledger:
         self._capacities = dict(capacities)
 
     def admit(self, pod_uid: str, charges: Charges) -> None:
-        """Enters a pod if it fits beside all others. A pod that is in with the same charges stays in.
+        """Enters a pod if it fits beside all others. Of a pod that is in only what it takes more is looked at.
 
         Raises:
             LedgerError: it does not fit; the ledger is unchanged.
         """
-        if self._pods.get(pod_uid) == charges:
+        held = self._pods.get(pod_uid, {})
+        if held == charges:
             return
         for uuid, charge in sorted(charges.items()):
-            self._check(
-                uuid, charge, [c[uuid] for uid, c in self._pods.items() if uid != pod_uid and uuid in c]
-            )
+            others = [c[uuid] for uid, c in self._pods.items() if uid != pod_uid and uuid in c]
+            self._check(uuid, charge, held.get(uuid, Charge()), others)
         self._pods[pod_uid] = charges
 
     def adopt(self, pod_uid: str, charges: Charges) -> None:
@@ -74,15 +79,22 @@ class Ledger:
         """What all pods together take of a card."""
         return total(charges[uuid] for charges in self._pods.values() if uuid in charges)
 
+    def grantable_mib(self, uuid: str) -> int:
+        """What of a card's memory is guaranteed to nobody, and so can be granted to burst tenants."""
+        capacity = self._capacities.get(uuid)
+        return max(0, capacity.usable_mib - self.promised(uuid).guaranteed_mib) if capacity else 0
+
     def overcommitted(self) -> tuple[str, ...]:
         """Cards of which more is promised than they have, which only adopted pods can bring about."""
         return tuple(
             uuid
             for uuid, capacity in self._capacities.items()
-            if (now := self.promised(uuid)).memory_mib > capacity.usable_mib or now.cores > WHOLE_CORES
+            if (now := self.promised(uuid)).memory_mib > capacity.usable_mib + capacity.extra_mib
+            or now.guaranteed_mib > capacity.usable_mib
+            or now.cores > capacity.cores
         )
 
-    def _check(self, uuid: str, charge: Charge, others: list[Charge]) -> None:
+    def _check(self, uuid: str, charge: Charge, held: Charge, others: list[Charge]) -> None:
         capacity = self._capacities.get(uuid)
         if capacity is None:
             raise LedgerError(f"card {uuid} is not on this node")
@@ -91,11 +103,14 @@ class Ledger:
         taken = total(others)
         if taken.exclusive or (charge.exclusive and others):
             raise LedgerError(f"card {uuid} would not be held alone: {len(others)} other pod(s) on it")
-        left_mib = capacity.usable_mib - taken.memory_mib
-        if charge.memory_mib > left_mib:
+        left_mib = capacity.usable_mib + capacity.extra_mib - taken.memory_mib
+        if charge.guaranteed_mib:
+            left_mib = min(left_mib, capacity.usable_mib - taken.guaranteed_mib + charge.burst_mib)
+        grows = charge.memory_mib > held.memory_mib or charge.guaranteed_mib > held.guaranteed_mib
+        if grows and charge.memory_mib > left_mib:
             raise LedgerError(f"card {uuid}: {charge.memory_mib} MiB asked, {max(0, left_mib)} MiB left")
-        left_cores = WHOLE_CORES - taken.cores
-        if charge.cores > left_cores:
+        left_cores = capacity.cores - taken.cores
+        if charge.cores > max(left_cores, held.cores):
             raise LedgerError(f"card {uuid}: {charge.cores} % of its time asked, {max(0, left_cores)} % left")
 
 

@@ -7,18 +7,26 @@ nobody measures.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from aliquot.processes import ProcessName, ProcessTable
 from aliquot.units import MIB
-from libshim.pages import CardLimit, CardUsage, PageError, read_control, read_usage
+from libshim.pages import (
+    OVERFLOW_CARDS,
+    CardLimit,
+    CardUsage,
+    Enforcement,
+    PageError,
+    read_control,
+    read_usage,
+)
 from plugin.cards import Card
 from plugin.ledger import Ledger
-from plugin.processes import ProcessName, ProcessTable
 from plugin.tenancies import Tenancies
 from plugin.tenants import TenantPages, Tenants
 
@@ -29,42 +37,69 @@ PERCENT = 100.0
 SLICE_LABELS = ("node", "card", "namespace", "pod", "container")
 CARD_LABELS = ("node", "card")
 
-SliceRead = Callable[[CardLimit, CardUsage], float]
-
-SLICE_GAUGES: tuple[tuple[str, str, SliceRead], ...] = (
-    ("memory_limit_bytes", "Memory the slice may use.", lambda limit, _: limit.memory_bytes),
-    ("memory_used_bytes", "Memory the slice's living processes use.", lambda _, use: use.memory_used_bytes),
-    ("memory_peak_bytes", "Most memory the slice has used.", lambda _, use: use.memory_peak_bytes),
-    (
-        "core_share_ratio",
-        "Share of the card's compute time the slice may use; 1 for a slice without a cap.",
-        lambda limit, _: (limit.core_percent or PERCENT) / PERCENT,
-    ),
-)
-SLICE_COUNTERS: tuple[tuple[str, str, SliceRead], ...] = (
-    (
-        "allocations_denied",
-        "Allocations refused because they exceed the limit.",
-        lambda _, u: u.allocations_denied,
-    ),
-)
-CAPPED_COUNTERS: tuple[tuple[str, str, SliceRead], ...] = (
-    ("busy_seconds", "Compute time used.", lambda _, use: use.busy_ns / NS),
-    (
-        "throttled_seconds",
-        "Time spent waiting because the share was used up.",
-        lambda _, use: use.throttled_ns / NS,
-    ),
-)
-
 
 @dataclass(frozen=True)
 class Slice:
-    """One container's part of one card at the moment of a scrape."""
+    """One container's part of one card at the moment of a scrape; `overflow_bytes` is what it has on the host."""
 
     labels: tuple[str, ...]
     limit: CardLimit
     usage: CardUsage
+    enforcement: Enforcement
+    overflow_bytes: int
+
+
+SliceRead = Callable[[Slice], float]
+Told = Sequence[tuple[str, str, SliceRead]]
+ENFORCEMENT_LEVELS = tuple(Enforcement)
+
+SLICE_GAUGES: Told = (
+    ("memory_limit_bytes", "Memory the slice may use.", lambda one: one.limit.memory_bytes),
+    (
+        "memory_used_bytes",
+        "Memory the slice's living processes use.",
+        lambda one: one.usage.memory_used_bytes,
+    ),
+    ("memory_peak_bytes", "Most memory the slice has used.", lambda one: one.usage.memory_peak_bytes),
+    (
+        "memory_overhead_bytes",
+        "Memory on the card beyond what the slice's processes were charged, as the driver says.",
+        lambda one: one.limit.adjust_bytes,
+    ),
+    (
+        "core_share_ratio",
+        "Share of the card's compute time the slice may use; 1 for a slice without a cap.",
+        lambda one: (one.limit.core_percent or PERCENT) / PERCENT,
+    ),
+    (
+        "enforcement_level",
+        "What is done about the limits: 0 nothing, 1 counted, 2 enforced.",
+        lambda one: ENFORCEMENT_LEVELS.index(one.enforcement),
+    ),
+)
+BURST_GAUGES: Told = (
+    (
+        "memory_granted_bytes",
+        "What of its limit a burst slice may use now.",
+        lambda one: one.limit.grant_bytes or 0,
+    ),
+    ("memory_overflow_bytes", "Memory that a burst slice has on the host.", lambda one: one.overflow_bytes),
+)
+SLICE_COUNTERS: Told = (
+    (
+        "allocations_denied",
+        "Allocations refused because they exceed the limit.",
+        lambda one: one.usage.allocations_denied,
+    ),
+)
+CAPPED_COUNTERS: Told = (
+    ("busy_seconds", "Compute time used.", lambda one: one.usage.busy_ns / NS),
+    (
+        "throttled_seconds",
+        "Time spent waiting because the share was used up.",
+        lambda one: one.usage.throttled_ns / NS,
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -85,10 +120,11 @@ class NodeCollector(Collector):
         """Everything, as of now."""
         slices = list(self._slices())
         capped = [one for one in slices if one.limit.core_percent]
-        for name, about, read in SLICE_GAUGES:
-            yield _filled(
-                GaugeMetricFamily(f"aliquot_slice_{name}", about, labels=SLICE_LABELS), slices, read
-            )
+        burst = [one for one in slices if one.limit.grant_bytes is not None]
+        for gauges, told in ((SLICE_GAUGES, slices), (BURST_GAUGES, burst)):
+            for name, about, read in gauges:
+                gauge = GaugeMetricFamily(f"aliquot_slice_{name}", about, labels=SLICE_LABELS)
+                yield _filled(gauge, told, read)
         for counters, told in ((SLICE_COUNTERS, slices), (CAPPED_COUNTERS, capped)):
             for name, about, read in counters:
                 family = CounterMetricFamily(f"aliquot_slice_{name}", about, labels=SLICE_LABELS)
@@ -126,8 +162,8 @@ class NodeCollector(Collector):
         for tenancy in self.tenancies:
             for tenant in self.tenants.of_pod(tenancy.pod_uid):
                 labels = (tenancy.namespace, tenancy.pod, tenant.container)
-                for limit, usage in read_slices(tenant, alive):
-                    yield Slice((self.node, limit.uuid, *labels), limit, usage)
+                for one in read_slices(tenant, alive):
+                    yield replace(one, labels=(self.node, one.limit.uuid, *labels))
 
 
 Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
@@ -135,17 +171,19 @@ Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
 
 def _filled(family: Family, slices: Iterable[Slice], read: SliceRead) -> Family:
     for one in slices:
-        family.add_metric(one.labels, read(one.limit, one.usage))
+        family.add_metric(one.labels, read(one))
     return family
 
 
-def read_slices(tenant: TenantPages, alive: Collection[ProcessName]) -> Iterator[tuple[CardLimit, CardUsage]]:
-    """The parts of cards a container has, and what its living processes say they use of each."""
+def read_slices(tenant: TenantPages, alive: Collection[ProcessName]) -> Iterator[Slice]:
+    """The parts of cards a container has, and what its living processes say they use of each; without labels."""
     try:
         control, usage = read_control(tenant.control), read_usage(tenant.usage)
     except (OSError, PageError) as error:
         log.debug("slice left out of the scrape: %s", error)
         return
     living = [p for p in usage.processes if ProcessName(p.pid, p.pid_namespace, p.start_time) in alive]
-    for index, (limit, card) in enumerate(zip(control.cards, usage.cards, strict=False)):
-        yield limit, replace(card, memory_used_bytes=sum(p.memory_bytes[index] for p in living))
+    for index, limit in enumerate(control.cards):
+        used = replace(usage.cards[index], memory_used_bytes=sum(p.memory_bytes[index] for p in living))
+        overflow = sum(p.memory_bytes[OVERFLOW_CARDS + index] for p in living) if limit.overflow_bytes else 0
+        yield Slice((), limit, used, control.enforcement, overflow)

@@ -141,13 +141,14 @@ class Pods:
         self._by_uid[uid] = pod
         if placement_text(pod) and (old is None or placement_text(old) != placement_text(pod)):
             self._keep(pod)
-        self._notify()
+        self.notify()
 
     def _deleted(self, pod: Pod) -> None:
         self.forget(pod.metadata.uid)
-        self._notify()
+        self.notify()
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
+        """Something that the limits of pods depend on has changed: whoever waits looks again."""
         self._changed.set()
         self._changed = asyncio.Event()
 

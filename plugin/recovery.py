@@ -51,7 +51,9 @@ def readable_controls(pages: tuple[TenantPages, ...]) -> Iterator[tuple[str, Con
 def tenancy_of_pages(uid: str, node: str, controls: dict[str, Control]) -> Tenancy:
     """What the pages of a pod add up to; every container is taken to run, which is never too little."""
     containers = tuple(
-        ContainerPlacement(name, ContainerKind.REGULAR, shares)
+        ContainerPlacement(
+            name, ContainerKind.REGULAR, shares, burst=control.cards[0].grant_bytes is not None
+        )
         for name, control in controls.items()
         if (shares := shares_of(control))
     )

@@ -9,9 +9,10 @@ from pathlib import Path
 from aliquot import log
 from aliquot.names import ResourceNames
 from aliquot.units import QuantityError, parse_bytes, to_mib
-from libshim.pages import library_path
+from libshim.pages import forwarder_path, library_path
 
 WAIT_S = 10.0
+FORWARDED = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Settings:
     dev_root: Path
     proc_root: Path
     library: Path
+    forwarders: tuple[Path, ...]
     metrics_port: int
     metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus scrapes it from another pod
     wait_s: float = WAIT_S
@@ -62,6 +64,9 @@ def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
         dev_root=given.dev_root,
         proc_root=given.proc_root,
         library=given.library,
+        forwarders=tuple(forwarder_path(soname, given.library) for soname in FORWARDED)
+        if given.forwarders
+        else (),
         metrics_port=given.metrics_port,
         metrics_host=given.metrics_host,
         wait_s=given.placement_wait,
@@ -101,7 +106,18 @@ def build_parser() -> argparse.ArgumentParser:
     add("--driver-root", type=Path, default=Path("/"), help="below this the driver's libraries are searched")
     add("--dev-root", type=Path, default=Path("/dev"), help="where the device nodes are")
     add("--proc-root", type=Path, default=Path("/proc"), help="where the driver lists its MIG capabilities")
-    add("--library", type=Path, default=library_path(), help="the interceptor to install")
+    add(
+        "--library",
+        type=Path,
+        default=library_path(),
+        help="the interceptor to install; its forwarders lie in forwarder/ beside it",
+    )
+    add(
+        "--forwarders",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="mount forwarders to the interceptor over the driver's libcuda and libnvidia-ml",
+    )
     add("--metrics-port", type=int, default=9464, help="0 picks a free port; -1 serves none")
     add("--metrics-host", default="0.0.0.0", help="address to serve metrics on")  # noqa: S104
     add("--placement-wait", type=float, default=WAIT_S, metavar="SECONDS", help="longest wait before a start")

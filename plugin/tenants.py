@@ -10,11 +10,11 @@ import contextlib
 import logging
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aliquot.processes import ProcessName, ProcessTable, read_processes
 from libshim import pages as shim
-from plugin.processes import ProcessName, ProcessTable, read_processes
 
 log = logging.getLogger(__name__)
 
@@ -84,17 +84,52 @@ class Tenants:
 def prepare_control(tenant: TenantPages, control: shim.Control) -> None:
     """Writes the control page: in place if it has the same cards, anew if it is missing or of no use."""
     try:
-        current = shim.read_control(tenant.control)
-        if current == control:
-            return
-        if uuids(current) == uuids(control):
-            shim.update_control(tenant.control, control)
+        if uuids(shim.read_control(tenant.control)) == uuids(control):
+            limit(tenant, control)
             return
     except FileNotFoundError:
         pass
     except shim.PageError as error:
         log.warning("control page made anew: %s", error)
     shim.create_control(tenant.control, control)
+
+
+def limit(tenant: TenantPages, control: shim.Control) -> None:
+    """Writes other limits into the page of a container that may be running; what was measured of it stays.
+
+    Raises:
+        shim.PageError: the page is unusable or has other cards; nothing was changed.
+        OSError: the file cannot be written.
+    """
+    shim.change_control(tenant.control, lambda current: with_measured(control, current))
+
+
+def with_measured(wanted: shim.Control, current: shim.Control | None) -> shim.Control:
+    """Limits with what others measure and grant, as it stands in the page; None: a writer died half-way through it."""
+    if current is None:
+        return wanted
+    cards = tuple(map(_with_measured, wanted.cards, current.cards))
+    return replace(wanted, cards=cards)
+
+
+def _with_measured(wanted: shim.CardLimit, current: shim.CardLimit) -> shim.CardLimit:
+    kept = replace(
+        wanted,
+        adjust_bytes=current.adjust_bytes,
+        context_bytes=current.context_bytes or wanted.context_bytes,
+    )
+    if wanted.grant_bytes is None or current.grant_bytes is None:
+        return kept
+    return granted(kept, current.grant_bytes)
+
+
+def granted(limit: shim.CardLimit, grant_bytes: int) -> shim.CardLimit:
+    """A burst share with another grant; what may go to the host is the rest.
+
+    A grant may be beyond a limit that was lowered: it says what may be in use yet, and the limit what may be taken.
+    """
+    overflow = None if limit.overflow_bytes is None else max(0, limit.memory_bytes - grant_bytes)
+    return replace(limit, grant_bytes=grant_bytes, overflow_bytes=overflow)
 
 
 def prepare_usage(tenant: TenantPages) -> None:

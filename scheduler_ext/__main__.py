@@ -24,6 +24,7 @@ from scheduler_ext.keeper import RESERVATION_SECONDS, Keeper
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.policy import Policy
+from scheduler_ext.resize import Resizer
 from scheduler_ext.server import Extender
 
 KEEP_ALIVE_SECONDS = 300.0
@@ -63,16 +64,18 @@ async def run(options: argparse.Namespace) -> None:
     tls = server_context(options.tls_cert, options.tls_key) if options.tls_cert else None
     async with Api.from_kubeconfig(options.kubeconfig, user_agent="aliquot-scheduler-ext") as api:
         ledger, foreign = Ledger(time.monotonic), ForeignAgents(dialects)
-        feed = Feed(api, ledger, foreign)
+        metrics = ExtenderMetrics(CollectorRegistry(), ledger)
+        resizer = Resizer(api, ledger, metrics.resizes)
+        feed = Feed(api, ledger, foreign, resizer)
         binder = Binder(api, ledger, options.policy, dialects=dialects)
         keeper = Keeper(ledger, binder, time.monotonic, reservation_seconds=options.reservation_seconds)
         decide = Filter(ledger, foreign, options.policy, dialects=dialects)
-        extender = Extender(decide, binder, ExtenderMetrics(CollectorRegistry(), ledger), feed.missing)
-        await serve(extender.app(), options.host, options.port, tls, feed, keeper)
+        extender = Extender(decide, binder, metrics, feed.missing)
+        await serve(extender.app(), options.host, options.port, tls, feed, keeper, resizer)
 
 
 async def serve(
-    app: web.Application, host: str, port: int, tls: ssl.SSLContext | None, *workers: Feed | Keeper
+    app: web.Application, host: str, port: int, tls: ssl.SSLContext | None, *workers: Feed | Keeper | Resizer
 ) -> None:
     """Answer calls while the workers work, until SIGTERM or SIGINT; a worker that fails ends the process."""
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS)

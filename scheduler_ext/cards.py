@@ -12,10 +12,12 @@ class CardState:
 
     Attributes:
         uuid: The driver's name of the card.
-        usable_mib: Memory that may be promised in all: total less reserve.
+        usable_mib: Memory that may be guaranteed in all: total less reserve.
+        extra_mib: Memory that may be promised beyond that, to pods of memory class burst.
         usable_cores: Compute time that may be promised in all.
         slots: Slices the card offers.
         used_mib: Memory promised; more than usable when a card shrank under its tenants.
+        burst_mib: What of it need not be there at all times.
         used_cores: Compute time promised.
         used_slots: Slices taken.
         holders: Tenants that hold the card alone; 0 or 1 unless somebody wrote a placement by hand.
@@ -33,6 +35,13 @@ class CardState:
     holders: int = 0
     healthy: bool = True
     mig: bool = False
+    extra_mib: int = 0
+    burst_mib: int = 0
+
+    def left_mib(self, burst: bool = False) -> int:
+        """Memory that can be promised yet: to a burst pod what is left in all, else no more than can be guaranteed."""
+        left = self.usable_mib + self.extra_mib - self.used_mib
+        return left if burst else min(left, self.usable_mib - (self.used_mib - self.burst_mib))
 
     @property
     def empty(self) -> bool:
@@ -51,7 +60,8 @@ class CardState:
             self.healthy
             and not self.mig
             and not self.holders
-            and self.used_mib + charge.memory_mib <= self.usable_mib
+            and charge.memory_mib <= self.left_mib(burst=True)
+            and charge.guaranteed_mib <= self.usable_mib - (self.used_mib - self.burst_mib)
             and self.used_cores + charge.cores <= self.usable_cores
             and self.used_slots + charge.slots <= self.slots
             and (self.empty or not charge.exclusive)
@@ -73,20 +83,23 @@ class Load:
     cores: int = 0
     slots: int = 0
     exclusive: bool = False
+    burst_mib: int = 0
 
-    def plus(self, share: CardShare) -> "Load":
+    def plus(self, share: CardShare, burst: bool = False) -> "Load":
         """The load with one more container's share."""
         return Load(
             self.mib + share.memory_mib,
             self.cores + share.cores,
             self.slots + 1,
             self.exclusive or share.exclusive,
+            self.burst_mib + (share.memory_mib if burst else 0),
         )
 
     def fits(self, card: CardState) -> bool:
         """Whether the card has room for this load beside what it carries already."""
         return (
-            card.used_mib + self.mib <= card.usable_mib
+            self.mib <= card.left_mib(burst=True)
+            and self.mib - self.burst_mib <= card.usable_mib - (card.used_mib - card.burst_mib)
             and card.used_cores + self.cores <= card.usable_cores
             and card.used_slots + self.slots <= card.slots
             and (self.slots == 1 or not self.exclusive)

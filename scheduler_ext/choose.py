@@ -81,7 +81,11 @@ def _holds_all(table: CardTable, request: PodRequest) -> Bools:
         return held
 
     return (
-        enough(table.usable - table.used, sum(s.cards * (s.memory_mib or 0) for s in running))
+        enough(table.left(burst=True), sum(s.cards * (s.memory_mib or 0) for s in running))
+        & enough(
+            table.usable - (table.used - table.burst),
+            sum(s.cards * (s.memory_mib or 0) for s in running if not s.burst),
+        )
         & enough(table.usable_cores - table.cores, sum(s.cards * s.cores for s in running))
         & enough(table.slots_each - table.slots, sum(s.cards for s in running))
     )

@@ -1,35 +1,18 @@
-"""Feeds the ledger from the cluster: pods, nodes and the cards their agents publish.
-
-Pods are read into a struct of the few fields the ledger needs, which keeps the copy of a large cluster small
-and leaves nothing to stumble over in the rest of a pod.
-"""
+"""Feeds the ledger from the cluster: pods, nodes and the cards their agents publish; and says who asks for a resize."""
 
 import asyncio
 
 from aliquot.inventory import GPUNode
 from aliquot.kube.api import Api
-from aliquot.kube.objects import KubeObject, KubeStruct, Node
+from aliquot.kube.objects import Node
 from aliquot.kube.reflector import Reflector
-from aliquot.kube.resources import GPU_NODES, NODES, Resource
+from aliquot.kube.resources import GPU_NODES, GPU_POOLS, NODES, Resource
+from aliquot.pool import PoolSpec, pool_of
 from scheduler_ext.bind import placement_of
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Ledger
-
-
-class _Bound(KubeStruct, frozen=True, kw_only=True):
-    node_name: str = ""
-
-
-class _Phase(KubeStruct, frozen=True, kw_only=True):
-    phase: str = ""
-
-
-class PlacedPod(KubeObject, frozen=True, kw_only=True):
-    """A pod as far as the ledger is concerned."""
-
-    spec: _Bound = _Bound()
-    status: _Phase = _Phase()
-
+from scheduler_ext.pods import PlacedPod
+from scheduler_ext.resize import Resizer, version_of
 
 _PODS = Resource("", "v1", "pods", PlacedPod)
 
@@ -37,27 +20,41 @@ _PODS = Resource("", "v1", "pods", PlacedPod)
 class Feed:
     """Keeps the ledger in step with the cluster while `run()` runs."""
 
-    def __init__(self, api: Api, ledger: Ledger, foreign: ForeignAgents) -> None:
+    def __init__(self, api: Api, ledger: Ledger, foreign: ForeignAgents, resizer: Resizer) -> None:
         self._ledger = ledger
+        self._in_force: dict[str, dict[str, PoolSpec]] = {}
+        self._pools_due = False
+        self._resizer = resizer
         self._foreign = foreign
         self._cards = Reflector(
             api, GPU_NODES, on_add=self._put_cards, on_update=self._change_cards, on_delete=self._drop_cards
         )
         self._nodes = Reflector(
-            api, NODES, on_add=foreign.put_node, on_update=self._change_node, on_delete=self._drop_node
+            api, NODES, on_add=self._put_node, on_update=self._change_node, on_delete=self._drop_node
+        )
+        self._pools = Reflector(
+            api,
+            GPU_POOLS,
+            on_add=lambda _: self._pools_changed(),
+            on_update=lambda _, __: self._pools_changed(),
+            on_delete=lambda _: self._pools_changed(),
         )
         self._pods = Reflector(
             api, _PODS, on_add=self.put_pod, on_update=self._change_pod, on_delete=self._drop_pod
         )
 
     def missing(self) -> str:
-        """What has not been read once yet, in words; before that nothing may be promised."""
+        """What has not been read once yet, in words; before that nothing may be promised.
+
+        Pools are not waited for: without them less is promised than with them, never more.
+        """
         waiting = [name for name, reflector in self._all().items() if not reflector.synced.is_set()]
         return f"{', '.join(waiting)} not read yet" if waiting else ""
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._pools.run())
             for reflector in self._all().values():
                 group.create_task(reflector.run())
 
@@ -68,28 +65,69 @@ class Feed:
         """Take over what a pod says of itself."""
         uid = pod.metadata.uid
         if pod.status.phase in ("Succeeded", "Failed"):
-            self._ledger.depart(uid)
+            self._depart(uid)
         elif pod.spec.node_name:
-            self._ledger.confirm(uid, placement_of(pod.metadata.annotations, uid, pod.spec.node_name))
+            placement = placement_of(pod.metadata.annotations, uid, pod.spec.node_name)
+            self._ledger.confirm(uid, placement, version_of(pod.metadata.resource_version))
+            self._resizer.see(pod)
 
     def _change_pod(self, _old: PlacedPod, new: PlacedPod) -> None:
         self.put_pod(new)
 
     def _drop_pod(self, pod: PlacedPod) -> None:
-        self._ledger.depart(pod.metadata.uid)
+        self._depart(pod.metadata.uid)
+
+    def _depart(self, uid: str) -> None:
+        self._ledger.depart(uid)
+        self._resizer.forget(uid)
 
     def _put_cards(self, node: GPUNode) -> None:
-        self._ledger.put_node(node.metadata.name, node.status)
+        name, pools = node.metadata.name, self._pools_of(node)
+        self._in_force[name] = pools
+        self._ledger.put_node(name, node.status, pools.__getitem__)
 
     def _change_cards(self, old: GPUNode, new: GPUNode) -> None:
         if old.status != new.status:
             self._put_cards(new)
 
+    def _pools_of(self, node: GPUNode) -> dict[str, PoolSpec]:
+        """The pool of each card model on a node."""
+        known = self._nodes.get(node.metadata.name)
+        labels = known.metadata.labels if known else {}
+        models = {card.model for card in node.status.cards}
+        return {model: pool_of(self._pools.store.values(), labels, model) for model in models}
+
+    def _pools_changed(self) -> None:
+        """Looks at the nodes once for all pools that are told of in one go."""
+        if not self._pools_due:
+            self._pools_due = True
+            asyncio.get_running_loop().call_soon(self.put_pools)
+
+    def put_pools(self) -> None:
+        """Take over what the pools say of the nodes for which that has changed."""
+        self._pools_due = False
+        for node in self._cards.store.values():
+            if self._in_force.get(node.metadata.name) != self._pools_of(node):
+                self._put_cards(node)
+
     def _drop_cards(self, node: GPUNode) -> None:
+        self._in_force.pop(node.metadata.name, None)
         self._ledger.drop_node(node.metadata.name)
 
-    def _change_node(self, _old: Node, new: Node) -> None:
+    def _put_node(self, node: Node) -> None:
+        self._foreign.put_node(node)
+        self._put_cards_of(node)
+
+    def _change_node(self, old: Node, new: Node) -> None:
         self._foreign.put_node(new)
+        if old.metadata.labels != new.metadata.labels:
+            self._put_cards_of(new)
+
+    def _put_cards_of(self, node: Node) -> None:
+        """A node's labels say which pool its cards are in."""
+        cards = self._cards.get(node.metadata.name)
+        if cards and node.metadata.labels:
+            self._put_cards(cards)
 
     def _drop_node(self, node: Node) -> None:
         self._foreign.drop_node(node.metadata.name)

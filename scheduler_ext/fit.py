@@ -93,7 +93,9 @@ class _Search:
     def placements(self) -> tuple[ContainerPlacement, ...]:
         """The found placement, in the pod's own order of containers."""
         return tuple(
-            ContainerPlacement(name=c.name, kind=c.kind, cards=tuple(self._shares(i)))
+            ContainerPlacement(
+                name=c.name, kind=c.kind, cards=tuple(self._shares(i)), burst=self._wanted(i).burst
+            )
             for i, c in enumerate(self._containers)
         )
 
@@ -150,9 +152,10 @@ class _Search:
     def _has_room(self, position: int, n: int) -> bool:
         card, wanted = self._cards[n], self._wanted(position)
         share = card.share(wanted)
-        if not card.admits(wanted) or not share.memory_mib:
+        if not card.admits(wanted) or not 0 < share.memory_mib <= card.usable_mib:
             return False
-        return all(self._loads[phase][n].plus(share).fits(card) for phase in self._phases_of[position])
+        loads = (self._loads[phase][n] for phase in self._phases_of[position])
+        return all(load.plus(share, wanted.burst).fits(card) for load in loads)
 
     def _take(self, position: int, chosen: tuple[int, ...]) -> list[tuple[int, int, Load]]:
         """Charge the container to its cards; the answer is what `_give_back` needs."""
@@ -161,7 +164,7 @@ class _Search:
         for n, share in zip(chosen, self._shares(position), strict=True):
             for phase in self._phases_of[position]:
                 undo.append((phase, n, self._loads[phase][n]))
-                self._loads[phase][n] = self._loads[phase][n].plus(share)
+                self._loads[phase][n] = self._loads[phase][n].plus(share, self._wanted(position).burst)
         return undo
 
     def _give_back(self, position: int, undo: list[tuple[int, int, Load]]) -> None:

@@ -10,7 +10,8 @@ UID:
 - RESERVED is only ours: the next filter of the pod replaces it, time ends it.
 - BINDING, UNCERTAIN and ASSUMED may be in the API server already. Nothing but the truth read from there moves
   or ends them: giving such a place away could promise memory twice.
-- BOUND is what the pod itself says in its annotation; it ends when the pod has finished or is deleted.
+- BOUND is what the pod itself says in its annotation; it ends when the pod has finished or is deleted. Its
+  amounts change by `resize`, in the same place; an edit seen in the annotation alone can add to them and frees nothing.
 
 After a restart the bound pods come back from the watch and the reservations from kube-scheduler's next tries.
 What grows: one entry per pod that holds a slice or is about to (about 1.2 KiB each), the card table, and the
@@ -25,6 +26,7 @@ from enum import Enum
 
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.placement import Charge, Placement
+from aliquot.pool import NO_POOL, PoolSpec
 from aliquot.request import PodRequest
 from scheduler_ext.cards import CardState
 from scheduler_ext.table import CardTable
@@ -53,6 +55,7 @@ class Entry:
         since: When it came to that stage, on the ledger's clock, in seconds.
         request: What it asked for; None for a pod that was bound before this process started.
         charges: What it costs each card, by UUID.
+        version: The pod's resource version that said so; 0 where that is not known.
     """
 
     placement: Placement
@@ -60,6 +63,7 @@ class Entry:
     since: float
     request: PodRequest | None = None
     charges: Mapping[str, Charge] = field(default_factory=dict)
+    version: int = 0
 
     @property
     def uid(self) -> str:
@@ -83,6 +87,7 @@ class Ledger:
         """
         self.table = CardTable()
         self._clock = clock
+        self._heard: Callable[[str], None] = lambda _: None
         self._entries: dict[str, Entry] = {}
         self._unconfirmed: dict[str, Entry] = {}
         self._on_node: dict[str, set[str]] = {}
@@ -90,6 +95,10 @@ class Ledger:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def on_change(self, heard: Callable[[str], None]) -> None:
+        """Have this called with a node's name each time its room may have changed."""
+        self._heard = heard
 
     def entry(self, uid: str) -> Entry | None:
         """The pod's place, if it has one."""
@@ -109,31 +118,53 @@ class Ledger:
 
     # ---- what the watches say ----
 
-    def put_node(self, node: str, status: GPUNodeStatus) -> None:
-        """Take over a node's cards as its agent publishes them; the promises stay."""
+    def put_node(
+        self, node: str, status: GPUNodeStatus, pool_of: Callable[[str], PoolSpec] = lambda _: NO_POOL
+    ) -> None:
+        """Take over a node's cards as its agent publishes them; the promises stay.
+
+        Args:
+            node: Its name.
+            status: Its cards.
+            pool_of: The pool of a card model on this node.
+        """
         slots = status.slices_per_card
-        self.table.put(node, [_card_state(card, slots) for card in status.cards])
+        self.table.put(node, [_card_state(card, slots, pool_of(card.model)) for card in status.cards])
         for uid in self._on_node.get(node, ()):
             self._charge(self._entries[uid], 1)
+        self._heard(node)
 
     def drop_node(self, node: str) -> None:
         """Forget a node's cards; the promises stay, in case the node comes back."""
         self.table.drop(node)
 
-    def confirm(self, uid: str, placement: Placement | None) -> None:
+    def confirm(self, uid: str, placement: Placement | None, version: int = 0) -> None:
         """A pod is bound with this placement, or without any, whatever was thought of it before.
 
         The first placement seen on a bound pod counts as long as the pod lives: the Binding wrote it, and
-        changing the annotation later does not free what the pod's containers hold.
+        changing the annotation later does not free what the pod's containers hold. Larger amounts in the same
+        place are counted: an extender before this one may have approved them.
         """
         known = self._entries.get(uid)
         if known and known.stage is Stage.BOUND:
+            late = version and version < known.version
+            if placement and not late and known.placement.same_place(placement):
+                self.resize(uid, known.placement | placement)
             return
         if placement is None:
             self.release(uid)
             return
         request = known.request if known else None
-        self._put(Entry(placement, Stage.BOUND, self._clock(), request, placement.charges()))
+        self._put(Entry(placement, Stage.BOUND, self._clock(), request, placement.charges(), version))
+
+    def resize(self, uid: str, placement: Placement, version: int = 0) -> None:
+        """Change a bound pod's amounts, in the same place; nothing happens when it has gone."""
+        known = self._entries.get(uid)
+        if known is None or (placement, version or known.version) == (known.placement, known.version):
+            return
+        assert known.placement.same_place(placement)  # noqa: S101 - a running pod does not move
+        charges = placement.charges()
+        self._put(replace(known, placement=placement, charges=charges, version=version or known.version))
 
     def depart(self, uid: str) -> None:
         """The pod has finished or is deleted: what it held is free."""
@@ -194,16 +225,18 @@ class Ledger:
     def _charge(self, entry: Entry, sign: int) -> None:
         for uuid, charge in entry.charges.items():
             self.table.charge(entry.node, uuid, charge, sign)
+        self._heard(entry.node)
 
 
-def _card_state(card: Card, slots: int) -> CardState:
+def _card_state(card: Card, slots: int, pool: PoolSpec) -> CardState:
     return CardState(
         uuid=card.uuid,
         usable_mib=card.usable_mib,
-        usable_cores=card.cores,
+        usable_cores=card.cores * pool.core_percent // 100,
         slots=slots,
         healthy=card.healthy,
         mig=card.mig_enabled,
+        extra_mib=card.usable_mib * (pool.memory_percent - 100) // 100,
     )
 
 
@@ -213,6 +246,7 @@ def _less(card: CardState, charge: Charge | None) -> CardState:
     return replace(
         card,
         used_mib=card.used_mib - charge.memory_mib,
+        burst_mib=card.burst_mib - charge.burst_mib,
         used_cores=card.used_cores - charge.cores,
         used_slots=card.used_slots - charge.slots,
         holders=card.holders - charge.exclusive,

@@ -30,8 +30,10 @@ class CardTable:
     """What every card has and carries, in arrays of shape (cards, nodes); 0 where there is no card.
 
     Attributes:
-        usable, usable_cores: What may be promised, in MiB and percent.
+        usable, usable_cores: What may be promised, in MiB (guaranteed) and percent.
+        extra: Memory that may be promised beyond that, in MiB.
         used, cores, slots: What is promised, in MiB, percent and slices.
+        burst: What of the memory promised need not be there at all times, in MiB.
         holders: Tenants that hold the card alone.
         slots_each: Slices per card, shape (nodes,).
         exists: A card is there.
@@ -48,6 +50,7 @@ class CardTable:
         self.usable, self.usable_cores = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self.used, self.cores = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self.slots, self.holders = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self.extra, self.burst = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self.slots_each = np.zeros(FIRST_ROWS, np.int64)
         self.exists, self.healthy = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
         self.mig = np.zeros(shape, np.bool_)
@@ -97,6 +100,7 @@ class CardTable:
             return
         row = self._rows[node]
         self.used[column, row] += sign * charge.memory_mib
+        self.burst[column, row] += sign * charge.burst_mib
         self.cores[column, row] += sign * charge.cores
         self.slots[column, row] += sign * charge.slots
         self.holders[column, row] += sign * charge.exclusive
@@ -109,6 +113,11 @@ class CardTable:
         """Equal for two nodes on which every pod fits or fails alike."""
         cells: list[bytes] = [grid[:, row].tobytes() for grid in self._grids()]
         return b"".join(cells) + bytes(self.slots_each[row].tobytes())
+
+    def left(self, burst: bool) -> Ints:
+        """Memory that can be promised yet, in MiB: in all, or no more than can be guaranteed too."""
+        left: Ints = self.usable + self.extra - self.used
+        return left if burst else np.minimum(left, self.usable - (self.used - self.burst))
 
     def room(self, wanted: SliceRequest) -> "Room":
         """Which cards have room for one container's slice."""
@@ -126,6 +135,8 @@ class CardTable:
             holders=int(self.holders[column, row]),
             healthy=bool(self.healthy[column, row]),
             mig=bool(self.mig[column, row]),
+            extra_mib=int(self.extra[column, row]),
+            burst_mib=int(self.burst[column, row]),
         )
 
     def _write(self, row: int, column: int, card: CardState) -> None:
@@ -138,9 +149,12 @@ class CardTable:
         self.cores[column, row] = card.used_cores
         self.slots[column, row] = card.used_slots
         self.holders[column, row] = card.holders
+        self.extra[column, row] = card.extra_mib
+        self.burst[column, row] = card.burst_mib
 
     def _numbers(self) -> tuple[Ints, ...]:
-        return (self.usable, self.usable_cores, self.used, self.cores, self.slots, self.holders)
+        held = (self.used, self.burst, self.cores, self.slots, self.holders)
+        return (self.usable, self.extra, self.usable_cores, *held)
 
     def _grids(self) -> tuple[Ints | Bools, ...]:
         return (*self._numbers(), self.exists, self.healthy, self.mig)
@@ -170,9 +184,17 @@ class CardTable:
     def _resize(self, rows: int, columns: int) -> None:
         old_columns, old_rows = self.exists.shape
         margin = ((0, columns - old_columns), (0, rows - old_rows))
-        self.usable, self.usable_cores, self.used, self.cores, self.slots, self.holders = (
-            np.pad(grid, margin) for grid in self._numbers()
-        )
+        numbers = (np.pad(grid, margin) for grid in self._numbers())
+        (
+            self.usable,
+            self.extra,
+            self.usable_cores,
+            self.used,
+            self.burst,
+            self.cores,
+            self.slots,
+            self.holders,
+        ) = numbers
         self.exists, self.healthy, self.mig = (
             np.pad(grid, margin) for grid in (self.exists, self.healthy, self.mig)
         )
@@ -197,7 +219,7 @@ class Room:
         self.big_enough: Bools = (
             self.offered & (need > 0) & (table.usable >= need) & (table.usable_cores >= wanted.cores)
         )
-        self.memory: Bools = self.big_enough & (table.usable - table.used >= need)
+        self.memory: Bools = self.big_enough & (table.left(wanted.burst) >= need)
         self.compute: Bools = self.offered & (table.usable_cores - table.cores >= wanted.cores)
         self.slot: Bools = self.offered & (table.slots < table.slots_each)
         self.alone: Bools = self.offered & (table.slots == 0) & (table.used == 0) & (table.cores == 0)

@@ -11,20 +11,44 @@ Doing it again to the result changes nothing, which `reinvocationPolicy: IfNeede
 for nothing, or for MIG instances alone, stay as they are.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aliquot.annotations import written_for
 from aliquot.dialects import Dialect
 from aliquot.kube.objects import Container, Pod, ResourceRequirements
-from aliquot.names import INJECT_ANNOTATION, PLACEMENT_ANNOTATION, SCHEDULER_NAME, ResourceNames
-from aliquot.request import RequestError, SliceRequest, read_pod_request
+from aliquot.names import (
+    ENFORCEMENT_ANNOTATION,
+    INJECT_ANNOTATION,
+    INJECT_BY_ENV,
+    INJECT_BY_FILE,
+    MEMORY_CLASS_ANNOTATION,
+    OVERFLOW_ANNOTATION,
+    PLACEMENT_ANNOTATION,
+    RESIZE_CORE_ANNOTATION,
+    RESIZE_MEMORY_ANNOTATION,
+    SCHEDULER_NAME,
+    ResourceNames,
+)
+from aliquot.pool import Enforcement, Overflow
+from aliquot.request import MemoryClass, RequestError, SliceRequest, read_pod_request
+from aliquot.resize import ResizeError, read_asks
 from webhook.inject import inject
 from webhook.patch import Patch, Path
 from webhook.refusal import Refusal
 from webhook.warn import DEFAULT_SCHEDULER, about_container, about_placement, about_scheduler
 
-PRELOAD, FILE = "preload", "file"
+WORDS = {
+    ENFORCEMENT_ANNOTATION: tuple(Enforcement),
+    MEMORY_CLASS_ANNOTATION: tuple(MemoryClass),
+    OVERFLOW_ANNOTATION: tuple(Overflow),
+}
+"""Annotations with one of a few words."""
+RESIZES = (RESIZE_MEMORY_ANNOTATION, RESIZE_CORE_ANNOTATION)
+MIG_REMEDY = "a MIG instance is as large as its profile: make the pod anew with another one"
+REFINING = (*RESIZES, *WORDS)
+"""Annotations that are checked when they change, with a container's prefix or without."""
 KEPT = f"annotation {PLACEMENT_ANNOTATION} stays as it was: only the scheduler writes it"
 
 
@@ -56,12 +80,29 @@ class Mutator:
         slices = self._slices(pod)
         patch, warnings = Patch(document), list(about_placement(pod))
         patch.remove(("metadata", "annotations", PLACEMENT_ANNOTATION))
+        _check_asks(pod, slices)
         if slices:
             _check(pod)
             warnings += about_scheduler(pod)
             warnings += (line for _, container in _among(pod, slices) for line in about_container(container))
             self._apply(patch, pod, slices)
         return Mutation(patch.operations, warnings)
+
+    def review_edit(self, document: dict[str, Any], edited: Pod, stored: Pod) -> Mutation:
+        """Put the placement back to what is stored, and check what is asked now.
+
+        Args:
+            document: The pod as it was edited.
+            edited: The same pod, read.
+            stored: The pod as it is.
+
+        Raises:
+            Refusal: an annotation that was edited asks for something that cannot be honoured.
+        """
+        before, now = stored.metadata.annotations, edited.metadata.annotations
+        if any(before.get(key) != value for key, value in now.items() if key.endswith(REFINING)):
+            _check_asks(edited, self._slices(edited))
+        return keep_placement(document, stored)
 
     def _slices(self, pod: Pod) -> dict[str, SliceRequest]:
         """Container name → its slice."""
@@ -74,7 +115,7 @@ class Mutator:
     def _apply(self, patch: Patch, pod: Pod, slices: Mapping[str, SliceRequest]) -> None:
         if pod.spec.scheduler_name in ("", DEFAULT_SCHEDULER):
             patch.set(("spec", "schedulerName"), SCHEDULER_NAME)
-        preload = pod.metadata.annotations.get(INJECT_ANNOTATION, PRELOAD) == PRELOAD
+        preload = pod.metadata.annotations.get(INJECT_ANNOTATION, INJECT_BY_ENV) == INJECT_BY_ENV
         for where, container in _among(pod, slices):
             self._write_resources(patch, where, container.resources, slices[container.name])
             if preload:
@@ -116,9 +157,28 @@ def _check(pod: Pod) -> None:
             f"spec.nodeName is {pod.spec.node_name!r}, which passes by the scheduler that hands out cards; "
             "use a nodeSelector or node affinity instead"
         )
-    wanted = pod.metadata.annotations.get(INJECT_ANNOTATION, PRELOAD)
-    if wanted not in (PRELOAD, FILE):
-        raise Refusal(f"annotation {INJECT_ANNOTATION}: {wanted!r} is neither {PRELOAD!r} nor {FILE!r}")
+    wanted = pod.metadata.annotations.get(INJECT_ANNOTATION, INJECT_BY_ENV)
+    if wanted not in (INJECT_BY_ENV, INJECT_BY_FILE):
+        raise Refusal(
+            f"annotation {INJECT_ANNOTATION}: {wanted!r} is neither {INJECT_BY_ENV!r} nor {INJECT_BY_FILE!r}"
+        )
+
+
+def _check_asks(pod: Pod, containers: Collection[str]) -> None:
+    """Refuse asks for other limits that no scheduler could approve, and words that nobody understands."""
+    annotations = pod.metadata.annotations
+    asked = next((key for key in annotations if key.endswith(RESIZES)), "")
+    if asked and not containers:
+        raise Refusal(f"annotation {asked}: only slices can be resized, and this pod has none; {MIG_REMEDY}")
+    try:
+        read_asks(annotations, list(containers))
+    except ResizeError as error:
+        raise Refusal(f"annotation {error}") from error
+    for annotation, words in WORDS.items():
+        for container in containers:
+            key, word = written_for(annotations, annotation, container) or ("", words[0])
+            if word not in words:
+                raise Refusal(f"annotation {key}: {word!r} is none of {', '.join(words)}")
 
 
 def _among(pod: Pod, slices: Mapping[str, SliceRequest]) -> Iterator[tuple[Path, Container]]:

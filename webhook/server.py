@@ -12,7 +12,7 @@ from aiohttp import web
 
 from aliquot.metrics import add_routes
 from webhook.metrics import WebhookMetrics
-from webhook.mutate import Mutation, Mutator, keep_placement
+from webhook.mutate import Mutation, Mutator
 from webhook.refusal import Refusal
 from webhook.review import Review, ReviewError, allow, deny, read_old_pod, read_pod, read_review
 
@@ -68,5 +68,5 @@ class Webhook:
         if review.is_pod_creation:
             return self._mutator.mutate(*read_pod(review))
         if review.is_pod_update:
-            return keep_placement(read_pod(review)[0], read_old_pod(review))
+            return self._mutator.review_edit(*read_pod(review), read_old_pod(review))
         return Mutation()

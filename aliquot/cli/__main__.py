@@ -11,6 +11,7 @@ import click
 COMMANDS = {
     "run": "aliquot.cli.run",
     "cards": "aliquot.cli.cards",
+    "resize": "aliquot.cli.resize",
     "demo": "aliquot.cli.demo",
 }
 """Sub-command → its module, which holds a click command of the same name."""

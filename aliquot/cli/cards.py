@@ -4,6 +4,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import click
 import msgspec
@@ -80,12 +81,21 @@ def describe(machine: Machine) -> Report:
     """Every card with the slices that live at this moment."""
     registry = Registry(machine.home)
     with registry.locked():
-        runs = [(run, registry.usage(run)) for run in registry.runs()]
+        runs = [_Seen(run, registry.usage(run), registry.in_use_bytes(run)) for run in registry.runs()]
     return Report(tuple(_describe_card(card, runs) for card in machine.cards))
 
 
-def _describe_card(card: Card, runs: Sequence[tuple[Run, Usage | None]]) -> CardReport:
-    room = room_on(card, [run.slice for run, _ in runs])
+@dataclass(frozen=True)
+class _Seen:
+    """A run as it was found."""
+
+    run: Run
+    usage: Usage | None
+    used_bytes: int | None
+
+
+def _describe_card(card: Card, runs: Sequence[_Seen]) -> CardReport:
+    room = room_on(card, [seen.run.slice for seen in runs])
     return CardReport(
         index=card.index,
         uuid=card.uuid,
@@ -94,12 +104,13 @@ def _describe_card(card: Card, runs: Sequence[tuple[Run, Usage | None]]) -> Card
         used_bytes=card.used_bytes,
         promised_bytes=card.memory_bytes - room.memory_bytes,
         mig_enabled=card.mig_enabled,
-        slices=tuple(_describe_slice(run, usage) for run, usage in runs if run.slice.card == card.uuid),
+        slices=tuple(_describe_slice(seen) for seen in runs if seen.run.slice.card == card.uuid),
     )
 
 
-def _describe_slice(run: Run, usage: Usage | None) -> SliceReport:
-    used = usage.cards[0] if usage else None
+def _describe_slice(seen: _Seen) -> SliceReport:
+    run, usage = seen.run, seen.usage
+    told = usage.cards[0] if usage else None
     return SliceReport(
         run=run.id,
         pid=run.pid if run.supervised() else None,
@@ -107,9 +118,9 @@ def _describe_slice(run: Run, usage: Usage | None) -> SliceReport:
         command=run.command,
         memory_bytes=run.slice.memory_bytes,
         core_percent=run.slice.core_percent,
-        used_bytes=used.memory_used_bytes if used else None,
-        denied_allocations=used.allocations_denied if used else None,
-        busy_ns=used.busy_ns if used else None,
+        used_bytes=seen.used_bytes,
+        denied_allocations=told.allocations_denied if told else None,
+        busy_ns=told.busy_ns if told else None,
     )
 
 

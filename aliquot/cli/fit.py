@@ -73,6 +73,36 @@ def fit(wish: Wish, cards: Sequence[Card], slices: Sequence[Slice]) -> Slice:
     return Slice(card=card.uuid, memory_bytes=wish.memory_on(card), core_percent=wish.core_percent or 0)
 
 
+def refit(current: Slice, memory_bytes: int | None, core_percent: int | None, room: Room) -> Slice:
+    """The slice with other limits, on the card it has; None leaves a limit as it is.
+
+    Args:
+        current: What the run has.
+        memory_bytes: What it shall have, rounded up to MiB.
+        core_percent: The same of the card's time; 0 lifts the cap.
+        room: What the other runs leave of the card. What is not raised always fits.
+
+    Raises:
+        Refusal: what is raised does not fit beside the others.
+    """
+    memory = current.memory_bytes if memory_bytes is None else -(-memory_bytes // MIB) * MIB
+    core = current.core_percent if core_percent is None else core_percent
+    short = memory > max(current.memory_bytes, room.memory_bytes) or core > max(
+        current.core_percent, room.core_percent
+    )
+    if short:
+        most = f"{format_bytes(max(0, room.memory_bytes))} and {max(0, room.core_percent)} % of its time"
+        raise Refusal(
+            f"no room to grow to {_spell(memory, core)}: on {room.card} this run can have at most {most} beside the "
+            "others. Ask for less, or shrink or end another run (see `aliquot cards`)"
+        )
+    return Slice(current.card, memory, core)
+
+
+def _spell(memory: int, core: int) -> str:
+    return f"{format_bytes(memory)} and {core} %" if core else format_bytes(memory)
+
+
 def _candidates(wish: Wish, cards: Sequence[Card]) -> Sequence[Card]:
     if not cards:
         raise Refusal("the NVIDIA driver shows no card")
@@ -86,7 +116,6 @@ def _candidates(wish: Wish, cards: Sequence[Card]) -> Sequence[Card]:
 
 
 def _no_room(wish: Wish, rooms: Sequence[Room]) -> str:
-    memory = wish.memory_on(rooms[0].card)
-    asked = f"{format_bytes(memory)} and {wish.core_percent} %" if wish.core_percent else format_bytes(memory)
+    asked = _spell(wish.memory_on(rooms[0].card), wish.core_percent or 0)
     left = "; ".join(str(room) for room in rooms)
     return f"no room for a slice of {asked}: {left}. Ask for less, or end a run (see `aliquot cards`)"

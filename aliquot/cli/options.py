@@ -1,11 +1,14 @@
 """Options and errors that several sub-commands share."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
+from aliquot import names
 from aliquot.units import QuantityError, parse_bytes, parse_percent
 
 
@@ -16,6 +19,12 @@ class Refusal(click.ClickException):
     """
 
     exit_code = 125
+
+
+def refuse_inside(why: str) -> None:
+    """Refuses to go on in a process that has a slice itself."""
+    if names.CONTROL_ENV in os.environ or Path(names.CONTROL_PATH).exists():
+        raise Refusal(f"this process is confined to a slice already; {why}")
 
 
 @contextmanager
@@ -45,6 +54,16 @@ class Percent(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The percentage as a number."""
         return value if isinstance(value, int) else _read(parse_percent, value, self, param, ctx)
+
+
+class Cap(Percent):
+    """A whole percentage, or `none` (0) for no cap."""
+
+    name = "percent|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The percentage as a number."""
+        return 0 if value == "none" else super().convert(value, param, ctx)
 
 
 def _read(

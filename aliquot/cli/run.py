@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import click
@@ -10,7 +11,8 @@ import click
 from aliquot import names
 from aliquot.cli.fit import Wish, fit
 from aliquot.cli.machine import Machine, real_machine
-from aliquot.cli.options import Memory, Percent, Refusal, simulate_option
+from aliquot.cli.options import Memory, Percent, Refusal, refuse_inside, simulate_option
+from aliquot.cli.overhead import follow
 from aliquot.cli.runs import Holding, Registry
 from aliquot.cli.supervise import CommandError, supervise
 from libshim.pages import library_path
@@ -37,8 +39,7 @@ def run(
         raise click.UsageError(
             "no command to run; write it after --, as in: aliquot run --mem 2Gi -- python train.py"
         )
-    if names.CONTROL_ENV in os.environ or Path(names.CONTROL_PATH).exists():
-        raise Refusal("this process is confined to a slice already; a slice cannot be sliced again")
+    refuse_inside("a slice cannot be sliced again")
     machine = _simulated() if simulate else real_machine()
     sys.exit(_run(machine, wish, command))
 
@@ -65,7 +66,12 @@ def _run(machine: Machine, wish: Wish, command: tuple[str, ...]) -> int:
         share = fit(wish, machine.cards, [run.slice for run in registry.runs()])
         holding = registry.add(share, command)
     try:
-        return supervise(command, confined_environment(os.environ, machine, holding), keep=[holding.alive])
+        return supervise(
+            command,
+            confined_environment(os.environ, machine, holding),
+            keep=[holding.alive],
+            started=lambda: follow(holding, partial(registry.learn_context, share.card)),
+        )
     except CommandError as error:
         click.echo(f"aliquot run: {error}", err=True)
         return error.status

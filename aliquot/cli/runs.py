@@ -1,6 +1,7 @@
 """Who holds a slice of this machine's cards: one directory a run, on tmpfs.
 
     <home>/lock                 held (flock) while a slice is chosen, given back or listed
+    <home>/contexts.json        what a process's context costs, by card
     <home>/runs/<id>/run.json   what was given, to whom
                      alive      a lock on it is inherited by the command and whatever it starts
                      control, usage   the pages
@@ -17,13 +18,23 @@ import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from aliquot.cli.options import refuse_os_errors
-from libshim.pages import CardLimit, Control, PageError, Usage, create_control, create_usage, read_usage
+from libshim.pages import (
+    CardLimit,
+    Control,
+    PageError,
+    Usage,
+    change_control,
+    create_control,
+    create_usage,
+    read_control,
+    read_usage,
+)
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -73,6 +84,7 @@ class Registry:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._runs = home / "runs"
+        self._contexts_file = home / "contexts.json"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -93,7 +105,10 @@ class Registry:
 
     def runs(self) -> tuple[Run, ...]:
         """The living runs, oldest first."""
-        found = [(path.stat().st_mtime_ns, _read_run(path)) for path in self._runs.glob("*/run.json")]
+        found = [
+            (path.with_name("alive").stat().st_mtime_ns, _read_run(path))
+            for path in self._runs.glob("*/run.json")
+        ]
         return tuple(run for _, run in sorted(found, key=lambda pair: pair[0]))
 
     def usage(self, run: Run) -> Usage | None:
@@ -103,6 +118,17 @@ class Registry:
         except (PageError, OSError):
             return None
 
+    def in_use_bytes(self, run: Run) -> int | None:
+        """What a run has on its card: what its processes were charged, corrected by what the driver says."""
+        usage = self.usage(run)
+        if usage is None:
+            return None
+        try:
+            (limit,) = read_control(self._runs / run.id / "control").cards
+        except (PageError, OSError):
+            return usage.cards[0].memory_used_bytes
+        return max(0, usage.cards[0].memory_used_bytes + limit.adjust_bytes)
+
     def add(self, share: Slice, command: Sequence[str]) -> Holding:
         """Records a run with this slice and makes its pages."""
         pid = os.getpid()
@@ -111,11 +137,46 @@ class Registry:
         directory.mkdir(mode=0o700)
         alive = os.open(directory / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(alive, fcntl.LOCK_EX)
-        limit = CardLimit(uuid=share.card, memory_bytes=share.memory_bytes, core_percent=share.core_percent)
-        create_control(directory / "control", Control(tenant=f"run/{run.id}", cards=(limit,)))
+        control = _control(f"run/{run.id}", share, self._contexts().get(share.card, 0))
+        create_control(directory / "control", control)
         create_usage(directory / "usage")
-        (directory / "run.json").write_bytes(msgspec.json.encode(run))
+        _record(directory, run)
         return Holding(run, directory, alive)
+
+    def resize(self, run: Run, share: Slice) -> None:
+        """Changes a living run's limits in place; its processes follow at their next call.
+
+        The record never says less than the page: killed between the two, this has promised too much to nobody.
+
+        Raises:
+            PageError: the control page is of no use; nothing was changed.
+        """
+        directory = self._runs / run.id
+        most = Slice(
+            share.card,
+            max(run.slice.memory_bytes, share.memory_bytes),
+            max(run.slice.core_percent, share.core_percent),
+        )
+        _record(directory, msgspec.structs.replace(run, slice=most))
+        tenant = f"run/{run.id}"
+        change_control(
+            directory / "control", lambda control: _limited(control or _control(tenant, run.slice), share)
+        )
+        _record(directory, msgspec.structs.replace(run, slice=share))
+
+    def learn_context(self, card: str, cost_bytes: int) -> None:
+        """Keeps what a process's context costs on a card for the runs to come: the least that was seen."""
+        known = self._contexts()
+        if cost_bytes < known.get(card, cost_bytes + 1):
+            with self.locked():
+                self._contexts_file.write_bytes(msgspec.json.encode({**self._contexts(), card: cost_bytes}))
+
+    def _contexts(self) -> dict[str, int]:
+        """Bytes by card; what cannot be read is learned again."""
+        try:
+            return msgspec.json.decode(self._contexts_file.read_bytes(), type=dict[str, int])
+        except (OSError, msgspec.DecodeError):
+            return {}
 
     def release(self, holding: Holding) -> None:
         """Gives a slice back; processes that the command left behind keep it until they end."""
@@ -128,6 +189,26 @@ class Registry:
         for directory in self._runs.iterdir():
             if not _lives(directory):
                 shutil.rmtree(directory, ignore_errors=True)
+
+
+def _control(tenant: str, share: Slice, context_bytes: int = 0) -> Control:
+    """The limits of a run that starts."""
+    limit = CardLimit(share.card, share.memory_bytes, share.core_percent, context_bytes=context_bytes)
+    return Control(tenant, (limit,))
+
+
+def _limited(control: Control, share: Slice) -> Control:
+    """The same page with other limits; what was measured of the run stays."""
+    (card,) = control.cards
+    limit = replace(card, memory_bytes=share.memory_bytes, core_percent=share.core_percent)
+    return replace(control, cards=(limit,))
+
+
+def _record(directory: Path, run: Run) -> None:
+    """Writes run.json whole, so that no reader finds half of it."""
+    fresh = directory / ".run.json"
+    fresh.write_bytes(msgspec.json.encode(run))
+    fresh.replace(directory / "run.json")
 
 
 def _read_run(path: Path) -> Run:

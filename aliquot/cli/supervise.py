@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -37,13 +37,19 @@ class CommandError(Exception):
         self.status = status
 
 
-def supervise(command: Sequence[str], environment: Mapping[str, str], keep: Sequence[int] = ()) -> int:
+def supervise(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    keep: Sequence[int] = (),
+    started: Callable[[], None] = lambda: None,
+) -> int:
     """Runs the command to its end and returns its exit status; 128 + n when signal n killed it.
 
     Args:
         command: program and arguments; the program is looked up in the environment's PATH.
         environment: the whole environment of the command.
         keep: file descriptors the command inherits.
+        started: called once the command runs; threads may only be started then.
 
     Raises:
         CommandError: the program is missing or cannot be executed.
@@ -54,6 +60,7 @@ def supervise(command: Sequence[str], environment: Mapping[str, str], keep: Sequ
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
         child = _start(command, environment, keep, before)
+        started()
         return _wait(child, waited)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -65,6 +65,7 @@ class Reflector(Generic[T]):
         self._store: dict[str, T] = {}
         self._version = ""
         self._connected = False
+        self._complaint = ""
 
     @property
     def store(self) -> Mapping[str, T]:
@@ -95,8 +96,10 @@ class Reflector(Generic[T]):
         """Say what went wrong, and decide whether the next attempt resumes or starts over."""
         if error.gone or not (error.unreachable or error.status in _RETRY_THE_WATCH):
             self._version = ""
-        if self._connected or not error.unreachable:
-            _log.warning("watch of %s: %s", self._resource.plural, error)
+        why = f"{error}; is its CRD applied?" if error.not_found else str(error)
+        if self._connected or (not error.unreachable and why != self._complaint):
+            _log.warning("watch of %s: %s", self._resource.plural, why)
+            self._complaint = why
         self._connected = error.gone
 
     async def _relist(self) -> None:
@@ -110,7 +113,7 @@ class Reflector(Generic[T]):
         for key, item in found.items():
             self._put(key, item)
         self._version = listing.resource_version
-        self._connected = True
+        self._connected, self._complaint = True, ""
         self.synced.set()
 
     async def _follow(self) -> None:

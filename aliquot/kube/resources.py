@@ -8,6 +8,8 @@ from aliquot.inventory import PLURAL as GPU_NODES_PLURAL
 from aliquot.inventory import GPUNode
 from aliquot.kube.objects import KubeObject, Node, Pod
 from aliquot.names import API_GROUP, API_VERSION
+from aliquot.pool import PLURAL as GPU_POOLS_PLURAL
+from aliquot.pool import GPUPool
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -33,4 +35,5 @@ class Resource(Generic[T]):
 
 PODS: Final = Resource("", "v1", "pods", Pod)
 NODES: Final = Resource("", "v1", "nodes", Node, namespaced=False)
+GPU_POOLS: Final = Resource(API_GROUP, API_VERSION, GPU_POOLS_PLURAL, GPUPool, namespaced=False)
 GPU_NODES: Final = Resource(API_GROUP, API_VERSION, GPU_NODES_PLURAL, GPUNode, namespaced=False)

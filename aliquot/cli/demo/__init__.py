@@ -12,7 +12,7 @@ from aliquot.cli.demo.story import Story, StoryError
 from sandbox.cluster.processes import ProcessError
 from sandbox.gpus import SimCard, SimulationError
 
-CARDS = (SimCard(), SimCard())
+CARDS = (SimCard(context_mib=256), SimCard(context_mib=256))
 EXAMPLES = SOURCE_ROOT / "examples" / "inference"
 
 

@@ -66,6 +66,15 @@ def name_of(directory: Path) -> ProcessName:
     )
 
 
+def identity_of(pid: int, proc: Path = PROC) -> tuple[int, int, int] | None:
+    """A process of this machine as usage pages name it: pid, namespace, start time; None if it has ended."""
+    try:
+        name = name_of(proc / str(pid))
+    except (OSError, ValueError, IndexError):
+        return None
+    return (name.pid, name.pid_namespace, name.start_time)
+
+
 def innermost_pid(directory: Path) -> int:
     """The process's pid in its own namespace: the last number of the NSpid line."""
     for line in (directory / "status").read_text().splitlines():

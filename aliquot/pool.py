@@ -1,0 +1,81 @@
+"""How the cards of some nodes are to be shared: the GPUPool object that an admin writes.
+
+A card belongs to the first pool, by name, whose node selector and models match it; a card of no pool is shared as
+a pool that says nothing would have it: nothing overcommitted, everything enforced. The schema that the API server
+enforces is `deploy/crds/gpupools.yaml`.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from aliquot.annotations import written_for
+from aliquot.kube.objects import KubeObject, KubeStruct
+from aliquot.names import API_GROUP, API_VERSION, ENFORCEMENT_ANNOTATION
+
+KIND: Final = "GPUPool"
+PLURAL: Final = "gpupools"
+
+
+class Enforcement(StrEnum):
+    """What is done about a limit: nothing, count what would have been refused, or refuse. Each is stricter."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    ENFORCE = "enforce"
+
+
+class Overflow(StrEnum):
+    """Where memory goes that a burst slice may have, but that the card does not hold now."""
+
+    NONE = "None"
+    HOST = "Host"
+
+
+class PoolSpec(KubeStruct, frozen=True, kw_only=True):
+    """What the admin wants; percentages of what a card has, memory in MiB."""
+
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    memory_percent: int = 100
+    core_percent: int = 100
+    reserve_mib: int = msgspec.field(default=0, name="reserveMiB")
+    enforcement: Enforcement = Enforcement.ENFORCE
+    pods_may_weaken_enforcement: bool = False
+    overflow: Overflow = Overflow.NONE
+
+    def matches(self, labels: Mapping[str, str], model: str) -> bool:
+        """Whether a card of this model on a node of these labels is meant."""
+        here = all(labels.get(key) == value for key, value in self.node_selector.items())
+        return here and (not self.models or model in self.models)
+
+    def enforcement_for(self, annotations: Mapping[str, str], container: str) -> Enforcement:
+        """What holds for a container: the pool's word, or the pod's where that is stricter or pods may weaken it."""
+        written = written_for(annotations, ENFORCEMENT_ANNOTATION, container)
+        if written is None or written[1] not in list(Enforcement):
+            return self.enforcement
+        wish = Enforcement(written[1])
+        stricter = STRICTNESS.index(wish) >= STRICTNESS.index(self.enforcement)
+        return wish if stricter or self.pods_may_weaken_enforcement else self.enforcement
+
+
+STRICTNESS: Final = tuple(Enforcement)
+NO_POOL: Final = PoolSpec()
+
+
+class GPUPool(KubeObject, frozen=True, kw_only=True):
+    """One pool."""
+
+    api_version: str = f"{API_GROUP}/{API_VERSION}"
+    kind: str = KIND
+    spec: PoolSpec = NO_POOL
+
+
+def pool_of(pools: Iterable[GPUPool], labels: Mapping[str, str], model: str) -> PoolSpec:
+    """How a card is to be shared."""
+    for pool in sorted(pools, key=lambda pool: pool.metadata.name):
+        if pool.spec.matches(labels, model):
+            return pool.spec
+    return NO_POOL

@@ -1,0 +1,68 @@
+"""What a container may use, in the words of its control page."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aliquot.annotations import written_for
+from aliquot.names import OVERFLOW_ANNOTATION
+from aliquot.placement import CardShare, ContainerPlacement
+from aliquot.pool import STRICTNESS, Overflow
+from aliquot.units import MIB
+from libshim.pages import CardLimit, Control, Enforcement
+from plugin.card_table import CardTable
+from plugin.identity import PodName
+from plugin.pods import Pods
+
+TENANT_NAME_BYTES = 127
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Knows what is needed to write a control page."""
+
+    cards: CardTable
+    pods: Pods
+
+    def control_of(self, pod: PodName, container: ContainerPlacement) -> Control:
+        """The control page of a container with slices."""
+        limits = tuple(self._limit(pod, container, share) for share in container.cards)
+        return Control(tenant_name(pod, container.name), limits, self._enforcement(pod, container))
+
+    def _enforcement(self, pod: PodName, container: ContainerPlacement) -> Enforcement:
+        """What its cards' pools and the pod's annotation make of it; the strictest counts, for a page has one word."""
+        annotations = self._annotations(pod)
+        pools = (self.cards.pool(share.uuid) for share in container.cards)
+        found = [pool.enforcement_for(annotations, container.name) for pool in pools]
+        return Enforcement(max(found, key=STRICTNESS.index))
+
+    def _limit(self, pod: PodName, container: ContainerPlacement, share: CardShare) -> CardLimit:
+        """A share as the interceptor reads it; a card held alone has nobody to be fair to.
+
+        A burst share starts with no grant: the granter raises it at the first wish.
+        """
+        memory_bytes = share.memory_mib * MIB
+        overflows = container.burst and self._overflows(pod, container, share)
+        return CardLimit(
+            share.uuid,
+            memory_bytes,
+            0 if share.exclusive else share.cores,
+            grant_bytes=0 if container.burst else None,
+            overflow_bytes=memory_bytes if overflows else None,
+            context_bytes=self.cards.context_bytes(share.uuid),
+        )
+
+    def _overflows(self, pod: PodName, container: ContainerPlacement, share: CardShare) -> bool:
+        """Whether pod and pool both want host memory for what the card does not hold."""
+        asked = written_for(self._annotations(pod), OVERFLOW_ANNOTATION, container.name)
+        return bool(
+            asked and asked[1] == Overflow.HOST and self.cards.pool(share.uuid).overflow is Overflow.HOST
+        )
+
+    def _annotations(self, pod: PodName) -> Mapping[str, str]:
+        seen = self.pods.get(pod.uid)
+        return seen.metadata.annotations if seen else {}
+
+
+def tenant_name(pod: PodName, container: str) -> str:
+    """`namespace/pod/container`, as much of it as a page holds."""
+    return f"{pod}/{container}"[:TENANT_NAME_BYTES]
