@@ -1,24 +1,19 @@
 """`aliquot run` and `aliquot cards`, as a person starts them, on the simulated machine."""
 
-import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 import pytest
 
 from sandbox.gpus import SimCard, SimMachine
+from tests.integration.shells import ALIQUOT, WAIT_S, Shell, until
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
-ALIQUOT = [sys.executable, "-m", "aliquot.cli"]
-WAIT_S = 30.0
 
 TENANT = """
 from cuda.bindings import driver
@@ -48,65 +43,6 @@ sys.stdin.read()
 """
 
 READY_THEN_WAIT = "import sys; print('ready', flush=True); sys.stdin.read()"
-
-
-class Shell:
-    """A user's shell: runs `aliquot` with a runtime directory of its own."""
-
-    def __init__(self, runtime: Path) -> None:
-        self.runtime = runtime
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
-        self.environment = {**inherited, "XDG_RUNTIME_DIR": str(runtime)}
-
-    def aliquot(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Runs `aliquot` to its end."""
-        return subprocess.run(
-            [*ALIQUOT, *arguments],
-            cwd=cwd,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Starts `aliquot run --simulate …`; its standard input is a pipe."""
-        command = [*ALIQUOT, "run", "--simulate", *arguments]
-        return subprocess.Popen(
-            command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def cards(self) -> list[dict[str, object]]:
-        """What `aliquot cards` says."""
-        done = self.aliquot("cards", "--simulate", "--json")
-        assert done.returncode == 0, done.stderr
-        found: list[dict[str, object]] = json.loads(done.stdout)["cards"]
-        return found
-
-    def promised(self) -> list[object]:
-        """Bytes promised of each card."""
-        return [card["promisedBytes"] for card in self.cards()]
-
-    def run_directories(self) -> list[str]:
-        """What runs have left or still use."""
-        return sorted(path.name for path in self.runtime.glob("aliquot/*/runs/*"))
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    """A user with no runs yet."""
-    runtime = tmp_path / "runtime"
-    runtime.mkdir(mode=0o700)
-    return Shell(runtime)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Waits for a condition; fails when it has not come true in time."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        os.sched_yield()
 
 
 def line(stream: IO[str] | None) -> str:

@@ -1,15 +1,35 @@
 """A simulated machine of two cards, and tenants confined to slices of them."""
 
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from libshim.pages import CardLimit, Control, create_control, create_usage
 from sandbox.gpus import SimCard, SimMachine
+from tests.native.forwarded import forwarded
+from tests.native.pairs import Pair
 from tests.native.tenants import Tenant
+from tests.native.tracing import Tracer
 
 CARD_MIB = 16384
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option of `make coverage-report`."""
+    parser.addoption("--trace-hooks", type=Path, help="where to write which hooks each test entered")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Traces if asked to."""
+    result = config.getoption("trace_hooks", None)
+    if result:
+        notes = tempfile.mkdtemp(prefix="aliquot-trace-")
+        config.add_cleanup(lambda: shutil.rmtree(notes))
+        config.pluginmanager.register(Tracer(result, Path(notes)))
 
 
 @pytest.fixture
@@ -35,3 +55,37 @@ def tenant(machine: SimMachine, tmp_path: Path) -> Callable[..., Tenant]:
         return Tenant(machine, directory)
 
     return make
+
+
+@pytest.fixture(params=["preloaded", "forwarded"])
+def flavoured(tenant: Callable[..., Tenant], request: pytest.FixtureRequest) -> Callable[..., Tenant]:
+    """Makes tenants as `tenant` does, whose programs have the interceptor in the one flavour, or in the other."""
+
+    def make(*limits: int) -> Tenant:
+        own = tenant(*limits)
+        if request.param == "preloaded":
+            return own
+        return replace(own, forwarders=forwarded(own.directory / "lib", own.machine.lib_dir))
+
+    return make
+
+
+@pytest.fixture
+def pair(machine: SimMachine) -> Iterator[Callable[[str, str], Pair]]:
+    """Makes pairs of programs, `pair(first, second)`, which are ended with the test."""
+    made: list[Pair] = []
+
+    def make(first: str, second: str) -> Pair:
+        made.append(Pair(machine, first, second))
+        return made[-1]
+
+    yield make
+    for process in (one for pair in made for one in (pair.first, pair.second)):
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def slice64(tenant: Callable[..., Tenant]) -> Tenant:
+    """A slice of 64 MiB."""
+    return tenant(64 << 20)

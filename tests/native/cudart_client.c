@@ -2,11 +2,12 @@
  * A CUDA program that finds the driver as libcudart does: dlopen("libcuda.so.1"), dlsym, dlvsym and cuGetProcAddress_v2 with
  * names, versions and flags. It takes its commands from the command line and answers one JSON object a line.
  *
- *     cudart_client [--by gpa|dlsym|dlvsym] [--per-thread] [--device N] COMMAND…
+ *     cudart_client [--by gpa|dlsym|dlvsym] [--order FILE] [--per-thread] [--device N] COMMAND…
  *
  * --by: how entries are found. gpa (default) asks cuGetProcAddress_v2 for plain names, with the version whose ABI is spoken here
  * and the kind of default stream; dlsym asks for the ABI's names; dlvsym does so with a version, and without one where that
- * finds nothing (drivers do not version their names). Commands, in the order given, on one stack of what was allocated:
+ * finds nothing (drivers do not version their names). --order: all look-ups are made at the start, as FILE lists those of a release
+ * of libcudart (tests/data/cudart), and entries are picked from what they found. Commands, in the order given, on one stack of what was allocated:
  *
  *     info                 cuMemGetInfo             {"do":"info","result":0,"free":…,"total":…}
  *     total                cuDeviceTotalMem         {"do":"total","result":0,"bytes":…}
@@ -27,6 +28,7 @@
  *     graph NS COUNT       captures one launch, instantiates it, launches the graph COUNT times
  *     sync                 cuCtxSynchronize
  *     lookup NAME VERSION FLAGS   cuGetProcAddress_v2  {"do":"lookup","result":0,"status":0,"symbol":"cuMemAlloc_v2"}
+ *     looked               what the look-ups of --order found  {"do":"looked","name":…,"version":…,"flags":…,"status":…,"symbol":…,"file":…}
  *     repeat N BYTES       cuMemAlloc + cuMemFree, N times; the first failure ends it  {"done":N}
  *     until BYTES          cuMemAlloc of BYTES until it fails; pushes nothing, keeps all  {"count":…,"result":2}
  *     wait                 reads a line from stdin (or its end), so that others may look meanwhile
@@ -264,12 +266,21 @@ static void do_lookup(char **args)
 {
     void *entry = NULL;
     int status = -1;
-    Dl_info info = {0};
     int result = get_proc_address(args[0], &entry, (int)number(args[1]), number(args[2]), &status);
-    if (entry != NULL)
-        dladdr(entry, &info);
-    printf("{\"do\":\"lookup\",\"result\":%d,\"status\":%d,\"symbol\":\"%s\"}\n", result, status,
-           info.dli_sname == NULL ? "" : info.dli_sname);
+    printf("{\"do\":\"lookup\",\"result\":%d,\"status\":%d,\"symbol\":\"%s\"}\n", result, status, symbol_of(entry));
+}
+
+static void do_looked(char **args)
+{
+    (void)args;
+    for (const struct looked_up *one = order; one < order + ordered; one++) {
+        Dl_info info = {0};
+        if (one->entry != NULL)
+            dladdr(one->entry, &info);
+        printf("{\"do\":\"looked\",\"name\":\"%s\",\"version\":%d,\"flags\":%lu,\"status\":%d,\"symbol\":\"%s\",\"file\":\"%s\"}\n",
+               one->name, one->version, one->flags, one->status, symbol_of(one->entry),
+               info.dli_fname == NULL ? "" : info.dli_fname);
+    }
 }
 
 static void do_repeat(char **args)
@@ -398,7 +409,7 @@ static const struct command {
     {"managed", 1, do_managed}, {"async", 1, do_async},       {"pool", 1, do_pool},     {"create", 1, do_create},
     {"map", 1, do_map},         {"array", 2, do_array},       {"host", 1, do_host},     {"free", 0, do_free},
     {"fill", 1, do_fill},       {"freeasync", 0, do_freeasync}, {"launch", 2, do_launch}, {"launchex", 2, do_launchex},
-    {"graph", 2, do_graph},     {"sync", 0, do_sync},         {"lookup", 3, do_lookup}, {"repeat", 2, do_repeat},
+    {"graph", 2, do_graph},     {"sync", 0, do_sync},         {"lookup", 3, do_lookup}, {"looked", 0, do_looked}, {"repeat", 2, do_repeat},
     {"until", 1, do_until},     {"wait", 0, do_wait},
 };
 
@@ -419,6 +430,8 @@ static char **options(char **at, char **end)
             usage(*at);
         if (strcmp(*at, "--by") == 0)
             by = *++at;
+        else if (strcmp(*at, "--order") == 0)
+            order_file = *++at;
         else if (strcmp(*at, "--device") == 0)
             device = (int)number(*++at);
         else
@@ -432,7 +445,9 @@ static void start(void)
 {
     void *context = NULL;
     library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (library != NULL)
+    if (library != NULL && order_file != NULL)
+        look_up_in_order(order_file);
+    else if (library != NULL)
         *(void **)&get_proc_address = dlsym(library, "cuGetProcAddress_v2");
     if (get_proc_address == NULL) {
         fprintf(stderr, "cudart_client: %s\n", library == NULL ? dlerror() : "no cuGetProcAddress_v2");

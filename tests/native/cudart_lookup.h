@@ -13,10 +13,67 @@
 typedef uintptr_t pointer;
 
 static void *library;
-static const char *by = "gpa";
+static const char *by = "gpa", *order_file;
 static bool per_thread;
 static int device;
 static int (*get_proc_address)(const char *, void **, int, uint64_t, int *);
+
+/* ---- what libcudart looks up at its start ---- */
+
+struct looked_up {
+    char name[64];
+    int version, status;
+    unsigned long flags;
+    void *entry;
+};
+
+static struct looked_up order[1024];
+static size_t ordered;
+
+static const char *symbol_of(void *entry)
+{
+    Dl_info info = {0};
+    return entry != NULL && dladdr(entry, &info) != 0 && info.dli_sname != NULL ? info.dli_sname : "";
+}
+
+/* Whether a line of the file was a look-up. A version of -1 stands for dlsym, a name of "-" for none. */
+static bool look_up(const char *line, struct looked_up *out)
+{
+    *out = (struct looked_up){.version = -1};
+    if (sscanf(line, "dlsym %63s", out->name) == 1) {
+        out->entry = dlsym(library, out->name);
+        if (strcmp(out->name, "cuGetProcAddress_v2") == 0)
+            *(void **)&get_proc_address = out->entry;
+        return true;
+    }
+    if (*line == '#' || sscanf(line, "%63s %d %lu", out->name, &out->version, &out->flags) != 3)
+        return false;
+    const char *name = strcmp(out->name, "-") == 0 ? "" : out->name;
+    get_proc_address(name, &out->entry, out->version, out->flags, &out->status);
+    return true;
+}
+
+/* Makes the look-ups that a file lists (tests/data/cudart), in its order. */
+static void look_up_in_order(const char *path)
+{
+    char line[256];
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL && ordered < sizeof order / sizeof *order)
+        ordered += look_up(line, &order[ordered]);
+    if (file == NULL || ordered == 0) {
+        fprintf(stderr, "cudart_client: cannot read %s\n", path);
+        exit(2);
+    }
+    fclose(file);
+}
+
+static void *found_in_order(const char *abi)
+{
+    for (size_t i = 0; i < ordered; i++)
+        if (strcmp(symbol_of(order[i].entry), abi) == 0)
+            return order[i].entry;
+    return NULL;
+}
 
 /* ---- finding entries ---- */
 
@@ -37,7 +94,9 @@ static void *find(struct name name)
     void *entry = NULL;
     int status = 0;
     const char *abi = per_thread && name.twin != NULL ? name.twin : name.abi;
-    if (strcmp(by, "dlsym") == 0)
+    if (ordered > 0)
+        entry = found_in_order(abi);
+    else if (strcmp(by, "dlsym") == 0)
         entry = dlsym(library, abi);
     else if (strcmp(by, "dlvsym") == 0)
         entry = dlvsym(library, abi, "libcuda.so.1");

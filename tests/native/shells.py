@@ -34,6 +34,16 @@ def program(name: str, *sources: str, optimise: str = "-O2") -> Path:
     return target
 
 
+@cache
+def library(name: str) -> Path:
+    """Compiles clients/<name>.c as a shared library."""
+    target = Path(tempfile.mkdtemp(prefix="aliquot-clients-")) / f"lib{name}.so"
+    atexit.register(shutil.rmtree, target.parent, ignore_errors=True)
+    flags = ["-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run(["cc", *flags, "-o", target, CLIENTS / f"{name}.c"], check=True)
+    return target
+
+
 def two_cards(root: Path) -> SimMachine:
     """A machine of two cards of 16 GiB, for the tests of a whole module: each has a tenant of its own."""
     machine = SimMachine(root, [SimCard(memory_mib=16384), SimCard(memory_mib=16384)])
@@ -45,13 +55,20 @@ class Shell:
     """A CUDA process in a tenant's slice (or, with `bare`, outside of any)."""
 
     def __init__(
-        self, tenant: Tenant, *, bare: bool = False, prefix: Sequence[str | Path] = (), **extra: str
+        self,
+        tenant: Tenant,
+        *,
+        bare: bool = False,
+        prefix: Sequence[str | Path] = (),
+        files: Sequence[int] = (),
+        **extra: str,
     ) -> None:
-        """Starts the program, by way of the command `prefix` if given, with `extra` in its environment."""
+        """Starts the program, by the command `prefix` if given, with open `files` and `extra` in its environment."""
         env = {**os.environ, **tenant.machine.env(), **extra} if bare else tenant.env(**extra)
         self.process = subprocess.Popen(
             [*prefix, program("driver_shell")],
             env=env,
+            pass_fds=files,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

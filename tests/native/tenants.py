@@ -10,12 +10,19 @@ from libshim.pages import Usage, library_path, read_usage
 from sandbox.gpus import SimMachine
 
 
+def interceptor() -> Path:
+    """The interceptor under test: the ordinary one, or that of another flavour which ALIQUOT_FLAVOUR names."""
+    return Path(os.environ.get("ALIQUOT_FLAVOUR") or library_path())
+
+
 @dataclass(frozen=True)
 class Tenant:
     """A container as far as the interceptor can tell: pages, and an environment for its processes."""
 
     machine: SimMachine
     directory: Path
+    forwarders: Path | None = None
+    """Where they stand in the driver's place; nothing is preloaded then."""
 
     @property
     def control(self) -> Path:
@@ -34,7 +41,10 @@ class Tenant:
     def env(self, **extra: str) -> dict[str, str]:
         """The environment of a process of this tenant."""
         pages = {"ALIQUOT_CONTROL_PAGE": str(self.control), "ALIQUOT_USAGE_PAGE": str(self.usage_page)}
-        return {**os.environ, **self.machine.env(), "LD_PRELOAD": str(library_path()), **pages, **extra}
+        flavour = {"LD_PRELOAD": str(interceptor())}
+        if self.forwarders:
+            flavour = {"LD_PRELOAD": "", "LD_LIBRARY_PATH": str(self.forwarders)}
+        return {**os.environ, **self.machine.env(), **flavour, **pages, **extra}
 
     def start(self, program: str, *arguments: object, **extra: str) -> subprocess.Popen[str]:
         """Starts a Python program, given as text, in the slice."""
@@ -49,3 +59,13 @@ class Tenant:
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0, output
         return output
+
+
+def used(slice_: Tenant) -> int:
+    """Bytes that the usage page says are in use on the tenant's first card."""
+    return slice_.usage().cards[0].memory_used_bytes
+
+
+def truth(slice_: Tenant) -> int:
+    """Bytes that the machine's first card itself says are in use."""
+    return slice_.machine.memory_used(slice_.machine.cards[0].uuid)

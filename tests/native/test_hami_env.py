@@ -1,6 +1,7 @@
 """HAMi-core's environment as the interceptor reads it when there is no control page."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from libshim.pages import CardLimit, Control, create_control, create_usage, library_path, read_usage
+from libshim.pages import CardLimit, Control, create_control, create_usage, read_usage
 from sandbox.gpus import SimMachine
+from tests.native.tenants import interceptor
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIBSHIM = REPOSITORY / "libshim"
@@ -79,6 +81,14 @@ def test_the_policy_disable_lifts_the_core_limit_alone(probe: Path):
     assert seen["memory0"] == str(1 << 30)
 
 
+@pytest.mark.parametrize("none", ["0", "0m", "0g"])
+def test_no_memory_limit_is_written_as_zero(probe: Path, none: str):
+    """As in HAMi-core, where a card's 0 leaves it to the limit of all."""
+    assert read(probe, {"CUDA_DEVICE_MEMORY_LIMIT": none})["present"] == "0"
+    seen = read(probe, {"CUDA_DEVICE_MEMORY_LIMIT": "2g", "CUDA_DEVICE_MEMORY_LIMIT_1": none})
+    assert seen == read(probe, {"CUDA_DEVICE_MEMORY_LIMIT": "2g"})
+
+
 def test_an_environment_without_limits_is_none_of_ours(probe: Path):
     """A process without HAMi-core's variables is passed through."""
     assert read(probe, {"CUDA_VISIBLE_DEVICES": "0", "NOISE": ""})["present"] == "0"
@@ -94,7 +104,7 @@ BAD = [
     ("CUDA_DEVICE_MEMORY_LIMIT", "2Gi", "such as 2g"),
     ("CUDA_DEVICE_MEMORY_LIMIT", "-1", "such as 2g"),
     ("CUDA_DEVICE_MEMORY_LIMIT", "", "such as 2g"),
-    ("CUDA_DEVICE_MEMORY_LIMIT", "0", "unset it for no limit"),
+    ("CUDA_DEVICE_MEMORY_LIMIT", "none", "0 for no limit"),
     ("CUDA_DEVICE_MEMORY_LIMIT", "99999999999999999999", "such as 2g"),
     ("CUDA_DEVICE_MEMORY_LIMIT_0", "18446744073709551615g", "such as 2g"),
     ("CUDA_DEVICE_MEMORY_LIMIT_16", "2g", "names no card"),
@@ -180,7 +190,7 @@ class Environment:
         environment = {
             **os.environ,
             **self.machine.env(),
-            "LD_PRELOAD": str(library_path()),
+            "LD_PRELOAD": str(interceptor()),
             **self.variables,
         }
         command = [sys.executable, "-c", program, *map(str, arguments)]
@@ -220,13 +230,51 @@ def test_a_bad_value_denies_all_device_memory_in_one_line(hami: Callable[..., En
     assert "such as 2g" in errors
 
 
-def test_somebody_elses_file_is_not_taken_for_a_page(hami: Callable[..., Environment], tmp_path: Path):
-    """A shared cache of HAMi-core's own is refused and left as it is."""
-    (tmp_path / "slice.usage").write_bytes(b"\x00\x12\x30\x01" * 300_000)
+def test_hami_cores_own_region_is_left_to_it(hami: Callable[..., Environment], tmp_path: Path):
+    """A file that is none of ours stays as it is; the processes share a page beside it."""
+    region = b"\x00\x12\x30\x01" * 300_000
+    (tmp_path / "slice.usage").write_bytes(region)
+    environment = hami(CUDA_DEVICE_MEMORY_LIMIT="2g")
+    holder = environment.start(ALLOCATE, GIB)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == f"['CUDA_SUCCESS'] ({GIB}, {2 * GIB})\n"
+    assert environment.allocate(GIB + 1)[0].startswith("['CUDA_ERROR_OUT_OF_MEMORY']")
+    holder.communicate(timeout=30)
+    assert (tmp_path / "slice.usage").read_bytes() == region
+    assert read_usage(tmp_path / "slice.usage.aliquot").cards[0].memory_peak_bytes == GIB
+
+
+def test_a_damaged_page_of_ours_is_not_stepped_around(hami: Callable[..., Environment], tmp_path: Path):
+    """What begins as a page and is cut short means no memory, as everywhere."""
+    create_usage(tmp_path / "slice.usage")
+    os.truncate(tmp_path / "slice.usage", 4096)
     said, errors = hami(CUDA_DEVICE_MEMORY_LIMIT="2g").allocate(1 << 20)
     assert said.startswith("['CUDA_ERROR_OUT_OF_MEMORY']")
-    assert "not a usage page" in errors
-    assert (tmp_path / "slice.usage").stat().st_size == 1_200_000
+    assert "cut short" in errors
+
+
+def test_a_container_built_around_hami_core_works_with_ours_in_its_place(
+    hami: Callable[..., Environment], tmp_path: Path
+):
+    """The library lies under HAMi-core's name, and the environment is what its device plugin writes."""
+    library = tmp_path / "vgpu" / "libvgpu.so"
+    library.parent.mkdir()
+    shutil.copyfile(interceptor(), library)
+    environment = hami(
+        LD_PRELOAD=str(library),
+        CUDA_DEVICE_MEMORY_LIMIT_0="2048m",
+        CUDA_DEVICE_SM_LIMIT="30",
+        CUDA_DEVICE_MEMORY_SHARED_CACHE=str(tmp_path / "vgpu" / "GPU-1.cache"),
+        CUDA_OVERSUBSCRIBE="true",
+        LIBCUDA_LOG_LEVEL="1",
+        CUDA_TASK_PRIORITY="1",
+        GPU_CORE_UTILIZATION_POLICY="force",
+        ACTIVE_OOM_KILLER="true",
+        CUDA_REDIRECT=str(library),
+    )
+    said, errors = environment.allocate(2 * GIB + 1, 2 * GIB)
+    assert said == f"['CUDA_ERROR_OUT_OF_MEMORY', 'CUDA_SUCCESS'] (0, {2 * GIB})\n"
+    assert errors == ""
 
 
 def test_control_that_is_switched_off_limits_nothing(hami: Callable[..., Environment]):

@@ -5,8 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from libshim.pages import CardLimit, Control, Enforcement, update_control
-from sandbox.gpus import SimMachine
+import pytest
+
+from libshim.pages import CardLimit, Control, Enforcement, create_control, create_usage, update_control
+from sandbox.gpus import SimCard, SimMachine, SimMig
+from tests.native.shells import library
 from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
 
@@ -226,3 +229,73 @@ def test_hami_cores_environment_is_shown_by_cuda_ordinal(machine: SimMachine, te
         seen = look(own, **environment)
     assert seen["v1"][1] == [3 * GIB, 2 * GIB, GIB]
     assert seen["uuids"] == [card.uuid for card in machine.cards]
+
+
+def test_what_neighbours_use_is_neither_free_nor_ours(tenant: Callable[..., Tenant]):
+    """Free is what the card still has; used stays the slice's own, and the rest is reserved."""
+    own, neighbour = tenant(4 * GIB), tenant(16 * GIB)
+    with Holder(own, GIB), Holder(neighbour, 13 * GIB):
+        seen = look(own)
+    ((total, free, used),) = seen["v1"]
+    assert (total, used) == (4 * GIB, GIB)
+    assert free <= 2 * GIB
+    assert seen["v2"] == [[total, free, used, total - free - used]]
+
+
+MIG_LOOK = """
+import json
+import pynvml as nvml
+
+nvml.nvmlInit()
+seen = []
+for i in range(nvml.nvmlDeviceGetCount()):
+    card = nvml.nvmlDeviceGetHandleByIndex(i)
+    own = {nvml.nvmlDeviceGetUUID(card): card}
+    for j in range(nvml.nvmlDeviceGetMaxMigDeviceCount(card)):
+        try:
+            instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, j)
+        except nvml.NVMLError_NotFound:
+            continue
+        own[nvml.nvmlDeviceGetUUID(instance)] = instance
+    for uuid, handle in own.items():
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        pids = [p.pid for p in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        seen.append([uuid, memory.total, memory.free, memory.used, pids])
+print(json.dumps(seen))
+"""
+
+
+def test_a_tenant_of_mig_instances_sees_those_and_their_cards(tmp_path: Path):
+    """Other instances and other cards are not listed; a card shows what its own instances have."""
+    instances = (SimMig("1g.18gb", gi=1), SimMig("1g.18gb", gi=2))
+    machine = SimMachine(tmp_path / "mig", [SimCard(), SimCard(memory_mib=143771, mig=instances)])
+    machine.create()
+    card = machine.cards[1]
+    _, instance = card.mig
+    create_control(tmp_path / "control", Control("test/mig", (CardLimit(instance.uuid, 4 * GIB),)))
+    create_usage(tmp_path / "usage")
+    own = Tenant(machine, tmp_path)
+    with Holder(own, GIB, CUDA_VISIBLE_DEVICES=instance.uuid) as holder:
+        seen = json.loads(own.run(MIG_LOOK))
+    assert seen == [[uuid, 4 * GIB, 3 * GIB, GIB, [holder.pid]] for uuid in (card.uuid, instance.uuid)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvmlDeviceGetAccountingPids",
+        "nvmlDeviceGetAccountingStats",
+        "nvmlDeviceGetAccountingStats_v2",
+        "nvmlDeviceGetProcessesUtilizationInfo",
+    ],
+)
+def test_what_tells_of_everybody_is_not_supported(tenant: Callable[..., Tenant], name: str):
+    """An NVML that knows all processes of the card is asked for none of them; without pages it answers."""
+    own, not_supported, success = tenant(GIB), 3, 0
+    call = f"""
+import ctypes
+one, two = ctypes.c_uint(), ctypes.c_uint()
+print(ctypes.CDLL({str(library("open_nvml"))!r}).{name}(1, ctypes.byref(one), ctypes.byref(two)))
+"""
+    assert int(own.run(call)) == not_supported
+    assert int(own.run(call, ALIQUOT_CONTROL_PAGE="", ALIQUOT_USAGE_PAGE="")) == success

@@ -12,6 +12,9 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 
+from tests.native.forwarded import SONAMES, behind
+from tests.native.names import hooked, listed
+
 LIBSHIM = Path(__file__).resolve().parents[2] / "libshim"
 ZIG = f"{sys.executable} -m ziglang cc"
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
@@ -24,19 +27,25 @@ def architecture(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def library(architecture: str) -> Iterator[ELFFile]:
-    """The interceptor as `make release` builds it."""
+def built(architecture: str) -> Path:
+    """Both flavours as `make release` builds them."""
     command = ["make", "-C", LIBSHIM, "release", f"ARCHS={architecture}", f"ZIG={ZIG}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    with (LIBSHIM / "build" / "release" / architecture / "libaliquot.so").open("rb") as file:
+    return LIBSHIM / "build" / "release" / architecture
+
+
+@pytest.fixture(params=["libaliquot.so", *map("forwarder/{}".format, SONAMES)])
+def path(built: Path, request: pytest.FixtureRequest) -> Path:
+    """Each library of a release."""
+    return built / str(request.param)
+
+
+@pytest.fixture
+def library(path: Path) -> Iterator[ELFFile]:
+    """The same, open."""
+    with path.open("rb") as file:
         yield ELFFile(file)
-
-
-def hooked() -> set[str]:
-    """The functions of the hook table."""
-    rows = "".join(path.read_text() for path in (LIBSHIM / "src" / "hooks").glob("*.def"))
-    return set(re.findall(r"^AQ_HOOK\((\w+)", rows, re.MULTILINE))
 
 
 def exported(library: ELFFile) -> set[str]:
@@ -44,6 +53,13 @@ def exported(library: ELFFile) -> set[str]:
     symbols = library.get_section_by_name(".dynsym")
     assert isinstance(symbols, SymbolTableSection)
     return {symbol.name for symbol in symbols.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"}
+
+
+def meant(path: Path) -> set[str]:
+    """The names that it should define."""
+    if path.name in SONAMES:
+        return listed(path.name) | hooked(path.name)
+    return {"dlsym", "dlvsym"}.union(*map(hooked, SONAMES))
 
 
 def test_it_needs_no_glibc_newer_than_2_17(library: ELFFile):
@@ -56,17 +72,19 @@ def test_it_needs_no_glibc_newer_than_2_17(library: ELFFile):
     assert max(numbers) <= (2, 17), names
 
 
-def test_it_needs_only_the_c_library(library: ELFFile, architecture: str):
-    """Nothing has to be installed beside it."""
+def test_it_needs_only_the_c_library(library: ELFFile, path: Path, architecture: str):
+    """Nothing has to be installed beside it; a forwarder needs what it forwards to."""
     dynamic = library.get_section_by_name(".dynamic")
     assert isinstance(dynamic, DynamicSection)
     needed = {str(tag.needed) for tag in dynamic.iter_tags("DT_NEEDED")}
+    if path.name in SONAMES:
+        needed.remove(behind(path.name))
     assert needed <= {"libc.so.6", "libdl.so.2", "libpthread.so.0", LOADERS[architecture]}
 
 
-def test_it_exports_its_hooks_and_nothing_else(library: ELFFile):
+def test_it_exports_what_is_meant_and_nothing_else(library: ELFFile, path: Path):
     """A program's own names are never bound to ours by accident."""
-    assert exported(library) == hooked() | {"dlsym", "dlvsym"}
+    assert exported(library) == meant(path)
 
 
 def test_its_hooks_have_no_version(library: ELFFile):

@@ -8,7 +8,7 @@ import pytest
 from libshim.pages import CardLimit
 from sandbox.gpus import SimMachine
 from tests.native.shells import INVALID_VALUE, OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
-from tests.native.tenants import Tenant
+from tests.native.tenants import Tenant, used
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
@@ -38,17 +38,6 @@ def array2d(width: int, height: int) -> str:
     return "x" + struct.pack("<QQiI", width, height, 0x20, 4).hex()
 
 
-@pytest.fixture
-def slice64(tenant: TenantMaker) -> Tenant:
-    """A slice of 64 MiB."""
-    return tenant(LIMIT)
-
-
-def used(slice_: Tenant) -> int:
-    """What the usage page says is in use."""
-    return slice_.usage().cards[0].memory_used_bytes
-
-
 Take = Callable[[Shell, int], tuple[int, ...]]
 
 
@@ -75,6 +64,7 @@ EXACT: dict[str, tuple[Take, str]] = {
     "cuMemAlloc": (lambda s, n: s.call("cuMemAlloc", OUT, n), "cuMemFree"),
     "cuMemAlloc_v2": (lambda s, n: s.call("cuMemAlloc_v2", OUT, n), "cuMemFree_v2"),
     "cuMemAllocManaged": (lambda s, n: s.call("cuMemAllocManaged", OUT, n, 1), "cuMemFree_v2"),
+    "cuMemAllocPitch": (rows("cuMemAllocPitch"), "cuMemFree"),
     "cuMemAllocPitch_v2": (rows("cuMemAllocPitch_v2"), "cuMemFree_v2"),
     "cuMemCreate": (lambda s, n: s.call("cuMemCreate", OUT, n, location(), 0), "cuMemRelease"),
     "cuArrayCreate_v2": (images, "cuArrayDestroy"),
@@ -282,7 +272,7 @@ def test_a_mipmapped_array_has_no_more_levels_than_its_sides_allow(slice64: Tena
     """The driver takes any number for "all of them"; the charge is that of the levels there are."""
     with Shell(slice64).begin() as shell:
         shell.ok("cuMipmappedArrayCreate", OUT, array3d(1024, 1024, 0), levels)
-        assert used(slice64) == 16 * sum(4**level for level in range(11))
+        assert used(slice64) == sum(max(512, 16 << level) << level for level in range(11))
 
 
 def test_a_mipmapped_array_has_one_level_at_least(slice64: Tenant):
@@ -313,6 +303,24 @@ def test_a_pool_that_cannot_be_destroyed_is_charged_as_before(slice64: Tenant):
         assert shell.call("cuMemPoolDestroy", pool)[0] == INVALID_VALUE
         shell.ok("cuMemAllocAsync", OUT, LIMIT // 2, 0)
         assert used(slice64) == LIMIT
+
+
+@pytest.mark.parametrize("kind", [HOST, 3, 4])
+def test_physical_memory_of_the_host_costs_nothing(slice64: Tenant, kind: int):
+    """On any node of it."""
+    where = "x" + struct.pack("<iiii72x", PINNED, 0, kind, 0).hex()
+    with Shell(slice64).begin() as shell:
+        handle = shell.ok("cuMemCreate", OUT, 2 * LIMIT, where, 0)
+        assert used(slice64) == slice64.machine.memory_used(slice64.machine.cards[0].uuid) == 0
+        shell.ok("cuMemRelease", handle)
+
+
+def test_a_part_of_a_device_is_the_devices(slice64: Tenant):
+    """A locality domain's memory is charged like any of its card, before the driver is asked."""
+    where = "x" + struct.pack("<iiii72x", PINNED, 0, 6, 0x100).hex()
+    with Shell(slice64).begin() as shell:
+        assert shell.call("cuMemCreate", OUT, LIMIT + 2 * MIB, where, 0)[0] == OUT_OF_MEMORY
+        assert slice64.usage().cards[0].allocations_denied == 1
 
 
 def test_unmapping_gives_back_what_lies_behind_memory_of_the_host(slice64: Tenant):

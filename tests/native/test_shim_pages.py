@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from libshim.pages import (
     Control,
     Enforcement,
     PageError,
+    change_control,
     create_control,
     create_usage,
     read_control,
@@ -31,11 +33,30 @@ CONTROL_SIZE, USAGE_SIZE = 8192, 69632
 SEQUENCE_OFFSET, ENFORCEMENT_OFFSET, COUNT_OFFSET = 16, 20, 24
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=14)
-card_limits = st.builds(CardLimit, names.map("GPU-".__add__), st.integers(0, 2**48 - 1), st.integers(0, 100))
+sizes = st.integers(0, 2**48 - 1)
+
+
+def some_cards(
+    overflow: st.SearchStrategy[int | None], most: int
+) -> st.SearchStrategy[tuple[CardLimit, ...]]:
+    """Limits of 1 to `most` cards."""
+    card = st.builds(
+        CardLimit,
+        names.map("GPU-".__add__),
+        sizes,
+        st.integers(0, 100),
+        grant_bytes=st.none() | sizes,
+        overflow_bytes=overflow,
+        adjust_bytes=st.integers(-(2**40), 2**40),
+        context_bytes=sizes,
+    )
+    return st.lists(card, min_size=1, max_size=most, unique_by=lambda card: card.uuid).map(tuple)
+
+
 controls = st.builds(
     Control,
     names,
-    st.lists(card_limits, min_size=1, max_size=16, unique_by=lambda card: card.uuid).map(tuple),
+    some_cards(st.none(), 16) | some_cards(st.none() | sizes, 8),
     st.sampled_from(Enforcement),
 )
 
@@ -103,12 +124,29 @@ def test_an_update_keeps_the_file(tmp_path: Path):
     assert (tmp_path / "control").stat().st_ino == before
 
 
+def test_changes_of_several_writers_are_all_made(tmp_path: Path):
+    """Whoever changes limits sees what the others wrote: no change is lost."""
+    path = tmp_path / "control"
+    create_control(path, Control("t", (CardLimit("GPU-1", 0),)))
+
+    def grow(control: Control | None) -> Control:
+        assert control is not None
+        return Control("t", (CardLimit("GPU-1", control.cards[0].memory_bytes + 1),))
+
+    with ThreadPoolExecutor(4) as writers:
+        list(writers.map(lambda _: change_control(path, grow), range(200)))
+    assert read_control(path).cards[0].memory_bytes == 200
+
+
 BAD_CONTROLS = {
     "no card": Control("t", ()),
     "seventeen cards": Control("t", tuple(CardLimit(f"GPU-{i}", 1) for i in range(17))),
     "a card twice": Control("t", (CardLimit("GPU-1", 1), CardLimit("GPU-1", 2))),
     "negative memory": Control("t", (CardLimit("GPU-1", -1),)),
     "memory beyond a tally": Control("t", (CardLimit("GPU-1", 1 << 48),)),
+    "overflow with nine cards": Control(
+        "t", tuple(CardLimit(f"GPU-{i}", 1, overflow_bytes=1) for i in range(9))
+    ),
     "101 percent": Control("t", (CardLimit("GPU-1", 1, 101),)),
     "no tenant": Control("", (CardLimit("GPU-1", 1),)),
     "a tenant of 128 bytes": Control("t" * 128, (CardLimit("GPU-1", 1),)),

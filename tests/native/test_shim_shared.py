@@ -13,7 +13,7 @@ import pytest
 
 from sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, program, two_cards
-from tests.native.tenants import Tenant
+from tests.native.tenants import Tenant, truth, used
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
@@ -26,22 +26,6 @@ TenantMaker = Callable[..., Tenant]
 def machine(tmp_path_factory: pytest.TempPathFactory) -> SimMachine:
     """One machine for all tests of this module."""
     return two_cards(tmp_path_factory.mktemp("machine"))
-
-
-@pytest.fixture
-def slice64(tenant: TenantMaker) -> Tenant:
-    """A slice of 64 MiB."""
-    return tenant(LIMIT)
-
-
-def used(slice_: Tenant) -> int:
-    """What the usage page says is in use."""
-    return slice_.usage().cards[0].memory_used_bytes
-
-
-def truth(slice_: Tenant) -> int:
-    """What the card itself says is in use."""
-    return slice_.machine.memory_used(slice_.machine.cards[0].uuid)
 
 
 class Storm:

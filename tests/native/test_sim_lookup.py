@@ -1,12 +1,13 @@
 """How the simulated driver's entries are found (names, versions, default streams), and what a process may see."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from sandbox.gpus import SimCard, SimMachine, SimMig
+from sandbox.gpus import SOURCES, SimCard, SimMachine, SimMig, SimulationError
 from tests.native.sims import Answers, ask, environment, run_python, start
 
 LEGACY, PER_THREAD = 1, 2
@@ -62,8 +63,35 @@ def test_entries_work_however_they_are_found(machine: SimMachine, options: list[
 
 def test_entries_that_the_simulation_lacks_are_not_supported(machine: SimMachine):
     """They exist and say so, as on a card that cannot do it."""
-    program = "start()\nprint(int(cuda.cuMulticastGetGranularity(cuda.CUmulticastObjectProp(), 0)[0]))"
+    program = "start()\nprint(int(cuda.cuCtxGetExecAffinity(cuda.CUexecAffinityType(0))[0]))"
     assert run_python(machine, program).strip() == "801"
+
+
+ABSENT = """
+import ctypes
+names = ("cuMemAlloc", "cuMemAlloc_v2", "cuMemCreate", "cuMemAllocAsync")
+driver = ctypes.CDLL("libcuda.so.1")
+print(*[name for name in names if hasattr(driver, name)])
+for name in ("cuMemAlloc", "cuMemCreate", "cuMemAllocAsync"):
+    entry, status = ctypes.c_void_p(), ctypes.c_int()
+    assert driver.cuGetProcAddress_v2(
+        name.encode(), ctypes.byref(entry), 13000, ctypes.c_uint64(0), ctypes.byref(status)
+    ) == 0
+    print(int(bool(entry)), status.value)
+"""
+
+
+def test_a_driver_may_lack_entries(tmp_path: Path):
+    """What a machine's driver is said to lack is found neither by dlsym nor by cuGetProcAddress."""
+    machine = SimMachine(tmp_path / "old", [SimCard()], missing=("cuMemAlloc_v2", "cuMemCreate"))
+    machine.create()
+    assert run_python(machine, ABSENT).splitlines() == ["cuMemAlloc cuMemAllocAsync", "1 0", "0 1", "1 0"]
+
+
+def test_an_entry_that_no_driver_has_cannot_be_lacking(tmp_path: Path):
+    """The name is checked, as a test that lacks nothing would prove nothing."""
+    with pytest.raises(SimulationError, match="cuMemForget"):
+        SimMachine(tmp_path / "odd", [SimCard()], missing=("cuMemForget",)).create()
 
 
 def test_a_broken_machine_has_no_device(tmp_path: Path, machine: SimMachine):
@@ -150,3 +178,22 @@ def test_both_libraries_need_nothing_but_libc(machine: SimMachine):
         names = [line.split()[-1] for line in listing.stdout.splitlines()]
         assert len(names) > 400
         assert all(symbol.startswith(prefix) for symbol in names)
+
+
+def test_no_entry_crashes_on_nothing(machine: SimMachine):
+    """Every entry of the table answers when all its arguments are NULL and zero."""
+    names = re.findall(
+        r"^ENTRY\(\w+, (\w+), ", "".join(p.read_text() for p in SOURCES.glob("entries/*.def")), re.MULTILINE
+    )
+    program = f"""
+import ctypes
+driver, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+for name in {names!r}:
+    driver.cuInit(0)
+    driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    driver.cuCtxSetCurrent(context)
+    getattr(driver, name)(*[ctypes.c_void_p(0)] * 14)
+print("alive")
+"""
+    assert len(names) > 600
+    assert run_python(machine, program).strip() == "alive"

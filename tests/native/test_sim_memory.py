@@ -155,3 +155,17 @@ print(*[int(answer[0]) for answer in (
 )])
 """
     assert run_python(machine, program).split() == ["1", "1", "1", "1", "400", "400", "400", "1", "400"]
+
+
+def test_nothing_is_left_of_the_program_before_an_exec(machine: SimMachine):
+    """The process lives on under its number and start time, but its memory was that of the old program."""
+    program = """
+import os
+start()
+if len(sys.argv) == 1:
+    check(cuda.cuMemAlloc(64 << 20))
+    os.execv(sys.executable, [*sys.orig_argv, "again"])
+free, total = check(cuda.cuMemGetInfo())
+print(total - free)
+"""
+    assert run_python(machine, program) == "0\n"

@@ -8,7 +8,9 @@ import yaml
 
 from aliquot.dialects import load_dialects
 from aliquot.kube.objects import Pod
+from aliquot.pool import GPUPool
 from aliquot.request import read_pod_request
+from aliquot.resize import encode_status, read_asks
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PODS = [
@@ -24,6 +26,23 @@ def test_a_pod_of_the_examples_asks_for_something(manifest: dict[str, object]) -
     """Each is understood, with HAMi's dialect switched on, and asks for a slice or an instance."""
     request = read_pod_request(msgspec.convert(manifest, Pod), dialects=load_dialects(["hami"]))
     assert request.wants_slices or request.wants_mig
+
+
+def test_the_resize_of_the_examples_makes_sense() -> None:
+    """What it asks by annotation is read as its README says."""
+    manifest = yaml.safe_load((EXAMPLES / "resize" / "resize.yaml").read_text())
+    asks = read_asks(manifest["metadata"]["annotations"], ["main"])
+    assert encode_status(asks) in (EXAMPLES / "README.md").read_text()
+
+
+def test_the_burst_of_the_examples_is_what_its_pool_is_for() -> None:
+    """The pool overcommits memory, and the notebook's may be overcommitted."""
+    pool = msgspec.convert(yaml.safe_load((EXAMPLES / "burst" / "pool.yaml").read_text()), GPUPool)
+    notebook = yaml.safe_load((EXAMPLES / "burst" / "notebook.yaml").read_text())
+    (container,) = read_pod_request(msgspec.convert(notebook, Pod)).containers
+    assert pool.spec.memory_percent > 100
+    assert container.slice is not None
+    assert container.slice.burst
 
 
 def test_the_program_of_the_examples_is_python() -> None:

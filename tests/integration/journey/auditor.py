@@ -99,6 +99,7 @@ def _check_promise(pod: dict[str, Any]) -> None:
     assert placement["podUID"] == pod["metadata"]["uid"]
     assert placement["node"] == pod["spec"]["nodeName"]
     granted = {container["name"]: container["cards"] for container in placement["containers"]}
+    resized = _resized(pod, placement)
     for container in [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]:
         limits = container.get("resources", {}).get("limits", {})
         if "aliquot.dev/gpu" not in limits:
@@ -106,10 +107,21 @@ def _check_promise(pod: dict[str, Any]) -> None:
             continue
         cards = granted[container["name"]]
         assert len({card["uuid"] for card in cards}) == int(limits["aliquot.dev/gpu"])
-        if "aliquot.dev/gpu-mem" in limits:
+        if container["name"] in resized:
+            asked = resized[container["name"]]
+            assert all(card.items() >= asked.items() for card in cards), (asked, cards)
+        elif "aliquot.dev/gpu-mem" in limits:
             wanted = math.ceil(_bytes(limits["aliquot.dev/gpu-mem"]) / MIB)
             assert all(card["memoryMiB"] == wanted for card in cards), (wanted, cards)
             assert all(card["cores"] == int(limits.get("aliquot.dev/gpu-core", 0)) for card in cards)
+
+
+def _resized(pod: dict[str, Any], placement: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """What was asked and approved for the containers whose amounts are no longer their request's."""
+    text = pod["metadata"]["annotations"].get("aliquot.dev/resize-status", "{}")
+    status = json.loads(text)
+    asked = status["asked"] if status.get("approved") else {}
+    return {c["name"]: asked.get(c["name"], {}) for c in placement["containers"] if c.get("resized")}
 
 
 def _bytes(quantity: str) -> int:

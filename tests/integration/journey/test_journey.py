@@ -35,6 +35,26 @@ def test_a_container_sees_its_slice_and_nothing_else(stack: Stack) -> None:
     assert json.loads(stack.kubectl.logs("sees")) == {"cards": 1, "total": 3072}
 
 
+def test_a_program_that_clears_its_preload_list_sees_the_slice_too(stack: Stack) -> None:
+    """The forwarder stands in the driver's place, whatever the environment says."""
+    command = ["env", "-u", "LD_PRELOAD", "python", "-c", ASK_CARD]
+    stack.kubectl.apply(pod("clears", container("main", {"mem": "3Gi"}, command), restartPolicy="Never"))
+    stack.kubectl.wait_phase("clears", "Succeeded", "Failed")
+    assert json.loads(stack.kubectl.logs("clears")) == {"cards": 1, "total": 3072}
+
+
+def test_a_pod_may_have_the_interceptor_by_file(stack: Stack) -> None:
+    """Its LD_PRELOAD stays its own, and every program has the interceptor all the same."""
+    asking = pod(
+        "by-file", container("main", {"mem": "1Gi"}, ["cat", "/proc/self/maps"]), restartPolicy="Never"
+    )
+    asking["metadata"]["annotations"] = {"aliquot.dev/inject": "file"}
+    stack.kubectl.apply(asking)
+    stored = stack.kubectl.wait_phase("by-file", "Succeeded", "Failed")
+    assert not stored["spec"]["containers"][0].get("env")
+    assert "/libaliquot.so\n" in stack.kubectl.logs("by-file")
+
+
 def test_two_equal_pods_at_once_get_slices_of_their_own(stack: Stack) -> None:
     """Equal pods created in the same instant are told apart."""
     stack.kubectl.apply(*(plain(f"twin-{i}", mem="2Gi") for i in range(4)))

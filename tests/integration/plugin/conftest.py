@@ -24,8 +24,9 @@ def start_api(directory: Path) -> ApiServer:
         port = free.getsockname()[1]
     server = ApiServer(directory, port)
     server.start()
-    crd = yaml.safe_load((REPOSITORY / "deploy" / "crds" / "gpunodes.yaml").read_text())
-    server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    for path in (REPOSITORY / "deploy" / "crds").glob("*.yaml"):
+        crd = yaml.safe_load(path.read_text())
+        server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
     return server
 
 

@@ -188,7 +188,8 @@ def test_the_interceptor_of_a_running_container_is_never_overwritten(world: Worl
     (path,) = (world.state / "lib").glob("*/libaliquot.so")
     inode = path.stat().st_ino
     assert old == str(path)
-    newer = world.root / "newer.so"
+    newer = world.root / "newer" / "libaliquot.so"
+    shutil.copytree(path.parent, newer.parent / "forwarder")
     newer.write_bytes(path.read_bytes() + b"\0")
     world.kill_plugin()
     world.flags += ["--library", str(newer)]

@@ -1,14 +1,18 @@
 /* A CUDA program driven line by line, so that a test can be written as a conversation.
  *
  *   NAME ARG…       looks NAME up with dlsym in libcuda.so.1 and calls it; answers "STATUS OUT…"
- *                   ARG: a number; & for 8 bytes of output (zero before); x… for bytes in hex; s… for a string
+ *                   NAME:VERSION:FLAGS is looked up with cuGetProcAddress_v2
+ *                   ARG: a number; & for 8 bytes of output (zero before); # for 64, answered last in hex; x… for bytes in
+ *                   hex; s… for a string
  *   .thread NAME …  the same in a thread of its own, under the calling thread's context
  *   .dlsym NAME     where the answer lies: "FILE SYMBOL", or "-"
  *   .default NAME, .next NAME, .dlvsym NAME VERSION   the same for RTLD_DEFAULT, RTLD_NEXT and dlvsym
  *   .gpa SYMBOL VERSION FLAGS, .gpa1 …                the same for cuGetProcAddress_v2 and cuGetProcAddress: "STATUS QUERY FILE SYMBOL"
+ *   .send SOCKET FILE, .receive SOCKET   pass a file to another process; the second answers its number there
+ *   .ipc NAME HEX   opens legacy IPC's handle, which is passed by value: "STATUS ADDRESS"
  *   .fork           a child goes on with the conversation until .exit; then the parent does
  *   .exec           the same process, a new program
- *   .exit           the end
+ *   .exit           the end, by _exit; .return: the same by exit, as from main
  * SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -16,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +35,7 @@ typedef struct {
   uint64_t outputs[ARGUMENTS];
   int count, output_count;
   char bytes[ARGUMENTS][512];
+  const char *hex; /* an output of 64 bytes */
   void *context;
   int status;
 } call;
@@ -41,6 +47,10 @@ static uint64_t parse_argument(call *c, const char *text) {
   if (text[0] == '&') {
     c->outputs[c->output_count] = 0;
     return (uintptr_t)&c->outputs[c->output_count++];
+  }
+  if (text[0] == '#') {
+    c->hex = bytes;
+    return (uintptr_t)bytes;
   }
   if (text[0] == 's') return (uintptr_t)strcpy(bytes, text + 1);
   if (text[0] != 'x') return strtoull(text, NULL, 0);
@@ -64,10 +74,21 @@ static void *run_thread(void *data) {
   return NULL;
 }
 
+static void *find(const char *name) {
+  char symbol[64];
+  unsigned version, flags;
+  int query;
+  void *found = NULL;
+  if (sscanf(name, "%63[^:]:%u:%u", symbol, &version, &flags) != 3) return dlsym(driver, name);
+  int (*ask)(const char *, void **, int, uint64_t, int *) =
+      (int (*)(const char *, void **, int, uint64_t, int *))dlsym(driver, "cuGetProcAddress_v2");
+  return ask(symbol, &found, (int)version, flags, &query) == 0 ? found : NULL;
+}
+
 static void call_function(const char *name, char **save, int threaded) {
   static call c;
   memset(&c, 0, sizeof c);
-  c.target = (function)dlsym(driver, name);
+  c.target = (function)find(name);
   if (!c.target) {
     printf("- %s\n", name);
     return;
@@ -85,6 +106,8 @@ static void call_function(const char *name, char **save, int threaded) {
   }
   printf("%d", c.status);
   for (int i = 0; i < c.output_count; i++) printf(" %llu", (unsigned long long)c.outputs[i]);
+  if (c.hex) printf(" ");
+  for (int i = 0; c.hex && i < 64; i++) printf("%02x", (unsigned char)c.hex[i]);
   printf("\n");
 }
 
@@ -118,6 +141,44 @@ static void fork_conversation(void) {
   printf(child ? "parent\n" : "child\n");
 }
 
+static void send_file(int over, int file) {
+  char byte = 0, control[CMSG_SPACE(sizeof(int))] = {0};
+  struct iovec part = {&byte, 1};
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof file);
+  memcpy(CMSG_DATA(header), &file, sizeof file);
+  printf("%d\n", sendmsg(over, &message, 0) == 1 ? 0 : -1);
+}
+
+static void receive_file(int over) {
+  char byte, control[CMSG_SPACE(sizeof(int))];
+  int file = -1;
+  struct iovec part = {&byte, 1};
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  if (recvmsg(over, &message, 0) == 1 && CMSG_FIRSTHDR(&message)) memcpy(&file, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof file);
+  printf("%d\n", file);
+}
+
+typedef struct {
+  char bytes[64];
+} ipc_handle;
+
+static void open_ipc(const char *name, const char *hex) {
+  uint64_t address = 0;
+  ipc_handle handle;
+  int (*open)(uint64_t *, ipc_handle, unsigned) = (int (*)(uint64_t *, ipc_handle, unsigned))dlsym(driver, name);
+  for (int i = 0; i < 64; i++) {
+    unsigned value = 0;
+    sscanf(hex + 2 * i, "%2x", &value);
+    handle.bytes[i] = (char)value;
+  }
+  int status = open(&address, handle, 1);
+  printf("%d %llu\n", status, (unsigned long long)address);
+}
+
 static void command(const char *name, char **save, char *program) {
   const char *argument = strcmp(name, ".fork") && strcmp(name, ".exec") && strncmp(name, ".gpa", 4) ? strtok_r(NULL, " \n", save) : NULL;
   if (!strcmp(name, ".thread")) call_function(argument, save, 1);
@@ -127,7 +188,11 @@ static void command(const char *name, char **save, char *program) {
   if (!strcmp(name, ".dlvsym")) print_place(dlvsym(driver, argument, strtok_r(NULL, " \n", save)));
   if (!strcmp(name, ".gpa")) print_proc_address("cuGetProcAddress_v2", save);
   if (!strcmp(name, ".gpa1")) print_proc_address("cuGetProcAddress", save);
+  if (!strcmp(name, ".send")) send_file(atoi(argument), atoi(strtok_r(NULL, " \n", save)));
+  if (!strcmp(name, ".ipc")) open_ipc(argument, strtok_r(NULL, " \n", save));
+  if (!strcmp(name, ".receive")) receive_file(atoi(argument));
   if (!strcmp(name, ".fork")) fork_conversation();
+  if (!strcmp(name, ".return")) exit(0);
   if (!strcmp(name, ".exec")) execl(program, program, NULL);
 }
 

@@ -40,7 +40,7 @@ static int corpse(int slot) {
 static void perform(int slot, int dead, uint64_t word) {
   if (!strcmp(operation, "add") && !aq_ledger_add(page, slot, 0, CHANGE, LIMIT)) _exit(3);
   if (!strcmp(operation, "subtract")) aq_ledger_subtract(page, slot, 0, CHANGE);
-  if (!strcmp(operation, "collect") && take(page, dead, page->slots[dead].owner, word)) leave(&page->slots[dead]);
+  if (!strcmp(operation, "collect") && swap(&page->slots[dead].owner, page->slots[dead].owner, word)) free_slot(page, dead);
 }
 
 /* A process that dies holding memory, for the victim to collect. */
@@ -150,7 +150,7 @@ static bool try_at(long steps) {
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
   }
-  aq_ledger_collect(page, &self);
+  aq_ledger_collect(page, &self, own_slot);
   expect(expected, steps);
   return unfinished;
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define LIVE 8
+#define THREADS 64
 #define BLOCK (2ull << 20)
 
 static int (*allocate)(uint64_t *, size_t), (*release)(uint64_t), (*set_current)(void *);
@@ -44,9 +45,9 @@ static void *storm(void *data) {
 
 int main(int argc, char **argv) {
   if (argc < 4) return 2;
-  pthread_t threads[16];
-  unsigned seeds[16];
-  int count = atoi(argv[3]);
+  pthread_t threads[THREADS];
+  unsigned seeds[THREADS];
+  int count = atoi(argv[3]) < THREADS ? atoi(argv[3]) : THREADS;
   largest = (unsigned)atoi(argv[2]);
   setvbuf(stdout, NULL, _IOLBF, 0);
   void *driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -56,7 +57,7 @@ int main(int argc, char **argv) {
   ((int (*)(unsigned))dlsym(driver, "cuInit"))(0);
   ((int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain"))(&context, 0);
   for (int i = 0; i < count; i++) {
-    seeds[i] = (unsigned)atoi(argv[1]) * 16 + (unsigned)i;
+    seeds[i] = (unsigned)atoi(argv[1]) * THREADS + (unsigned)i;
     pthread_create(&threads[i], NULL, storm, &seeds[i]);
   }
   while (read(STDIN_FILENO, seeds, sizeof *seeds) > 0) {

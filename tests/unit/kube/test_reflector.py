@@ -237,6 +237,23 @@ def test_refusals_are_waited_out(kube: Kube):
     on_loop(scene, kube)
 
 
+def test_a_kind_that_the_server_does_not_know_is_told_of_once(kube: Kube, caplog: pytest.LogCaptureFixture):
+    """Its CRD may never come: one line says so, also when it went away while it was followed."""
+
+    async def scene(kube: Kube) -> None:
+        kube.refuse(404, "NotFound")
+        async with Api(Access(kube.url)) as api:
+            watcher = Watcher(api, Backoff(first=0.01, most=0.05))
+            task = asyncio.create_task(watcher.reflector.run())
+            await kube.until(lambda: kube.refused > 3)
+            kube.refuse(0, "")
+            await kube.until(watcher.reflector.synced.is_set)
+            task.cancel()
+
+    on_loop(scene, kube)
+    assert caplog.text.count("is its CRD applied?") == 1
+
+
 def test_a_handler_that_raises_harms_nobody(kube: Kube, caplog: pytest.LogCaptureFixture):
     """The error is logged with the object's name, and the copy goes on."""
 

@@ -11,15 +11,16 @@ from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec
 from aliquot.placement import CardShare, ContainerPlacement, Placement
+from aliquot.processes import ProcessTable
 from aliquot.request import ContainerKind
 from libshim.pages import CardLimit, Control
 from plugin.cdi_spec import CdiSpecs
 from plugin.housekeeping import UNCLAIMED_FOR_S, Housekeeper
+from plugin.interceptor import Interceptor
 from plugin.journal import Allocation, Journal
 from plugin.ledger import Capacity, Ledger
 from plugin.pod_resources import Holder, PodResources, Running
 from plugin.pods import Pods
-from plugin.processes import ProcessTable
 from plugin.tenancies import Tenancies, Tenancy
 from plugin.tenants import Tenants
 from plugin.turns import Turns
@@ -58,7 +59,7 @@ class Node:
             journal=self.journal,
             tenancies=self.tenancies,
             tenants=self.tenants,
-            specs=CdiSpecs(root / "cdi", root, root, root),
+            specs=CdiSpecs(root / "cdi", root, root, Interceptor(root, root, {})),
             ledger=self.ledger,
             turns=self.turns,
         )

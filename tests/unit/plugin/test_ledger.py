@@ -62,6 +62,18 @@ def test_a_pod_that_is_in_stays_in():
     assert book.overcommitted() == ("a",)
 
 
+def test_a_pod_that_takes_less_of_an_overcommitted_card_is_charged_less():
+    """Only what grows needs room: a resize that gives memory back must not fail for want of it."""
+    book = ledger()
+    book.admit("first", {"a": Charge(10000, 0, 1)})
+    book.admit("second", {"a": Charge(6000, 0, 1)})
+    book.set_capacities({"a": Capacity(8192)})
+    book.admit("first", {"a": Charge(9000, 50, 1)})
+    assert book.promised("a") == Charge(15000, 50, 2)
+    with pytest.raises(LedgerError, match="9001 MiB asked, 2192 MiB left"):
+        book.admit("first", {"a": Charge(9001, 0, 1)})
+
+
 def test_adopted_pods_count_though_they_do_not_fit():
     """What is used is used; the next one is refused."""
     book = ledger()
@@ -89,3 +101,17 @@ def test_no_order_of_comings_and_goings_promises_more_than_a_card_has(moves: lis
             assert promised.memory_mib <= 16384
             assert promised.cores <= 100
             assert promised.slots <= 1 or not promised.exclusive
+
+
+def test_burst_memory_may_be_promised_beyond_the_card_and_guaranteed_may_not():
+    """What burst pods are promised takes nothing from what can be guaranteed, within what may be promised in all."""
+    ledger = Ledger({"GPU-a": Capacity(1000, extra_mib=500)})
+    ledger.admit("burst", {"GPU-a": Charge(900, burst_mib=900)})
+    ledger.admit("guaranteed", {"GPU-a": Charge(600)})
+    assert ledger.grantable_mib("GPU-a") == 400
+    with pytest.raises(LedgerError, match="1 MiB asked, 0 MiB left"):
+        ledger.admit("late", {"GPU-a": Charge(1, burst_mib=1)})
+    ledger.release("burst")
+    with pytest.raises(LedgerError, match="401 MiB asked, 400 MiB left"):
+        ledger.admit("late", {"GPU-a": Charge(401)})
+    ledger.admit("late", {"GPU-a": Charge(900, burst_mib=900)})

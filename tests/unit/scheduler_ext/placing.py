@@ -1,8 +1,13 @@
 """Short ways to write pods, cards and nodes in the tests of placement."""
 
+from prometheus_client import CollectorRegistry
+
 from aliquot.inventory import HEALTHY, UNHEALTHY, Card, GPUNodeStatus
 from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
 from scheduler_ext.cards import CardState
+from scheduler_ext.ledger import Ledger
+from scheduler_ext.metrics import ExtenderMetrics
+from scheduler_ext.resize import PatchApi, Resizer
 
 GIB = 1024
 """In MiB."""
@@ -50,3 +55,8 @@ def card(uuid: str, gib: float = 16, reserve_mib: int = 0, healthy: bool = True,
 def node(*cards: Card, slices: int = 10) -> GPUNodeStatus:
     """What an agent publishes of its node."""
     return GPUNodeStatus(slices_per_card=slices, cards=tuple(cards))
+
+
+def resizer(api: PatchApi, ledger: Ledger) -> Resizer:
+    """A resizer whose counters nobody reads."""
+    return Resizer(api, ledger, ExtenderMetrics(CollectorRegistry(), ledger).resizes)

@@ -16,7 +16,7 @@ from scheduler_ext.keeper import Keeper
 from scheduler_ext.ledger import Ledger, Stage
 from scheduler_ext.passed_over import PASSED_OVER_SECONDS, PassedOver
 from scheduler_ext.wire import BindArgs, FilterArgs, FilterResult
-from tests.unit.scheduler_ext.placing import GIB, card, node
+from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.world import World, WorldPod
 
 
@@ -32,7 +32,7 @@ class Bench:
         self.binder = Binder(self.world, self.ledger)
         self.decide = Filter(self.ledger, ForeignAgents(()), passed_over=PassedOver(lambda: self.now))
         self.keeper = Keeper(self.ledger, self.binder, lambda: self.now)
-        self.feed = Feed(None, self.ledger, ForeignAgents(()))  # type: ignore[arg-type] - reads no cluster
+        self.feed = Feed(None, self.ledger, ForeignAgents(()), resizer(self.world, self.ledger))  # type: ignore[arg-type] - reads no cluster
 
     def pod(self, name: str, gib: int = 10) -> Pod:
         """A pod in the world that wants one slice."""

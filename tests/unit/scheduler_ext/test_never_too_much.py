@@ -6,6 +6,7 @@ JSON and adds up what runs at the same time; it shares no code with the ledger.
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 from collections import defaultdict
@@ -14,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from aliquot.kube.api import ApiError
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from scheduler_ext.bind import Binder, BindError
 from scheduler_ext.feed import Feed
@@ -22,7 +24,7 @@ from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.keeper import Keeper
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.wire import BindArgs, FilterArgs
-from tests.unit.scheduler_ext.placing import GIB, card, node
+from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.world import World, WorldPod
 
 NODES = {"n0": ["n0-a", "n0-b"], "n1": ["n1-a"], "n2": ["n2-a", "n2-b"]}
@@ -87,6 +89,7 @@ class History(RuleBasedStateMachine):
         self.count = itertools.count()
         self.told: dict[str, tuple[str, str]] = {}
         self.tasks: list[asyncio.Task[None]] = []
+        self.answering = asyncio.Lock()
 
     @initialize()
     def start(self) -> None:
@@ -96,7 +99,8 @@ class History(RuleBasedStateMachine):
         self.filter = Filter(self.ledger, foreign)
         self.binder = Binder(self.world, self.ledger)
         self.keeper = Keeper(self.ledger, self.binder, lambda: self.now)
-        self.feed = Feed(None, self.ledger, foreign)  # type: ignore[arg-type] - its reflectors never run
+        self.resizer = resizer(self.world, self.ledger)
+        self.feed = Feed(None, self.ledger, foreign, self.resizer)  # type: ignore[arg-type] - its reflectors never run
         self.sick: set[str] = set()
         for name in NODES:
             self.publish(name)
@@ -121,11 +125,10 @@ class History(RuleBasedStateMachine):
             self.loop.run_until_complete(asyncio.sleep(0))
 
     def flush(self) -> None:
-        """Let every Binding that is under way arrive."""
-        for gate in self.world.held:
-            gate.set()
-        self.world.held.clear()
-        self.run()
+        """Let everything that is under way arrive, and what follows from it."""
+        while self.world.held:
+            self.world.held.pop(0).set()
+            self.run(rounds=50)
         assert all(task.done() for task in self.tasks)
         for task in self.tasks:
             task.result()
@@ -225,6 +228,30 @@ class History(RuleBasedStateMachine):
         else:
             pod.phase = "Succeeded"
             self.world.note("MODIFIED", pod)
+
+    @precondition(lambda self: self.world.pods)
+    @rule(which=st.integers(0, 20), gib=st.integers(1, 14), cores=st.sampled_from([None, "none", "20", "70"]))
+    def ask(self, which: int, gib: int, cores: str | None) -> None:
+        """Somebody asks for other limits of a pod."""
+        pod = self.world.pods[list(self.world.pods)[which % len(self.world.pods)]]
+        asked = {"aliquot.dev/resize-gpu-mem": f"{gib}Gi"}
+        asked |= {"aliquot.dev/resize-gpu-core": cores} if cores else {}
+        pod.annotations = {**pod.annotations, **asked}
+        self.world.note("MODIFIED", pod)
+
+    @rule(line=st.sampled_from(["good", "good", "slow", "lost before", "lost after", "down"]))
+    def resize(self, line: str) -> None:
+        """The extender answers the asks it has seen."""
+        self.world.line = line
+        self.tasks.append(self.loop.create_task(self.answer()))
+        self.run()
+        self.world.line = "good"
+
+    async def answer(self) -> None:
+        """One round of answers, which the API server's absence may cut short; only one goes on at a time."""
+        async with self.answering:
+            with contextlib.suppress(ApiError):
+                await self.resizer.answer()
 
     @rule()
     def kill(self) -> None:

@@ -4,13 +4,14 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from aliquot.kube.api import ApiError
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from aliquot.kube.resources import Resource
-from scheduler_ext.feed import PlacedPod
+from scheduler_ext.pods import PlacedPod
 
 
 @dataclass
@@ -21,6 +22,7 @@ class WorldPod:
     node: str = ""
     annotations: dict[str, str] = field(default_factory=dict)
     phase: str = "Pending"
+    version: int = 0
 
     def seen(self) -> Pod:
         """What a GET answers."""
@@ -28,6 +30,7 @@ class WorldPod:
             name=self.pod.metadata.name,
             namespace="default",
             uid=self.pod.metadata.uid,
+            resource_version=str(self.version),
             annotations=dict(self.annotations),
         )
         spec = PodSpec(
@@ -46,9 +49,15 @@ class World:
         self.events: list[tuple[str, PlacedPod]] = []
         self.line = "good"
         self.held: list[asyncio.Event] = []
+        self.version = 0
+        self.patches = 0
+        self.stumbles: set[str] = set()
+        """Pods of which every patch ends in an error of the server."""
 
     def note(self, kind: str, pod: WorldPod) -> None:
         """Put a change where the watch will find it."""
+        self.version += 1
+        pod.version = self.version
         seen = json.loads(_json(pod.seen()))
         self.events.append((kind, _placed(seen)))
 
@@ -64,13 +73,7 @@ class World:
         self, _namespace: str, name: str, uid: str, where: str, annotations: Mapping[str, str], /
     ) -> None:
         """Apply a Binding, late or never if the line is bad."""
-        line = self.line
-        if line == "slow":
-            gate = asyncio.Event()
-            self.held.append(gate)
-            await gate.wait()
-        if line in ("down", "lost before"):
-            raise ApiError(0, "", "connection reset")
+        line = await self._travel()
         if line == "down after":
             self.line = "down"
         if line == "conflict":
@@ -78,6 +81,46 @@ class World:
         self._apply(name, uid, where, annotations)
         if line == "lost after":
             raise ApiError(0, "", "connection reset")
+
+    async def _travel(self) -> str:
+        """A write on its way: what becomes of its answer, unless it is lost before."""
+        line = self.line
+        if line == "slow":
+            gate = asyncio.Event()
+            self.held.append(gate)
+            await gate.wait()
+        if line in ("down", "lost before"):
+            raise ApiError(0, "", "connection reset")
+        return line
+
+    async def patch(
+        self,
+        _resource: Resource[Pod],
+        name: str,
+        body: Any,
+        _namespace: str = "",
+        /,
+        *,
+        subresource: str = "",
+    ) -> Pod:
+        """Change annotations, late or never if the line is bad, if the pod is as it was when it was read."""
+        assert subresource == "status"
+        self.patches += 1
+        line = await self._travel()
+        pod = self.pods.get(name)
+        if name in self.stumbles:
+            raise ApiError(500, "InternalError", "a webhook failed")
+        if pod is None:
+            raise ApiError(404, "NotFound", "no such pod")
+        if body["metadata"]["resourceVersion"] != str(pod.version):
+            raise ApiError(409, "Conflict", "the object has been modified")
+        changed = {**pod.annotations, **body["metadata"]["annotations"]}
+        if changed != pod.annotations:
+            pod.annotations = changed
+            self.note("MODIFIED", pod)
+        if line == "lost after":
+            raise ApiError(0, "", "connection reset")
+        return pod.seen()
 
     def _apply(self, name: str, uid: str, where: str, annotations: Mapping[str, str]) -> None:
         pod = self.pods.get(name)
@@ -90,7 +133,12 @@ class World:
 
 
 def _json(pod: Pod) -> str:
-    meta = {"name": pod.metadata.name, "uid": pod.metadata.uid, "annotations": pod.metadata.annotations}
+    meta = {
+        "name": pod.metadata.name,
+        "uid": pod.metadata.uid,
+        "resourceVersion": pod.metadata.resource_version,
+        "annotations": pod.metadata.annotations,
+    }
     return json.dumps({"metadata": meta, "node": pod.spec.node_name, "phase": pod.status.phase})
 
 

@@ -248,3 +248,52 @@ def test_without_the_dialect_its_names_mean_nothing():
     """A dialect is the admin's choice."""
     document = pod(container({"nvidia.com/gpu": "1"}))
     assert mutate(document, Mutator(ResourceNames())) == (document, [])
+
+
+def edit(before: Document, after: Document) -> None:
+    """An edit of a pod reaches the webhook."""
+    HERE.review_edit(after, msgspec.convert(after, Pod), msgspec.convert(before, Pod))
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (
+            {"aliquot.dev/resize-gpu-mem": "4096"},
+            "annotation aliquot.dev/resize-gpu-mem: 4096 is 4096 bytes; did you mean 4096Mi?",
+        ),
+        (
+            {"main.aliquot.dev/resize-gpu-core": "half"},
+            "annotation main.aliquot.dev/resize-gpu-core: ",
+        ),
+        (
+            {"other.aliquot.dev/resize-gpu-mem": "4Gi"},
+            "annotation other.aliquot.dev/resize-gpu-mem: no container 'other' has a slice; there are: main",
+        ),
+    ],
+)
+def test_asks_for_other_limits_are_checked_at_creation_and_at_each_edit(asked: Document, words: str):
+    """Whoever writes nonsense learns it from kubectl; an edit of something else is not held up by it."""
+    made = pod(container({GPU: "1", MEM: "2Gi"}))
+    asking = pod(container({GPU: "1", MEM: "2Gi"}), annotations=asked)
+    assert words in refusal(asking)
+    with pytest.raises(Refusal) as caught:
+        edit(made, asking)
+    assert words in str(caught.value)
+    edit(asking, asking)
+
+
+def test_what_has_no_amounts_cannot_ask_for_others():
+    """A MIG instance is as large as its profile: nobody would ever answer."""
+    mig, asked = container({"aliquot.dev/mig-1g.10gb": "1"}), {"aliquot.dev/resize-gpu-mem": "4Gi"}
+    assert "only slices can be resized, and this pod has none" in refusal(pod(mig, annotations=asked))
+    with pytest.raises(Refusal, match="a MIG instance is as large as its profile"):
+        edit(pod(mig), pod(mig, annotations=asked))
+    edit(pod(mig, annotations=asked), pod(mig))
+
+
+def test_an_ask_that_makes_sense_is_let_in():
+    """Both amounts, for all containers or for one."""
+    asked = {"aliquot.dev/resize-gpu-mem": "4Gi", "main.aliquot.dev/resize-gpu-core": "none"}
+    made = pod(container({GPU: "1", MEM: "2Gi"}))
+    edit(made, pod(container({GPU: "1", MEM: "2Gi"}), annotations=asked))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.processes import POD_UID, ProcessName, name_of, read_processes
+from aliquot.processes import POD_UID, ProcessName, name_of, read_processes
 
 
 def test_a_living_process_is_found_by_pid_namespace_and_start_time():

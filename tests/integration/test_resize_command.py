@@ -1,0 +1,173 @@
+"""`aliquot resize`: other limits for a run that goes on."""
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aliquot.cli.runs import Registry, Slice
+from libshim.pages import PageError, read_control
+from tests.integration.shells import ALIQUOT, Shell, Tenant
+
+GIB = 1 << 30
+
+
+def resize(shell: Shell, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`aliquot resize --simulate …`."""
+    return shell.aliquot("resize", "--simulate", *arguments)
+
+
+def resized(shell: Shell, *arguments: str) -> str:
+    """The same, which must succeed; what it said."""
+    done = resize(shell, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_raised_limit_holds_at_once_without_a_restart(shell: Shell):
+    """What was refused is given after the limit was raised, to the same process, which sees the larger card."""
+    tenant = Tenant(shell, "--mem", "2Gi")
+    assert tenant.ask("alloc", 3072) == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert resized(shell, tenant.name, "--mem", "6Gi") == (
+        f"run {tenant.name}: 6Gi, no cap (was 2Gi, no cap)\n"
+    )
+    assert tenant.ask("total") == "6144"
+    assert tenant.ask("alloc", 3072) == "CUDA_SUCCESS"
+    assert shell.promised() == [6 * GIB, 0]
+    tenant.end()
+
+
+def test_lowering_below_what_is_in_use_refuses_new_memory_and_kills_nothing(shell: Shell):
+    """The run keeps what it has and goes on; the command says so, and the rest of the card is free."""
+    tenant = Tenant(shell, "--mem", "8Gi")
+    assert tenant.ask("alloc", 6144) == "CUDA_SUCCESS"
+    said = resized(shell, tenant.name, "--mem", "4Gi")
+    assert "it uses 6" in said
+    assert "more than that: it keeps them, and gets no more until it uses less" in said
+    assert tenant.ask("alloc", 1) == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert tenant.process.poll() is None
+    assert shell.promised() == [4 * GIB, 0]
+    tenant.end()
+
+
+def test_growing_respects_what_others_hold(shell: Shell):
+    """A run grows to the last byte that the others leave of its card, and not by a MiB more."""
+    small, large = (
+        Tenant(shell, "--mem", "2Gi", "--core", "30"),
+        Tenant(shell, "--mem", "10Gi", "--core", "50"),
+    )
+    refused = resize(shell, small.name, "--mem", "7Gi")
+    assert refused.returncode == 125
+    assert "no room to grow to 7Gi and 30 %: on card 0" in refused.stderr
+    assert "at most 6Gi and 50 % of its time beside the others" in refused.stderr
+    assert resize(shell, small.name, "--core", "51").returncode == 125
+    assert small.ask("total") == "2048"
+    resized(shell, small.name, "--mem", "6Gi", "--core", "50")
+    assert small.ask("total") == "6144"
+    small.end()
+    large.end()
+
+
+def test_a_raised_core_limit_speeds_the_run_up(shell: Shell):
+    """The listing shows the new share; none lifts the cap."""
+    tenant = Tenant(shell, "--core", "10")
+    resized(shell, tenant.name, "--core", "60")
+    assert [share["corePercent"] for share in shell.cards()[0]["slices"]] == [60]
+    resized(shell, tenant.name, "--core", "none")
+    assert [share["corePercent"] for share in shell.cards()[0]["slices"]] == [0]
+    tenant.end()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["1", "--mem", "1Gi"], 125, "there is no run '1'; none is running (see `aliquot cards`)"),
+        (["1"], 2, "say what to change: --mem 4Gi, --core 50, or both"),
+        (["1", "--mem", "0"], 2, "0 is no slice"),
+        (["1", "--core", "101"], 2, "101 is no percentage"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_reason(
+    shell: Shell, arguments: list[str], status: int, words: str
+):
+    """Bad input answers with a sentence."""
+    done = resize(shell, *arguments)
+    assert (done.returncode, words in done.stderr) == (status, True), done.stderr
+
+
+def test_a_run_cannot_resize_itself(shell: Shell):
+    """Inside a run there is no way to a larger slice."""
+    inside = shell.aliquot(
+        "run", "--simulate", "--mem", "1Gi", *ALIQUOT, "resize", "--simulate", "1", "--mem", "2Gi"
+    )
+    assert inside.returncode == 125
+    assert "this process is confined to a slice" in inside.stderr
+
+
+def test_growths_at_once_never_add_up_to_more_than_the_card(shell: Shell):
+    """Four runs of 2Gi each want 8Gi of the same card at the same moment: one gets it."""
+    tenants = [Tenant(shell, "--mem", "2Gi", "--card", "0") for _ in range(4)]
+    commands = [
+        subprocess.Popen(
+            [*ALIQUOT, "resize", "--simulate", tenant.name, "--mem", "8Gi"],
+            env=shell.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for tenant in tenants
+    ]
+    assert sorted(command.wait(60) for command in commands) == [0, 125, 125, 125]
+    assert sorted(tenant.ask("total") for tenant in tenants) == ["2048", "2048", "2048", "8192"]
+    assert shell.promised() == [14 * GIB, 0]
+    for tenant in tenants:
+        tenant.end()
+
+
+def test_a_resize_killed_at_any_line_is_done_or_can_be_done_again(tmp_path: Path):
+    """After SIGKILL the record never promises less than the page allows, and doing it again completes it."""
+    registry = Registry(tmp_path)
+    with registry.locked():
+        holding = registry.add(Slice("GPU-a", 2 * GIB, 20), ["sleep"])
+    for line in itertools.count(1):
+        wanted = Slice("GPU-a", (2 + line % 2 * 5) * GIB, 20 + line % 2 * 30)
+        killed = resize_until(registry, wanted, line)
+        with registry.locked():
+            (run,) = registry.runs()
+            with contextlib.suppress(
+                PageError
+            ):  # half-written: nobody reads it, and the next resize mends it
+                (limit,) = read_control(holding.control).cards
+                assert run.slice.memory_bytes >= limit.memory_bytes
+                assert run.slice.core_percent >= limit.core_percent
+            registry.resize(run, wanted)
+            (run,) = registry.runs()
+        (limit,) = read_control(holding.control).cards
+        assert run.slice == wanted == Slice(limit.uuid, limit.memory_bytes, limit.core_percent)
+        if not killed:
+            assert line > 20
+            return
+
+
+def resize_until(registry: Registry, wanted: Slice, lines: int) -> bool:
+    """Resizes the only run in a process that kills itself at its n-th line of code; whether it came to that."""
+    child = os.fork()
+    if child:
+        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    count = itertools.count(1)
+
+    def trace(_frame: object, event: str, _argument: object) -> object:
+        if event == "line" and next(count) == lines:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    with registry.locked():
+        (run,) = registry.runs()
+        sys.settrace(trace)
+        registry.resize(run, wanted)
+        sys.settrace(None)
+    os._exit(0)

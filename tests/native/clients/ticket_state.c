@@ -1,0 +1,233 @@
+/* What becomes of a thread's ticket, seen from within: the interceptor's sources are part of this program.
+ *
+ *   ticket_state PTX CONTROL_PAGE */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "aliquot_control.h"
+#include "loader.h"
+#include "tenant.h"
+#include "ticket.h"
+
+#define CALL(name, ...) ((int (*)())aq_real_dlsym(driver, #name))(__VA_ARGS__)
+#define STREAMS 4
+#define MANY (AQ_STREAMS + 1)
+#define MUST(condition) \
+  if (!(condition)) fprintf(stderr, "line %d: not %s\n", __LINE__, #condition), exit(1)
+
+static char text[65536];
+static CUcontext context, other;
+static CUfunction kernel;
+static CUstream stream, streams[MANY]; /* the default one, and others */
+static aq_control_page *control;
+
+static int launch_to(CUstream to) {
+  uint64_t nanoseconds = 200000;
+  void *parameters[] = {&nanoseconds};
+  return cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, to, parameters, NULL);
+}
+
+static int launch(void) { return launch_to(stream); }
+
+/* The thread's ticket for a stream; NULL if it has none. */
+static const aq_ticket *ticket_for(CUstream to) {
+  for (uint32_t i = 0; i < aq_lane_mine->used; i++)
+    if (aq_lane_mine->tickets[i].stream == to) return &aq_lane_mine->tickets[i];
+  return NULL;
+}
+
+static int64_t left_of(CUstream to) { return ticket_for(to)->left; }
+
+static bool is_good_for(CUstream to) {
+  const aq_ticket *ticket = ticket_for(to);
+  return ticket && ticket->epoch == aq_slice.control->sequence && ticket->word == &aq_slice.control->sequence;
+}
+
+static bool ticket_is_good(void) { return is_good_for(stream); }
+
+/* Work of unknown length brings no ticket; and a thread that is kept from running for long enough finds its own ended,
+ * because all of its work is over. */
+static void get_ticket(void) {
+  for (int tries = 0; tries < 100 && !ticket_is_good(); tries++) MUST(!cuCtxSynchronize() && !launch());
+  MUST(ticket_is_good());
+}
+
+/* For what holds while the thread is not kept from running. */
+static bool holds(bool (*scenario)(void)) {
+  for (int tries = 0; tries < 20; tries++)
+    if (scenario()) return true;
+  return false;
+}
+
+static bool pays_for_launches(void) {
+  get_ticket();
+  int64_t before = left_of(stream);
+  MUST(!launch());
+  return left_of(stream) < before && ticket_is_good();
+}
+
+/* Every stream's ticket pays for what goes to it, and for nothing else. */
+static bool pays_on_each_stream(void) {
+  int64_t left[STREAMS];
+  get_ticket(); /* the cost is known */
+  for (int i = 0; i < STREAMS; i++) MUST(!launch_to(streams[i]));
+  for (int i = 0; i < STREAMS; i++) left[i] = is_good_for(streams[i]) ? left_of(streams[i]) : -1;
+  MUST(!launch_to(streams[0]));
+  MUST(!launch_to(streams[STREAMS - 1]));
+  for (int i = 0; i < STREAMS; i++) {
+    bool pays = i == 0 || i == STREAMS - 1;
+    if (!is_good_for(streams[i]) || (left_of(streams[i]) < left[i]) != pays) return false;
+  }
+  return true;
+}
+
+/* There is a ticket for more streams than have one only after one of them has lost its own. */
+static bool goes_from_stream_to_stream(void) {
+  uint32_t good = 0;
+  get_ticket();
+  for (int i = 0; i < MANY; i++) MUST(!launch_to(streams[i]));
+  for (int i = 0; i < MANY; i++) good += is_good_for(streams[i]);
+  return good == AQ_STREAMS && is_good_for(streams[MANY - 1]);
+}
+
+/* A stream that the thread has turned away from gets its end event when the thread next comes the slow way, twice. */
+static bool is_ended_when_it_is_quiet(void) {
+  get_ticket();
+  MUST(!launch_to(streams[0]));
+  MUST(!launch_to(streams[0]));
+  bool spent = is_good_for(streams[0]);
+  MUST(!launch_to(streams[1]));
+  MUST(!launch_to(streams[2]));
+  return spent && !is_good_for(streams[0]) && !ticket_for(streams[0])->batch;
+}
+
+static void refuses_no_kernel(void) {
+  CUfunction real = kernel;
+  get_ticket();
+  kernel = NULL;
+  MUST(launch());
+  kernel = real;
+  MUST(launch_to((CUstream)CU_STREAM_PER_THREAD) == CUDA_SUCCESS);
+}
+
+static bool is_new_after_a_change(void) {
+  aq_control_page wanted = *control;
+  get_ticket();
+  int64_t before = left_of(stream);
+  aq_control_publish(control, &wanted);
+  MUST(!ticket_is_good());
+  MUST(!launch());
+  return left_of(stream) >= before && ticket_is_good();
+}
+
+static bool stays_with_the_same_context(void) {
+  get_ticket();
+  MUST(!cuCtxSetCurrent(context));
+  return ticket_is_good();
+}
+
+static void ends_with_a_wait(void) {
+  get_ticket();
+  MUST(!launch_to(streams[0]));
+  MUST(!cuCtxSynchronize());
+  MUST(!ticket_is_good() && !is_good_for(streams[0]));
+}
+
+static void ends_with_another_context(void) {
+  CUcontext popped;
+  get_ticket();
+  MUST(!cuCtxPushCurrent_v2(other));
+  MUST(!ticket_is_good());
+  MUST(!cuCtxPopCurrent_v2(&popped));
+  get_ticket();
+  MUST(!cuCtxPopCurrent_v2(&popped));
+  MUST(!ticket_is_good());
+  MUST(!cuCtxSetCurrent(context));
+}
+
+static void *capture_elsewhere(void *driver) {
+  CUstream origin;
+  CUgraph graph;
+  MUST(!cuCtxSetCurrent(context));
+  MUST(!CALL(cuStreamCreate, &origin, 1));
+  MUST(!cuStreamBeginCapture_v2(origin, CU_STREAM_CAPTURE_MODE_RELAXED));
+  MUST(!CALL(cuStreamEndCapture, origin, &graph));
+  return NULL;
+}
+
+static void ends_with_a_capture(void *driver) {
+  pthread_t thread;
+  CUevent event;
+  get_ticket();
+  pthread_create(&thread, NULL, capture_elsewhere, driver);
+  pthread_join(thread, NULL);
+  MUST(!ticket_is_good());
+  get_ticket();
+  MUST(!CALL(cuEventCreate, &event, 2));
+  MUST(!cuStreamWaitEvent(stream, event, 0));
+  MUST(!ticket_is_good());
+}
+
+static void ends_with_its_stream(void *driver) {
+  MUST(!CALL(cuStreamCreate, &stream, 1));
+  get_ticket();
+  MUST(!cuStreamDestroy_v2(stream));
+  MUST(!ticket_is_good());
+  stream = NULL;
+}
+
+static void stays_with_the_parent(void) {
+  int status;
+  get_ticket();
+  pid_t child = fork();
+  if (!child) _exit(aq_lane_exists() || ticket_is_good());
+  MUST(waitpid(child, &status, 0) == child);
+  MUST(!status);
+}
+
+static void load_kernel(void *driver) {
+  void *module;
+  MUST(!CALL(cuModuleLoadData, &module, text));
+  MUST(!CALL(cuModuleGetFunction, &kernel, module, "aliquot_spin"));
+}
+
+static void ends_with_its_context(void *driver) {
+  MUST(!cuCtxSetCurrent(other));
+  load_kernel(driver);
+  get_ticket();
+  MUST(!cuCtxDestroy_v2(other));
+  MUST(!ticket_is_good());
+}
+
+int main(int argc, char **argv) {
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+  FILE *file = argc == 3 ? fopen(argv[1], "rb") : NULL;
+  MUST(driver && file && fread(text, 1, sizeof text - 1, file));
+  MUST(!CALL(cuInit, 0));
+  MUST(!cuCtxCreate_v2(&other, 0, 0));
+  MUST(!cuCtxCreate_v2(&context, 0, 0));
+  load_kernel(driver);
+  control = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, open(argv[2], O_RDWR), 0);
+  MUST(control != MAP_FAILED);
+  for (int i = 0; i < MANY; i++) MUST(!CALL(cuStreamCreate, &streams[i], 1));
+  MUST(holds(pays_for_launches));
+  MUST(holds(pays_on_each_stream));
+  MUST(holds(goes_from_stream_to_stream));
+  MUST(holds(is_ended_when_it_is_quiet));
+  refuses_no_kernel();
+  MUST(holds(is_new_after_a_change));
+  MUST(holds(stays_with_the_same_context));
+  ends_with_a_wait();
+  ends_with_another_context();
+  ends_with_a_capture(driver);
+  ends_with_its_stream(driver);
+  stays_with_the_parent();
+  ends_with_its_context(driver);
+  return 0;
+}

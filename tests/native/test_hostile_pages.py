@@ -1,0 +1,101 @@
+"""A tenant that keeps its pages busy in every way that a file can be holds up nobody but itself."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from libshim.pages import (
+    CardLimit,
+    Control,
+    change_control,
+    create_control,
+    create_usage,
+    read_card_usages,
+    read_control,
+    read_usage,
+    touch_granter,
+)
+
+AT_ONCE_S = 10
+HOLDER = """
+import fcntl, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+page = open(sys.argv[1], sys.argv[2])
+{}
+print("held", flush=True)
+sys.stdin.read()
+"""
+LOCK = "fcntl.flock(page, fcntl.LOCK_EX)"
+READ_LEASE = "fcntl.fcntl(page, fcntl.F_SETLEASE, fcntl.F_RDLCK)"
+WRITE_LEASE = "fcntl.fcntl(page, fcntl.F_SETLEASE, fcntl.F_WRLCK)"
+
+
+@contextmanager
+def held(path: Path, mode: str, how: str) -> Iterator[None]:
+    """A process of a tenant that holds a page as long as it can."""
+    command = [sys.executable, "-c", HOLDER.format(how), str(path), mode]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield
+        holder.communicate()
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Path:
+    """A control page, which tenants can only read."""
+    create_control(tmp_path / "control", Control("a/b/c", (CardLimit("GPU-a", 1 << 30),)))
+    return tmp_path / "control"
+
+
+def lower(page: Path) -> None:
+    """The agent's next change."""
+
+    def change(now: Control | None) -> Control:
+        assert now is not None
+        return replace(now, cards=(replace(now.cards[0], memory_bytes=1 << 20),))
+
+    change_control(page, change)
+
+
+def at_once(work: Callable[[], object]) -> None:
+    """Does it; fails when that takes longer than nobody else's doing could explain."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result(AT_ONCE_S)
+
+
+def test_a_page_that_its_tenant_has_locked_is_changed(control: Path):
+    """The lock that writers take turns by is none that a tenant can reach."""
+    pool = ThreadPoolExecutor(1)
+    with held(control, "rb", LOCK):
+        changed = pool.submit(lower, control)
+        changed.result(AT_ONCE_S)
+    pool.shutdown()
+    assert read_control(control).cards[0].memory_bytes == 1 << 20
+
+
+def test_a_lease_on_a_page_is_an_error_at_once(control: Path):
+    """The kernel would have the agent wait 45 s for it."""
+    with held(control, "rb", READ_LEASE):
+        with pytest.raises(BlockingIOError):
+            at_once(lambda: lower(control))
+        with pytest.raises(BlockingIOError):
+            at_once(lambda: touch_granter(control, 1))
+        at_once(lambda: read_control(control))
+    lower(control)
+
+
+@pytest.mark.parametrize("read", [read_usage, read_card_usages])
+def test_a_lease_on_a_usage_page_is_an_error_at_once(tmp_path: Path, read: Callable[[Path], object]):
+    """What a tenant says of itself is passed over then."""
+    page = tmp_path / "usage"
+    create_usage(page)
+    with held(page, "r+b", WRITE_LEASE), pytest.raises(BlockingIOError):
+        at_once(lambda: read(page))
+    read(page)

@@ -1,0 +1,1 @@
+"""What the tests need beyond Python packages, brought into a cache."""

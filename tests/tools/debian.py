@@ -1,0 +1,91 @@
+"""Brings Debian packages into the cache without installing them, together with what they need and the machine lacks.
+
+    python -m tests.tools.debian clang-14 libclang-rt-14-dev     prints the directory they were unpacked in
+
+Nobody has to be root: apt works on lists of its own, and packages are unpacked, not installed.
+"""
+
+import fcntl
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.tools.cache import cache_dir
+
+_URI = re.compile(r"^'(?P<uri>[^']+)' (?P<file>\S+) \d+ (?P<hash>\S+:\S+)$", re.MULTILINE)
+_HELPER = "/usr/lib/apt/apt-helper"
+
+
+class NotAvailableError(Exception):
+    """The packages cannot be had here; the message says why in one sentence."""
+
+
+def unpack(*packages: str) -> Path:
+    """Returns a directory with the packages' files, as they would lie under /.
+
+    Raises:
+        NotAvailableError: this is no Debian, or its archive cannot be reached.
+    """
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb") and Path(_HELPER).exists()):
+        message = f"{', '.join(packages)}: this machine has no apt"
+        raise NotAvailableError(message)
+    cache = cache_dir("debian")
+    name = hashlib.sha256(" ".join(sorted(packages)).encode()).hexdigest()[:16]
+    root = cache / name
+    with (cache / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            _fill(cache, root, packages)
+    return root
+
+
+def unpack_or_skip(*packages: str) -> Path:
+    """The same for a test, which is skipped loudly where the packages cannot be had."""
+    try:
+        return unpack(*packages)
+    except NotAvailableError as missing:
+        pytest.skip(f"NOT RUN: {missing}")
+
+
+def _fill(cache: Path, root: Path, packages: tuple[str, ...]) -> None:
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        unpacked = Path(scratch) / "root"
+        unpacked.mkdir()
+        for uri, file, digest in _uris(Path(scratch), packages):
+            package = Path(scratch) / file
+            _run(_HELPER, "download-file", uri, str(package), digest)
+            _run("dpkg-deb", "--extract", str(package), str(unpacked))
+        unpacked.rename(root)
+
+
+def _uris(scratch: Path, packages: tuple[str, ...]) -> list[tuple[str, str, str]]:
+    """Address, file name and digest of every package that is asked for or needed."""
+    options = []
+    for directory in ("lists", "archives"):
+        (scratch / directory / "partial").mkdir(parents=True)
+    options += ["-o", f"Dir::State::Lists={scratch / 'lists'}", "-o", f"Dir::Cache={scratch}"]
+    _run("apt-get", "-qq", *options, "update")
+    plan = ["--reinstall", "--no-install-recommends", "--yes", "--print-uris", "install", *packages]
+    found = _URI.findall(_run("apt-get", "-qq", *options, *plan))
+    if not found:
+        message = f"{', '.join(packages)}: the archive has no such packages"
+        raise NotAvailableError(message)
+    return found
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        message = f"{' '.join(command[:3])} ...: {done.stdout.strip().splitlines()[-1:]}"
+        raise NotAvailableError(message)
+    return done.stdout
+
+
+if __name__ == "__main__":
+    print(unpack(*sys.argv[1:]))

@@ -1,0 +1,233 @@
+"""New limits of a running pod, applied by an agent that is killed at every line of it."""
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aliquot.kube.access import Access
+from aliquot.kube.api import Api
+from aliquot.kube.objects import ObjectMeta, Pod, PodSpec
+from aliquot.names import PLACEMENT_ANNOTATION
+from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, encode_placement
+from aliquot.pool import NO_POOL, PoolSpec
+from aliquot.pool import Enforcement as PoolEnforcement
+from aliquot.request import ContainerKind
+from aliquot.units import MIB
+from libshim.pages import Enforcement, read_control
+from plugin.card_table import CardTable
+from plugin.cards import Card
+from plugin.events import Events
+from plugin.identity import PodName
+from plugin.ledger import Capacity, Ledger
+from plugin.limits import REASON, Limits
+from plugin.pods import Pods
+from plugin.recovery import adopt_tenancies
+from plugin.tenancies import Tenancies, Tenancy
+from plugin.tenants import Tenants
+from plugin.terms import Terms
+from plugin.turns import Turns
+from tests.unit.plugin.usage import write_usage
+
+UID, POD = "uid-1", PodName("default", "p", "uid-1")
+OURS = ("/plugin/", "/libshim/")
+
+
+def placement(mib: int, cores: int) -> Placement:
+    """One container on one card."""
+    main = ContainerPlacement("main", ContainerKind.REGULAR, (CardShare("GPU-a", mib, cores),), resized=True)
+    return Placement(UID, "n1", (main,))
+
+
+@dataclass
+class Node:
+    """The files of a node whose pod was let in; an agent can be made of them as often as it is killed."""
+
+    root: Path
+
+    def let_in(self, mib: int, cores: int) -> None:
+        """The pod passed the gate with this."""
+        Tenancies(self.root / "tenancies").save(Tenancy(UID, "default", "p", placement(mib, cores)))
+        Tenants(self.root).prepare(
+            UID, "main", self.agent().terms.control_of(POD, placement(mib, cores).containers[0])
+        )
+
+    def approve(self, mib: int, cores: int) -> None:
+        """The scheduler has written another placement, and the agent has seen it."""
+        text = encode_placement(placement(mib, cores))
+        meta = ObjectMeta(name="p", namespace="default", uid=UID, annotations={PLACEMENT_ANNOTATION: text})
+        (self.root / "pods").mkdir(exist_ok=True)
+        (self.root / "pods" / f"{UID}.json").write_bytes(
+            msgspec.json.encode(Pod(metadata=meta, spec=PodSpec(node_name="n1")))
+        )
+
+    def agent(
+        self, usable_mib: int = 16384, pool_of: Callable[[str], PoolSpec] = lambda _: NO_POOL
+    ) -> Limits:
+        """An agent that has just started."""
+        api = Api(Access("http://127.0.0.1:1"))
+        ledger, tenancies = Ledger({"GPU-a": Capacity(usable_mib)}), Tenancies(self.root / "tenancies")
+        adopt_tenancies(ledger, tenancies)
+        pods = Pods(api, "n1", self.root / "pods")
+        rebuilt = asyncio.Event()
+        return Limits(
+            pods=pods,
+            ledger=ledger,
+            tenancies=tenancies,
+            tenants=Tenants(self.root),
+            turns=Turns(),
+            terms=Terms(CardTable(0, Path("/proc"), pool_of), pods),
+            events=Events(api, "n1"),
+            rebuilt=rebuilt,
+        )
+
+    def page(self) -> tuple[int, int]:
+        """MiB and cores in force."""
+        (card,) = read_control(self.root / "tenants" / UID / "main" / "control").cards
+        return card.memory_bytes // MIB, card.core_percent
+
+    def enforcement(self) -> Enforcement:
+        """What is done about the limits."""
+        return read_control(self.root / "tenants" / UID / "main" / "control").enforcement
+
+    def written_down(self) -> tuple[int, int]:
+        """MiB and cores that a fresh agent would charge."""
+        known = Tenancies(self.root / "tenancies").get(UID)
+        assert known is not None
+        assert known.placement is not None
+        charge = known.placement.charges()["GPU-a"]
+        return charge.memory_mib, charge.cores
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A node with a pod of 4 GiB and 20 %."""
+    made = Node(tmp_path)
+    made.let_in(4096, 20)
+    return made
+
+
+def apply_until(node: Node, lines: int) -> bool:
+    """Applies what was approved in an agent that kills itself at its n-th line; whether it came to that."""
+    child = os.fork()
+    if child:
+        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    count = itertools.count(1)
+
+    def trace(frame: object, event: str, _argument: object) -> object:
+        ours = any(part in frame.f_code.co_filename for part in OURS)  # type: ignore[attr-defined]
+        if ours and event == "line" and next(count) == lines:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace if ours else None
+
+    async def follow() -> None:
+        limits = node.agent()
+        threading.settrace(trace)
+        sys.settrace(trace)
+        await limits._follow(UID)
+
+    asyncio.run(follow())
+    os._exit(0)
+
+
+@pytest.mark.parametrize("larger", [(12288, 20), (12288, 10)], ids=["more", "more and less"])
+def test_a_kill_at_any_line_is_caught_up_with(node: Node, larger: tuple[int, int]) -> None:
+    """What is written down is never less than the page, and the next agent brings both to what was approved."""
+    killed, line = True, 0
+    while killed:
+        line += 1
+        wanted = larger if line % 2 else (4096, 20)
+        node.approve(*wanted)
+        killed = apply_until(node, line)
+        page, charged = node.page(), node.written_down()
+        assert page[0] <= charged[0]
+        assert page[1] <= charged[1]
+        asyncio.run(node.agent()._follow(UID))
+        assert node.page() == node.written_down() == wanted
+    assert line > 50
+
+
+def test_what_the_node_has_no_room_for_stays_as_it_is(node: Node) -> None:
+    """The node's ledger is the last fence: limits and ledger are unchanged, and room is enough to continue."""
+    node.approve(12288, 20)
+    limits = node.agent(usable_mib=8192)
+    asyncio.run(limits._follow(UID))
+    assert node.page() == node.written_down() == (4096, 20)
+    assert limits.ledger.promised("GPU-a").memory_mib == 4096
+    limits.ledger.set_capacities({"GPU-a": Capacity(16384)})
+    asyncio.run(limits._follow(UID))
+    assert node.page() == (12288, 20)
+
+
+def test_who_is_lowered_below_its_use_stays_charged_until_it_has_freed_it(node: Node) -> None:
+    """Or a tenant could fill a card, ask for a mebibyte, and keep what others are then promised."""
+    usage = node.root / "tenants" / UID / "main" / "usage"
+    write_usage(usage, 3000 * MIB)
+    node.approve(1024, 10)
+    limits = node.agent()
+    asyncio.run(limits._follow(UID))
+    assert node.page() == (1024, 10)
+    assert node.written_down() == (4096, 20)
+    assert limits.ledger.promised("GPU-a").memory_mib == 4096
+    os.truncate(usage, 10)
+    asyncio.run(limits._follow(UID))
+    assert limits.ledger.promised("GPU-a").memory_mib == 4096
+    write_usage(usage, 1024 * MIB)
+    asyncio.run(limits._follow(UID))
+    assert node.written_down() == (1024, 10)
+    assert limits.ledger.promised("GPU-a").memory_mib == 1024
+
+
+def test_nothing_is_followed_before_the_ledger_knows_everybody(node: Node) -> None:
+    """A neighbour that only the kubelet knows of could lose its memory to a resize."""
+    node.approve(12288, 20)
+
+    async def scene() -> Limits:
+        limits = node.agent()
+        worker = asyncio.create_task(limits.run())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        limits.ledger.adopt("neighbour", {"GPU-a": Charge(10240, 0, 1)})
+        limits.rebuilt.set()
+        await until(lambda: (UID, REASON) in limits.events._said)
+        worker.cancel()
+        return limits
+
+    limits = asyncio.run(scene())
+    assert limits.ledger.promised("GPU-a").memory_mib == 4096 + 10240
+    assert node.page() == (4096, 20)
+
+
+def test_a_changed_pool_is_followed_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent with nothing to retry sleeps long; whoever changes a pool wakes it."""
+    monkeypatch.setattr("plugin.limits.RETRY_S", 1000.0)
+    monkeypatch.setattr("plugin.limits.IDLE_S", 1000.0)
+
+    async def scene() -> None:
+        pools = [NO_POOL]
+        limits = node.agent(pool_of=lambda _: pools[0])
+        limits.terms.cards.set([Card("GPU-a", 0, 0, "H200", 16384, -1, "0")])
+        limits.rebuilt.set()
+        worker = asyncio.create_task(limits.run())
+        await until(lambda: UID in limits._in_force)
+        pools[0] = PoolSpec(enforcement=PoolEnforcement.OBSERVE)
+        limits.pods.notify()
+        await until(lambda: node.enforcement() is Enforcement.OBSERVE)
+        worker.cancel()
+
+    asyncio.run(scene())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Lets the agent work until something holds."""
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - nobody would set an event
+            await asyncio.sleep(0.001)

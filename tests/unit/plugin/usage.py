@@ -1,0 +1,24 @@
+"""Usage pages as tenants could have left them."""
+
+from pathlib import Path
+
+from libshim._pages import ffi, lib
+from libshim.pages import create_usage
+
+
+def write_usage(
+    path: Path,
+    used_bytes: int,
+    wanted: tuple[int, int] = (0, 0),
+    owner: tuple[int, int, int] = (7, 1, 1),
+) -> None:
+    """One process has this on the first card; `wanted` is its wish, and when it was made."""
+    create_usage(path)
+    page = ffi.new("aq_usage_page *")
+    ffi.memmove(page, path.read_bytes(), lib.AQ_USAGE_SIZE)
+    slot = page.slots[0]
+    slot.owner = 1
+    slot.pid, slot.pid_namespace, slot.start_time = owner
+    page.cards[0].memory = page.slots[0].memory[0] = used_bytes << lib.AQ_TALLY_SHIFT
+    page.cards[0].wanted, page.cards[0].wanted_ns = wanted
+    path.write_bytes(bytes(ffi.buffer(page)))
