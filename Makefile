@@ -5,32 +5,58 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 STAMPS := $(VENV)/stamps
 
-SHIM_SOURCES   := setup.py libshim/_pages_build.py libshim/Makefile $(wildcard libshim/include/* libshim/src/* libshim/src/hooks/*)
+SHIM_SOURCES   := setup.py libshim/_pages_build.py libshim/Makefile $(wildcard libshim/include/* libshim/src/* libshim/src/hooks/* libshim/forwarder/*.def libshim/forwarder/forward* libshim/*.mk)
+TRACED         := $(CURDIR)/libshim/build/trace.json
 DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile $(foreach kind,c h def,sandbox/driver/*/*.$(kind)))
 
-.PHONY: help demo test test-full chaos lint format bench native clean setup-demo setup-test setup-lint
+.PHONY: help demo test test-full chaos shim-chaos fuzz test-gpu coverage-report check-new-cuda lint format bench bench-shim native clean setup-demo setup-test setup-lint
 
 help:
 	@echo 'make demo       the whole path on this machine, no GPU and no Kubernetes needed'
 	@echo 'make test       the tests'
 	@echo 'make test-full  the long tests that make test leaves out; says what was not run'
 	@echo 'make chaos      kills everything at random for MINUTES=10, SEED=n repeats a run'
+	@echo 'make shim-chaos  two tenants do everything to one card while processes are killed and limits change; MINUTES=10, SEED=n'
+	@echo 'make fuzz       fuzzes pages and sequences of calls for MINUTES=10 with libFuzzer; keeps what is new in the corpus'
+	@echo 'make test-gpu   the quota and its cost on a real card, with the Python that ALIQUOT_GPU_PYTHON names'
+	@echo 'make coverage-report  every driver function that matters: what is done about it, and which tests enter it'
+	@echo 'make check-new-cuda   names what the newest cuda-bindings have and the hook table has not'
 	@echo 'make lint       ruff, mypy, import-linter, C warnings with two compilers'
 	@echo 'make bench      figures, one JSON object a line'
+	@echo 'make bench-shim of these, what the interceptor adds to a call; WHAT="launch alloc" some of them'
 	@echo 'make clean      removes what the others made'
 
 demo: setup-demo
 	@$(BIN)/aliquot demo
 
 test: setup-test
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest -m 'not slow and not gpu'
 
 test-full: setup-test
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m 'slow and not gpu'
 	@.ci/not-run
 
 chaos: setup-test
 	MINUTES=$(or $(MINUTES),10) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -s tests/integration/journey/test_chaos.py
+
+shim-chaos: setup-test
+	MINUTES=$(or $(MINUTES),10) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -s tests/native/chaos
+
+fuzz: setup-test
+	$(BIN)/python -m tests.fuzz.fuzzing --minutes $(or $(MINUTES),10)
+
+# ALIQUOT_GPU_PYTHON names the Python whose PyTorch and CuPy are tested.
+test-gpu: setup-test
+	$(BIN)/pytest -m gpu -rs
+	$(BIN)/python bench/gpu/overhead.py
+
+# The native tests run on the interceptor's tracing flavour; what each of them entered is kept beside it.
+coverage-report: setup-test
+	@$(BIN)/python -m tests.native.tracing $(TRACED)
+	@$(BIN)/python -m libshim.coverage.report $(TRACED)
+
+check-new-cuda: $(STAMPS)/venv
+	@$(BIN)/python -m libshim.coverage.new_cuda
 
 lint: setup-test setup-lint
 	$(BIN)/ruff check .
@@ -47,10 +73,13 @@ format: setup-lint
 bench: setup-test
 	@for program in bench/*.py; do $(BIN)/python $$program || exit 1; done
 
+bench-shim: setup-test
+	@$(BIN)/python bench/shim.py $(WHAT)
+
 native: $(STAMPS)/native
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info libshim/build libshim/*.so libshim/_pages.c sandbox/driver/build \
+	rm -rf $(VENV) build dist *.egg-info libshim/build libshim/*.so libshim/forwarder/*.so.1 libshim/_pages.c sandbox/driver/build \
 	  .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
