@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aliquot.units import MIB
@@ -106,13 +106,16 @@ class Granter:
     def look(self) -> None:
         """Grants and takes back once, and says that it did."""
         by_card: dict[str, list[Share]] = defaultdict(list)
-        for tenant in self._tenants():
-            with contextlib.suppress(OSError):  # it is told at the next look
-                touch_granter(tenant.control, time.monotonic_ns())
         for share in self._shares():
             by_card[share.limit.uuid].append(share)
         self._forget(share.key for shares in by_card.values() for share in shares)
         now_ns = time.monotonic_ns()
+        self._divide(by_card, now_ns)
+        for tenant in self._tenants():
+            with contextlib.suppress(OSError):  # it is told at the next look
+                touch_granter(tenant.control, now_ns)
+
+    def _divide(self, by_card: Mapping[str, Sequence[Share]], now_ns: int) -> None:
         for uuid, shares in by_card.items():
             claims = [share.claim(now_ns, self._raised.get(share.key, 0)) for share in shares]
             grants = divide(self.ledger.grantable_mib(uuid) * MIB, claims)

@@ -14,14 +14,14 @@ static bool fits_with_what_is_idle(const aq_attempt *a) {
 static bool fits_now(const aq_attempt *a) { return a->fits(a->request) || fits_with_what_is_idle(a); }
 
 bool aq_memory_insist(aq_attempt *attempt) {
-  uint64_t until_ns = 0;
+  aq_grant_wait wait = {0};
   if (fits_with_what_is_idle(attempt)) return true;
   bool more;
   do { /* once more in any case: what was on its way may just have come */
     more = aq_returns_await(&attempt->patience);
     if (fits_now(attempt)) return true;
   } while (more);
-  while (aq_quota_await(attempt->device, attempt->bytes, &until_ns))
+  while (aq_quota_await(attempt->device, attempt->bytes, &wait))
     if (fits_now(attempt)) return true;
   return false;
 }

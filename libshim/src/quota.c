@@ -96,10 +96,10 @@ bool aq_quota_take_entry(int entry, uint64_t bytes, aq_charge *charge) {
   return aq_tenant_mode() == AQ_GUARD && take_as_charge(entry, bytes, charge);
 }
 
-bool aq_quota_await(CUdevice device, uint64_t bytes, uint64_t *until_ns) {
+bool aq_quota_await(CUdevice device, uint64_t bytes, aq_grant_wait *wait) {
   if (aq_tenant_mode() != AQ_GUARD || !enforced()) return false;
   int card = aq_card_of_device(device);
-  return card != AQ_NO_CARD && aq_grant_await(card, bytes, until_ns);
+  return card != AQ_NO_CARD && aq_grant_await(card, bytes, wait);
 }
 
 void aq_quota_give(const aq_charge *charge) {

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "cuda_abi.h"
+#include "grant.h"
 #include "tenant.h"
 
 /* What was taken from the slice for one thing. card == AQ_NO_CARD: nothing. */
@@ -24,8 +25,8 @@ bool aq_quota_take(CUdevice device, uint64_t bytes, aq_charge *charge);
 bool aq_quota_take_entry(int entry, uint64_t bytes, aq_charge *charge);
 
 /* After a refusal, with no lock held and never while a stream is captured: where only the grant is too small, waits for
- * the agent to raise it. True: try again. `*until_ns` is 0 at the first call; a second later the answer is false. */
-bool aq_quota_await(CUdevice device, uint64_t bytes, uint64_t *until_ns);
+ * the agent to raise it. True: try again. `wait` is all zero at the first call, and ends it, see grant.h. */
+bool aq_quota_await(CUdevice device, uint64_t bytes, aq_grant_wait *wait);
 
 /* Gives a charge back. */
 void aq_quota_give(const aq_charge *charge);

@@ -158,11 +158,29 @@ def test_an_agent_that_grants_nothing_is_waited_for_a_second_at_most(slice64: Te
         assert slice64.usage().cards[0].allocations_denied == 1
 
 
-@pytest.mark.parametrize("looked_ns_ago", [None, 3_000_000_000])
+def test_an_agent_that_was_held_up_gets_the_time_to_answer(slice64: Tenant, agent: Agent):
+    """A second is over before its next look; it then takes back from others first, and grants with the fourth."""
+    agent.set(grant_bytes=16 * MIB)
+    agent.look()
+    with Shell(slice64).begin() as shell:
+        began = time.monotonic()
+        shell.say(f"cuMemAlloc_v2 & {17 * MIB}")
+        wait_for(lambda: time.monotonic() - began > 1.3, "more than a second")
+        for looks in range(1, 4):
+            wished_ns = agent.look().wanted_ns
+            wait_for(
+                lambda ns=wished_ns: slice64.usage().cards[0].wanted_ns > ns, f"a wish after {looks} looks"
+            )
+        agent.set(grant_bytes=17 * MIB)
+        agent.look()
+        assert shell.hear().split()[0] == str(SUCCESS)
+
+
+@pytest.mark.parametrize("looked_ns_ago", [None, 6_000_000_000])
 def test_an_agent_that_does_not_look_is_not_waited_for(
     slice64: Tenant, agent: Agent, looked_ns_ago: int | None
 ):
-    """Never, or not for two seconds: the refusal comes at once."""
+    """Never, or not for five seconds: the refusal comes at once."""
     agent.set(grant_bytes=16 * MIB)
     if looked_ns_ago is not None:
         touch_granter(slice64.control, time.monotonic_ns() - looked_ns_ago)

@@ -1,6 +1,7 @@
 """Grants where tenants lie, hide, or have been lowered: nobody else waits for it, and nothing is granted twice."""
 
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.request import ContainerKind
 from aliquot.units import MIB
+from libshim._pages import ffi
 from libshim.pages import CardLimit, Control, read_control
 from plugin.granter import Granter
 from plugin.ledger import Capacity, Ledger
@@ -62,6 +64,15 @@ def node(tmp_path: Path) -> Node:
     """A node without tenants."""
     ledger = Ledger({"GPU-a": Capacity(CARD_MIB, extra_mib=CARD_MIB)})
     return Node(Granter(ledger, Tenancies(tmp_path / "tenancies"), Tenants(tmp_path)))
+
+
+def test_a_tenants_page_says_from_the_beginning_that_an_agent_looks(node: Node) -> None:
+    """Its program may ask before the first look, and would be refused by a page that nobody looks at."""
+    before = time.monotonic_ns()
+    control = node.tenant("early").with_name("control")
+    offset = ffi.offsetof("aq_control_page", "granter_ns")
+    looked = int.from_bytes(control.read_bytes()[offset : offset + 8], sys.byteorder)
+    assert before <= looked <= time.monotonic_ns()
 
 
 def test_who_says_to_use_more_than_it_can_have_takes_no_more_from_others(node: Node) -> None:
