@@ -67,6 +67,10 @@ class CardLimit:
         overflow_bytes: What may go to host memory when the grant is used up; None: nothing.
         adjust_bytes: What the tenant's processes have on the card beyond their tallies, as last measured.
         context_bytes: What the first context of a process is charged until it is measured.
+        core_share_bp: Hundredths of a percent of the card's time that are the tenant's own where an arbiter leases
+            it, and all it has while that arbiter is silent; 0: nobody leases, `core_percent` holds.
+        core_most_percent: What it may have of the card's time when others leave it theirs.
+        priority: 0 to 9; the higher is let in first.
     """
 
     uuid: str
@@ -76,6 +80,9 @@ class CardLimit:
     overflow_bytes: int | None = None
     adjust_bytes: int = 0
     context_bytes: int = 0
+    core_share_bp: int = 0
+    core_most_percent: int = 0
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,23 @@ class Control:
     tenant: str
     cards: tuple[CardLimit, ...]
     enforcement: Enforcement = Enforcement.ENFORCE
+
+
+@dataclass(frozen=True)
+class CardTime:
+    """What the arbiter gave one tenant of a card's time, in nanoseconds since it first saw the tenant.
+
+    Args:
+        guaranteed_ns: Due to it by its share while it had work.
+        used_ns: Had by it.
+        lent_ns: Of that, had beyond its own share.
+        is_open: Whether it may submit work now.
+    """
+
+    guaranteed_ns: int
+    used_ns: int
+    lent_ns: int
+    is_open: bool
 
 
 @dataclass(frozen=True)
@@ -177,6 +201,21 @@ def read_control(path: Path) -> Control:
     return _decode(_snapshot(path))
 
 
+def read_times(path: Path) -> tuple[CardTime, ...]:
+    """Returns what the arbiter says in a control page, by card; it changes with every lease, the limits do not.
+
+    Raises:
+        PageError: the file is no control page of this version.
+        OSError: the file cannot be read.
+    """
+    with _open(path, "rb") as file:
+        page = _control_page(path, os.pread(file.fileno(), lib.AQ_CONTROL_SIZE, 0))
+    return tuple(
+        CardTime(card.guaranteed_ns, card.used_ns, card.lent_ns, not card.gate & 1)
+        for card in page.cards[0 : page.card_count]
+    )
+
+
 def touch_granter(path: Path, now_ns: int) -> None:
     """Says that wishes beyond grants were looked for at this moment (CLOCK_MONOTONIC).
 
@@ -195,9 +234,9 @@ def create_usage(path: Path) -> None:
         OSError: the file cannot be written.
     """
     page = ffi.new("aq_usage_page *")
-    page.magic, page.version, page.size = lib.AQ_USAGE_MAGIC, lib.AQ_PAGE_VERSION, lib.AQ_USAGE_SIZE
+    page.magic, page.version, page.size = lib.AQ_USAGE_MAGIC, lib.AQ_PAGE_VERSION, lib.AQ_USAGE_FILE_SIZE
     page.card_count, page.slot_count = lib.AQ_MAX_CARDS, lib.AQ_MAX_SLOTS
-    _create(path, bytes(ffi.buffer(page)), 0o666)
+    _create(path, bytes(ffi.buffer(page)).ljust(lib.AQ_USAGE_FILE_SIZE, b"\0"), 0o666)
 
 
 def read_usage(path: Path) -> Usage:
@@ -297,6 +336,9 @@ def _encode_card(path: Path, page: Any, index: int, card: CardLimit) -> None:
     entry.core_percent = _in_range(path, "core percent", card.core_percent, 100)
     entry.context_bytes = _in_range(path, "a context in bytes", card.context_bytes, lib.AQ_MEMORY_MAX)
     entry.memory_adjust = card.adjust_bytes
+    entry.core_share = _in_range(path, "a core share in hundredths of a percent", card.core_share_bp, 10_000)
+    entry.core_most = _in_range(path, "most of the cores in percent", card.core_most_percent, 100)
+    entry.priority = _in_range(path, "priority", card.priority, 9)
     if card.grant_bytes is not None:
         entry.flags |= lib.AQ_CARD_BURST
         entry.memory_grant = _in_range(path, "the grant in bytes", card.grant_bytes, lib.AQ_MEMORY_MAX)
@@ -326,6 +368,9 @@ def _decode_card(page: Any, index: int) -> CardLimit:
         overflow_bytes=page.cards[lib.AQ_OVERFLOW_CARDS + index].memory_limit if overflows else None,
         adjust_bytes=card.memory_adjust,
         context_bytes=card.context_bytes,
+        core_share_bp=card.core_share,
+        core_most_percent=card.core_most,
+        priority=card.priority,
     )
 
 

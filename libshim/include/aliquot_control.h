@@ -31,6 +31,9 @@ static inline void aq_control_publish(aq_control_page *page, const aq_control_pa
     __atomic_store_n(&page->cards[i].memory_grant, wanted->cards[i].memory_grant, __ATOMIC_RELAXED);
     __atomic_store_n(&page->cards[i].memory_adjust, wanted->cards[i].memory_adjust, __ATOMIC_RELAXED);
     __atomic_store_n(&page->cards[i].context_bytes, wanted->cards[i].context_bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->cards[i].core_share, wanted->cards[i].core_share, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->cards[i].core_most, wanted->cards[i].core_most, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->cards[i].priority, wanted->cards[i].priority, __ATOMIC_RELAXED);
   }
   __atomic_store_n(&page->sequence, odd + 1, __ATOMIC_RELEASE);
   syscall(SYS_futex, &page->sequence, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);

@@ -20,6 +20,7 @@
 #define AQ_MAX_SLOTS 256
 #define AQ_CONTROL_SIZE 8192
 #define AQ_USAGE_SIZE 69632
+#define AQ_USAGE_FILE_SIZE 86016 /* with the annex */
 #define AQ_TENANT_SIZE 128
 #define AQ_UUID_SIZE 64
 #define AQ_SHIM_VERSION_SIZE 64
@@ -39,7 +40,14 @@
 /* What a tenant of at most 8 cards has in host memory for card i is counted in entry 8 + i, and limited there. */
 #define AQ_OVERFLOW_CARDS 8
 
-/* One card of the tenant. The first half changes when a limit does, the second with every lease. */
+/* How a process of the tenant works on a card: in the lower bits of its word there; in the upper ones, in units of 2^14 ns
+ * of CLOCK_MONOTONIC, when what it has in flight is expected to be over (they wrap; compare signed). */
+#define AQ_WORK_WAITING 1   /* a thread waits at the gate */
+#define AQ_WORK_IN_FLIGHT 2 /* work was submitted, or may be without asking, that is not known to be over */
+#define AQ_WORK_END_SHIFT 2
+#define AQ_WORK_END_UNIT_SHIFT 14
+
+/* One card of the tenant. The first half changes when a limit does, the second, by the arbiter, with every lease. */
 typedef struct {
   char uuid[64];          /* "GPU-…" or "MIG-…", NUL-padded */
   uint64_t memory_limit;  /* bytes */
@@ -49,11 +57,18 @@ typedef struct {
   int64_t memory_adjust;  /* bytes that the tenant's processes have on the card beyond what its tally says (or, negative,
                              short of it), as the agent last measured */
   uint64_t context_bytes; /* what the first context of a process on this card is charged until it is measured */
-  uint64_t reserved_b[3];
-  uint32_t gate;         /* reserved for the arbiter: futex word, 0 = the tenant decides by its own share */
-  uint32_t lease_epoch;  /* reserved for the arbiter */
-  uint64_t lease_end_ns; /* reserved for the arbiter: CLOCK_MONOTONIC */
-  uint64_t reserved_c[14];
+  uint32_t core_share;    /* hundredths of a percent of the card's time that are the tenant's own where an arbiter leases it:
+                             its cap while that is silent; 0: nobody leases this card, core_percent is all there is */
+  uint32_t core_most;     /* percent that the tenant may have when others leave it theirs */
+  uint32_t priority;      /* 0-9: the higher is let in first */
+  uint32_t reserved_b[3];
+  uint32_t gate;          /* futex word, another number with each change; odd: closed, even: open; 0: nobody has leased yet */
+  uint32_t window_us;     /* no more work than this may be in flight, except for a single piece */
+  uint64_t lease_end_ns;  /* CLOCK_MONOTONIC; the gate is closed some time after it, if at all */
+  uint64_t guaranteed_ns; /* of the card's time since the arbiter first saw the tenant: due to it while it had work; */
+  uint64_t used_ns;       /* had by it, */
+  uint64_t lent_ns;       /* and of that, had beyond its own share */
+  uint64_t reserved_c[11];
 } aq_control_card;
 
 typedef struct {
@@ -86,7 +101,9 @@ typedef struct {
   /* The core limit's clock, shared by the tenant's processes (src/core_clock.h); CLOCK_MONOTONIC. */
   uint64_t core_paid_until_ns;    /* before this instant the tenant owes time */
   uint64_t core_covered_until_ns; /* before this instant everything is charged */
-  uint64_t reserved_b[4];
+  uint32_t bell;                  /* futex word: counts what the arbiter should look at soon */
+  uint32_t reserved_b;
+  uint64_t reserved_c[3];
 } aq_usage_card;
 
 /* One process. Slots have stable indexes; nothing is ever compacted. */
@@ -117,6 +134,16 @@ typedef struct {
   aq_usage_card cards[16];
   aq_usage_slot slots[256];
 } aq_usage_page;
+
+/* What a process has to do with each card: a word of AQ_WORK_… by card, in the slot's place. */
+typedef struct {
+  uint32_t cards[16];
+} aq_usage_work;
+
+/* Follows the usage page in its file. A file of an older agent ends without it; nobody leases time there. */
+typedef struct {
+  aq_usage_work works[256];
+} aq_usage_annex;
 /* cdef: end */
 
 #define AQ_CONTROL_MAGIC UINT64_C(0x314c525443514c41) /* "ALQCTRL1", little-endian */
@@ -148,5 +175,7 @@ static_assert(offsetof(aq_usage_slot, memory) == 64, "v1 layout");
 static_assert(offsetof(aq_usage_page, cards) == 2048, "v1 layout");
 static_assert(offsetof(aq_usage_page, slots) == 4096, "v1 layout");
 static_assert(sizeof(aq_usage_page) == AQ_USAGE_SIZE, "v1 layout");
+static_assert(sizeof(aq_usage_page) + sizeof(aq_usage_annex) == AQ_USAGE_FILE_SIZE, "v1 layout");
+static_assert(sizeof(aq_usage_work) == 64, "a process's words have a cache line of their own");
 
 #endif

@@ -59,21 +59,27 @@ static const char *find_page(const char *fixed, const char *variable) {
   return path && *path ? path : NULL;
 }
 
-static void *map_file(const char *path, size_t size, bool writable, refusal *why, struct stat *info) {
+/* A part of a page's file, which must have all of it. */
+typedef struct {
+  const char *path;
+  size_t offset, size;
+  bool writable;
+} part;
+
+static void *map_part(const part *p, int file, const struct stat *info, refusal *why) {
+  if (!S_ISREG(info->st_mode)) return (void *)refuse(why, p->path, "not a regular file");
+  if (info->st_size < (off_t)(p->offset + p->size)) return (void *)refuse(why, p->path, "cut short");
+  if (p->writable && fallocate(file, 0, (off_t)p->offset, (off_t)p->size) && errno == ENOSPC)
+    return (void *)refuse(why, p->path, "its file system is full"); /* a hole that cannot be filled would be SIGBUS later */
+  void *page = mmap(NULL, p->size, p->writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, (off_t)p->offset);
+  return page == MAP_FAILED ? (void *)refuse(why, p->path, strerror(errno)) : page;
+}
+
+static void *map_file(const part *p, refusal *why, struct stat *info) {
   void *page = NULL;
-  int file = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) {
-    refuse(why, path, strerror(errno));
-  } else if (fstat(file, info) || !S_ISREG(info->st_mode)) {
-    refuse(why, path, "not a regular file");
-  } else if (info->st_size < (off_t)size) {
-    refuse(why, path, "cut short");
-  } else if (writable && fallocate(file, 0, 0, (off_t)size) && errno == ENOSPC) {
-    refuse(why, path, "its file system is full"); /* a hole that cannot be filled would be SIGBUS later */
-  } else {
-    page = mmap(NULL, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, 0);
-    if (page == MAP_FAILED) page = NULL, refuse(why, path, strerror(errno));
-  }
+  int file = open(p->path, (p->writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0 || fstat(file, info)) refuse(why, p->path, strerror(errno));
+  else page = map_part(p, file, info, why);
   if (file >= 0) close(file);
   return page;
 }
@@ -97,7 +103,7 @@ static const char *usage_problem(const aq_usage_page *page) {
 static bool map_control(const char *path, refusal *why) {
   aq_control_page copy;
   struct stat info;
-  const aq_control_page *page = map_file(path, sizeof *page, false, why, &info);
+  const aq_control_page *page = map_file(&(part){path, 0, sizeof *page, false}, why, &info);
   if (!page) return false;
   why->passing = aq_control_snapshot(page, &copy) != 0;
   const char *problem = why->passing ? "its writer left it half-written" : control_problem(&copy);
@@ -112,7 +118,8 @@ static bool map_control(const char *path, refusal *why) {
 static bool map_usage(const char *path, refusal *why) {
   static char kept[PATH_MAX]; /* the environment may change */
   struct stat info;
-  aq_usage_page *page = map_file(path, sizeof *page, true, why, &info);
+  refusal unused;
+  aq_usage_page *page = map_file(&(part){path, 0, sizeof *page, true}, why, &info);
   if (!page) return false;
   const char *problem = usage_problem(page);
   if (problem) {
@@ -123,6 +130,8 @@ static bool map_usage(const char *path, refusal *why) {
   snprintf(kept, sizeof kept, "%s", path);
   aq_slice.usage_file = (aq_page_file){.path = kept, .device = info.st_dev, .inode = info.st_ino};
   aq_slice.usage = page;
+  const part annex = {path, AQ_USAGE_SIZE, sizeof(aq_usage_annex), true};
+  if (info.st_size >= AQ_USAGE_FILE_SIZE) aq_slice.annex = map_file(&annex, &unused, &info);
   return true;
 }
 
@@ -201,6 +210,7 @@ void aq_tenant_forget(void) {
   aq_lock_reset(&deciding);
   __atomic_store_n(&aq_tenant_decided, AQ_UNDECIDED, __ATOMIC_RELAXED);
   if (aq_slice.usage) munmap(aq_slice.usage, sizeof *aq_slice.usage);
+  if (aq_slice.annex) munmap(aq_slice.annex, sizeof *aq_slice.annex);
   if (aq_slice.control && aq_slice.control != &from_environment) munmap((void *)aq_slice.control, AQ_CONTROL_SIZE);
   aq_slice = (aq_tenant){.usage = NULL};
 }

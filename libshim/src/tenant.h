@@ -21,6 +21,7 @@ typedef enum {
 typedef struct {
   const aq_control_page *control;
   aq_usage_page *usage;
+  aq_usage_annex *annex; /* NULL: the usage page's file has none */
   aq_page_file usage_file;
   aq_process self;
   bool by_ordinal; /* HAMi-core's environment names cards by CUDA ordinal; a control page by UUID */

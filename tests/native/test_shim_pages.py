@@ -49,6 +49,9 @@ def some_cards(
         overflow_bytes=overflow,
         adjust_bytes=st.integers(-(2**40), 2**40),
         context_bytes=sizes,
+        core_share_bp=st.integers(0, 10_000),
+        core_most_percent=st.integers(0, 100),
+        priority=st.integers(0, 9),
     )
     return st.lists(card, min_size=1, max_size=most, unique_by=lambda card: card.uuid).map(tuple)
 
@@ -363,3 +366,12 @@ def test_the_reader_is_built_from_the_interceptors_header(tmp_path: Path):
     (tmp_path / "usage").write_bytes(subprocess.run([writer], capture_output=True, check=True).stdout)
     usage = read_usage(tmp_path / "usage")
     assert (usage.note, usage.cards[15].memory_used_bytes, usage.processes[0].pid) == ("from C", 77, 9)
+
+
+def test_a_usage_page_of_an_older_agent_has_no_annex(slice64: Tenant):
+    """Its file ends where the first layout did: the quota holds all the same."""
+    os.truncate(slice64.usage_page, USAGE_SIZE)
+    with Shell(slice64).begin() as shell:
+        assert shell.call("cuMemAlloc_v2", OUT, LIMIT + 1)[0] == OUT_OF_MEMORY
+        shell.ok("cuMemAlloc_v2", OUT, LIMIT)
+        assert slice64.usage().cards[0].memory_used_bytes == LIMIT
