@@ -1,14 +1,14 @@
-"""New limits of a running pod, applied by an agent that is killed at every line of it."""
+"""New limits of a running pod, applied by an agent that may be killed at any line: what a kill leaves is files."""
 
 import asyncio
-import itertools
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -115,44 +115,66 @@ def node(tmp_path: Path) -> Node:
     return made
 
 
-def apply_until(node: Node, lines: int) -> bool:
-    """Applies what was approved in an agent that kills itself at its n-th line; whether it came to that."""
-    child = os.fork()
-    if child:
-        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
-    count = itertools.count(1)
+def contents(root: Path) -> tuple[tuple[str, bytes], ...]:
+    """All files below a directory, as a reader of this moment finds them."""
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return tuple((str(path.relative_to(root)), path.read_bytes()) for path in files)
 
-    def trace(frame: object, event: str, _argument: object) -> object:
-        ours = any(part in frame.f_code.co_filename for part in OURS)  # type: ignore[attr-defined]
-        if ours and event == "line" and next(count) == lines:
-            os.kill(os.getpid(), signal.SIGKILL)
+
+def states_while_applying(node: Node) -> list[tuple[tuple[str, bytes], ...]]:
+    """Applies what was approved; returns each state that the files were in before any line of the agent."""
+    seen = {contents(node.root): 0}
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Callable[..., Any] | None:
+        ours = any(part in frame.f_code.co_filename for part in OURS)
+        if ours and event == "line":
+            seen.setdefault(contents(node.root), len(seen))
         return trace if ours else None
 
-    async def follow() -> None:
-        limits = node.agent()
-        threading.settrace(trace)
-        sys.settrace(trace)
-        await limits._follow(UID)
+    limits, before = node.agent(), sys.gettrace()
+    threading.settrace(trace)
+    sys.settrace(trace)
+    try:
+        asyncio.run(limits._follow(UID))
+    finally:
+        sys.settrace(before)
+        threading.settrace(cast("Any", before))
+    return list(seen)
 
-    asyncio.run(follow())
-    os._exit(0)
+
+def restored(files: tuple[tuple[str, bytes], ...], root: Path) -> Node:
+    """The node that a kill left with these files."""
+    for name, content in files:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return Node(root)
 
 
-@pytest.mark.parametrize("larger", [(12288, 20), (12288, 10)], ids=["more", "more and less"])
-def test_a_kill_at_any_line_is_caught_up_with(node: Node, larger: tuple[int, int]) -> None:
+SMALL, MORE, MORE_AND_LESS = (4096, 20), (12288, 20), (12288, 10)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(SMALL, MORE), (MORE, SMALL), (SMALL, MORE_AND_LESS), (MORE_AND_LESS, SMALL)],
+    ids=["more", "less", "more and less", "less and more"],
+)
+def test_a_kill_at_any_line_is_caught_up_with(
+    node: Node, tmp_path_factory: pytest.TempPathFactory, old: tuple[int, int], new: tuple[int, int]
+) -> None:
     """What is written down is never less than the page, and the next agent brings both to what was approved."""
-    killed, line = True, 0
-    while killed:
-        line += 1
-        wanted = larger if line % 2 else (4096, 20)
-        node.approve(*wanted)
-        killed = apply_until(node, line)
-        page, charged = node.page(), node.written_down()
+    node.approve(*old)
+    asyncio.run(node.agent()._follow(UID))
+    node.approve(*new)
+    states = states_while_applying(node)
+    assert node.page() == node.written_down() == new
+    assert len(states) > 2
+    for state in states:
+        left = restored(state, tmp_path_factory.mktemp("killed"))
+        page, charged = left.page(), left.written_down()
         assert page[0] <= charged[0]
         assert page[1] <= charged[1]
-        asyncio.run(node.agent()._follow(UID))
-        assert node.page() == node.written_down() == wanted
-    assert line > 50
+        asyncio.run(left.agent()._follow(UID))
+        assert left.page() == left.written_down() == new
 
 
 def test_what_the_node_has_no_room_for_stays_as_it_is(node: Node) -> None:
