@@ -151,10 +151,11 @@ static void pass_on_handle(input *in, object *place) {
   bool released = next_byte(in) % 2;
   if (!handle || CALL("cuMemExportToShareableHandle", (void *, uint64_t, int, uint64_t), &file, handle->value, 1, 0)) return;
   uint64_t bytes = handle->bytes;
+  bool sizeless = released || handle->sizeless;
   if (released && !CALL("cuMemRelease", (uint64_t), handle->value)) handle->kind = NOTHING;
   if (!CALL("cuMemImportFromShareableHandle", (uint64_t *, void *, int), &again, (void *)(intptr_t)file, 1)) {
     keep(place, HANDLE, again, bytes, 0);
-    place->sizeless = released;
+    place->sizeless = sizeless;
   }
   close(file);
 }
