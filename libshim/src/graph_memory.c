@@ -12,6 +12,7 @@
 
 #include "lock.h"
 #include "memory.h"
+#include "pool_list.h"
 #include "stream.h"
 
 #define MAX_DEVICES 16
@@ -197,6 +198,23 @@ static uint64_t most_in_use(CUdevice device) {
   if (of->endless) sum = UINT64_MAX;
   aq_lock_release(&leasing);
   return sum;
+}
+
+/* What graphs under way will give back when they have run. */
+static uint64_t pending_on(CUdevice device) {
+  ledger *of = &ledgers[device];
+  aq_lock_acquire(&leasing);
+  bool returns = of->count && !of->endless;
+  aq_lock_release(&leasing);
+  aq_pool *pool = returns ? aq_pool_of_graphs(device) : NULL;
+  uint64_t in_use = pool ? aq_pool_used(pool) : AQ_POOL_UNREADABLE;
+  return in_use == AQ_POOL_UNREADABLE ? 0 : in_use;
+}
+
+uint64_t aq_graph_memory_pending(void) {
+  uint64_t pending = 0;
+  for (CUdevice device = 0; aq_graph_memory_any() && device < MAX_DEVICES; device++) pending += pending_on(device);
+  return pending;
 }
 
 /* A launch is here. The ledger begins anew whenever nothing is in use, unless a launch has begun since that was seen. */

@@ -32,6 +32,10 @@ CUresult aq_graph_memory_call(CUresult (*driver)(CUgraphExec, CUstream), CUgraph
 /* The same of an instantiation that uploads at once; `stream` by a name of both flavours (stream.h). */
 CUresult aq_graph_memory_call_with(CUresult (*driver)(void *), void *arguments, const aq_graph_needs *needs, CUstream stream);
 
+/* Bytes that graphs have which were launched and have not run yet. None where graphs leave memory behind: no telling how much
+ * of it comes back. */
+uint64_t aq_graph_memory_pending(void);
+
 /* In the child of a fork. */
 void aq_graph_memory_forget(void);
 

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "core_clock.h"
+#include "graph_memory.h"
 #include "loader.h"
 #include "lock.h"
 #include "pool.h"
@@ -155,14 +156,14 @@ void aq_returns_end_context(CUcontext context) {
 /* ---- waiting ---- */
 
 static bool is_busy(const aq_patience *patience) {
-  if (any()) return true;
+  if (any() || aq_graph_memory_pending()) return true;
   if (!patience->has_stream || !AQ_CUDA(cuStreamQuery)) return false;
   return AQ_CUDA(cuStreamQuery)(patience->stream) == CUDA_ERROR_NOT_READY;
 }
 
 bool aq_returns_await(aq_patience *patience) {
   const struct timespec moment = {.tv_nsec = PAUSE_NS};
-  uint64_t pending = aq_pools_pending() + any(), now = aq_now_ns();
+  uint64_t pending = aq_pools_pending() + aq_graph_memory_pending() + any(), now = aq_now_ns();
   int saved = errno;
   if (!pending) return false;
   if (!patience->until_ns) patience->until_ns = now + LONGEST_NS;

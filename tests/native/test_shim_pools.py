@@ -148,6 +148,7 @@ def test_an_older_driver_tells_the_device_of_a_stream_by_its_context(tmp_path: P
 
 SPINNING = """
 import ctypes, sys, threading
+from concurrent.futures import ThreadPoolExecutor
 from cuda.bindings import driver as cuda
 
 def check(answer):
@@ -181,7 +182,9 @@ def watch_until_served(slice_: Tenant, process: subprocess.Popen[str]) -> None:
     """Looks at the card without a pause until the program has had all that it wanted."""
     assert process.stdout is not None
     highest = 0
-    while not select.select([process.stdout], [], [], 0)[0]:
+    served = False
+    while not served:
+        served = bool(select.select([process.stdout], [], [], 0)[0])
         highest = max(highest, slice_.machine.memory_highest(slice_.machine.cards[0].uuid, 0.02))
     assert process.stdout.readline() == "served\n"
     process.communicate(timeout=DEADLINE_S)
@@ -382,35 +385,65 @@ def test_memory_that_outlives_its_graph_is_charged_until_it_is_freed(slice64: Te
         assert truth(slice64) == used(slice64) == 0
 
 
-OWN_STREAMS = f"""{SPINNING}
-def run():
-    check(cuda.cuCtxSetCurrent(context))
+SPINNING_GRAPHS = f"""{SPINNING}
+def graph():
     stream = check(cuda.cuStreamCreate(1))
     check(cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
     memory = check(cuda.cuMemAllocAsync(size, stream))
     spin(stream)
     check(cuda.cuMemFreeAsync(memory, stream))
-    run = check(cuda.cuGraphInstantiate(check(cuda.cuStreamEndCapture(stream)), 0))
+    return stream, check(cuda.cuGraphInstantiate(check(cuda.cuStreamEndCapture(stream)), 0))
+"""
+
+SIDE_BY_SIDE = f"""{SPINNING_GRAPHS}
+graphs = [graph(), graph()]
+for _ in range(3):
+    for stream, run in graphs:
+        check(cuda.cuGraphLaunch(run, stream))
+print("served", flush=True)
+sys.stdin.read()
+"""
+
+OWN_STREAMS = f"""{SPINNING_GRAPHS}
+def run(_):
+    check(cuda.cuCtxSetCurrent(context))
+    _, run = graph()
     together.wait()
     for _ in range(3):
         check(cuda.cuGraphLaunch(run, 0))
 
 together = threading.Barrier(2)
-threads = [threading.Thread(target=run) for _ in range(2)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
+with ThreadPoolExecutor(2) as threads:
+    list(threads.map(run, range(2)))
+print("served", flush=True)
+sys.stdin.read()
+"""
+
+BEHIND_A_GRAPH = f"""{SPINNING_GRAPHS}
+stream, run = graph()
+for _ in range(3):
+    check(cuda.cuGraphLaunch(run, stream))
+    check(cuda.cuMemFree(check(cuda.cuMemAlloc(size))))
 print("served", flush=True)
 sys.stdin.read()
 """
 
 
-def test_graphs_launched_into_threads_own_default_streams_share_no_memory(slice64: Tenant):
-    """They run side by side, or one after the other where the slice does not hold both."""
-    flavour = {"CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM": "1"}
-    process = slice64.start(OWN_STREAMS, SPIN_PTX, 3 * LIMIT // 4, **flavour)
-    watch_until_served(slice64, process)
+@pytest.mark.parametrize(
+    ("program", "flavour"),
+    [(SIDE_BY_SIDE, {}), (OWN_STREAMS, {"CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM": "1"})],
+    ids=["streams", "threads' own default streams"],
+)
+def test_graphs_launched_into_several_streams_share_no_memory(
+    slice64: Tenant, program: str, flavour: dict[str, str]
+):
+    """One after the other where the slice does not hold both: a launch waits for the memory of those under way."""
+    watch_until_served(slice64, slice64.start(program, SPIN_PTX, 3 * LIMIT // 4, **flavour))
+
+
+def test_what_graphs_under_way_have_is_waited_for(slice64: Tenant):
+    """By who allocates; it is idle as soon as they have run."""
+    watch_until_served(slice64, slice64.start(BEHIND_A_GRAPH, SPIN_PTX, 3 * LIMIT // 4))
 
 
 # ---- everything at once ----
