@@ -1,18 +1,14 @@
 """`aliquot resize`: other limits for a run that goes on."""
 
-import contextlib
-import itertools
-import os
-import signal
+import fcntl
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from aliquot.cli.runs import Registry, Slice
-from libshim.pages import PageError, read_control
+from libshim.pages import read_control
 from tests.integration.shells import ALIQUOT, Shell, Tenant
+from tests.tools.kills import restored, states_during
 
 GIB = 1 << 30
 
@@ -128,46 +124,37 @@ def test_growths_at_once_never_add_up_to_more_than_the_card(shell: Shell):
         tenant.end()
 
 
-def test_a_resize_killed_at_any_line_is_done_or_can_be_done_again(tmp_path: Path):
+SMALL, LARGE = Slice("GPU-a", 2 * GIB, 50), Slice("GPU-a", 7 * GIB, 20)
+
+
+@pytest.mark.parametrize(("old", "new"), [(SMALL, LARGE), (LARGE, SMALL)], ids=["more", "less"])
+def test_a_resize_killed_at_any_line_is_done_or_can_be_done_again(
+    tmp_path_factory: pytest.TempPathFactory, old: Slice, new: Slice
+):
     """After SIGKILL the record never promises less than the page allows, and doing it again completes it."""
-    registry = Registry(tmp_path)
+    home = tmp_path_factory.mktemp("home")
+    registry = Registry(home)
     with registry.locked():
-        holding = registry.add(Slice("GPU-a", 2 * GIB, 20), ["sleep"])
-    for line in itertools.count(1):
-        wanted = Slice("GPU-a", (2 + line % 2 * 5) * GIB, 20 + line % 2 * 30)
-        killed = resize_until(registry, wanted, line)
-        with registry.locked():
-            (run,) = registry.runs()
-            with contextlib.suppress(
-                PageError
-            ):  # half-written: nobody reads it, and the next resize mends it
-                (limit,) = read_control(holding.control).cards
-                assert run.slice.memory_bytes >= limit.memory_bytes
-                assert run.slice.core_percent >= limit.core_percent
-            registry.resize(run, wanted)
-            (run,) = registry.runs()
-        (limit,) = read_control(holding.control).cards
-        assert run.slice == wanted == Slice(limit.uuid, limit.memory_bytes, limit.core_percent)
-        if not killed:
-            assert line > 20
-            return
+        name = registry.add(old, ["sleep"]).directory.relative_to(home)
+        states = states_during(lambda: resize_the_run(registry, new), home)
+    assert len(states) > 3
+    for state in states:
+        left = restored(state, tmp_path_factory.mktemp("killed"))
+        registry, control = Registry(left), left / name / "control"
+        with (left / name / "alive").open() as alive:
+            fcntl.flock(alive, fcntl.LOCK_EX)
+            with registry.locked():
+                promised = registry.runs()[0].slice
+                (limit,) = read_control(control).cards
+                assert promised.memory_bytes >= limit.memory_bytes
+                assert promised.core_percent >= limit.core_percent
+                resize_the_run(registry, new)
+                promised = registry.runs()[0].slice
+            (limit,) = read_control(control).cards
+            assert promised == new == Slice(limit.uuid, limit.memory_bytes, limit.core_percent)
 
 
-def resize_until(registry: Registry, wanted: Slice, lines: int) -> bool:
-    """Resizes the only run in a process that kills itself at its n-th line of code; whether it came to that."""
-    child = os.fork()
-    if child:
-        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
-    count = itertools.count(1)
-
-    def trace(_frame: object, event: str, _argument: object) -> object:
-        if event == "line" and next(count) == lines:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return trace
-
-    with registry.locked():
-        (run,) = registry.runs()
-        sys.settrace(trace)
-        registry.resize(run, wanted)
-        sys.settrace(None)
-    os._exit(0)
+def resize_the_run(registry: Registry, wanted: Slice) -> None:
+    """The only one that there is."""
+    (run,) = registry.runs()
+    registry.resize(run, wanted)

@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,8 @@ def nothing_injected(tmp_path: Path) -> Path:
 def test_the_demo_fails_without_the_interceptor(nothing_injected: Path) -> None:
     """With a library in the interceptor's place that enforces nothing, it says so and does not succeed."""
     told = io.StringIO()
-    with one_node(CARDS, ["--library", str(nothing_injected), "--no-forwarders"]) as stack:
+    roomy = [replace(card, memory_mib=4 * card.memory_mib) for card in CARDS]  # whose own end nobody gets to
+    with one_node(roomy, ["--library", str(nothing_injected), "--no-forwarders"]) as stack:
         assert not Story(stack, Console(file=told, width=100), EXAMPLES).tell()
     assert "greedy: was not denied 4096 MiB" in told.getvalue()
     assert "chat: saw another size" in told.getvalue()

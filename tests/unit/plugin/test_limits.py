@@ -2,13 +2,9 @@
 
 import asyncio
 import os
-import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, cast
 
 import msgspec
 import pytest
@@ -35,10 +31,10 @@ from plugin.tenancies import Tenancies, Tenancy
 from plugin.tenants import Tenants
 from plugin.terms import Terms
 from plugin.turns import Turns
+from tests.tools.kills import restored, states_during
 from tests.unit.plugin.usage import write_usage
 
 UID, POD = "uid-1", PodName("default", "p", "uid-1")
-OURS = ("/plugin/", "/libshim/")
 
 
 def placement(mib: int, cores: int) -> Placement:
@@ -115,41 +111,6 @@ def node(tmp_path: Path) -> Node:
     return made
 
 
-def contents(root: Path) -> tuple[tuple[str, bytes], ...]:
-    """All files below a directory, as a reader of this moment finds them."""
-    files = sorted(path for path in root.rglob("*") if path.is_file())
-    return tuple((str(path.relative_to(root)), path.read_bytes()) for path in files)
-
-
-def states_while_applying(node: Node) -> list[tuple[tuple[str, bytes], ...]]:
-    """Applies what was approved; returns each state that the files were in before any line of the agent."""
-    seen = {contents(node.root): 0}
-
-    def trace(frame: FrameType, event: str, _argument: object) -> Callable[..., Any] | None:
-        ours = any(part in frame.f_code.co_filename for part in OURS)
-        if ours and event == "line":
-            seen.setdefault(contents(node.root), len(seen))
-        return trace if ours else None
-
-    limits, before = node.agent(), sys.gettrace()
-    threading.settrace(trace)
-    sys.settrace(trace)
-    try:
-        asyncio.run(limits._follow(UID))
-    finally:
-        sys.settrace(before)
-        threading.settrace(cast("Any", before))
-    return list(seen)
-
-
-def restored(files: tuple[tuple[str, bytes], ...], root: Path) -> Node:
-    """The node that a kill left with these files."""
-    for name, content in files:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content)
-    return Node(root)
-
-
 SMALL, MORE, MORE_AND_LESS = (4096, 20), (12288, 20), (12288, 10)
 
 
@@ -165,11 +126,12 @@ def test_a_kill_at_any_line_is_caught_up_with(
     node.approve(*old)
     asyncio.run(node.agent()._follow(UID))
     node.approve(*new)
-    states = states_while_applying(node)
+    limits = node.agent()
+    states = states_during(lambda: asyncio.run(limits._follow(UID)), node.root)
     assert node.page() == node.written_down() == new
     assert len(states) > 2
     for state in states:
-        left = restored(state, tmp_path_factory.mktemp("killed"))
+        left = Node(restored(state, tmp_path_factory.mktemp("killed")))
         page, charged = left.page(), left.written_down()
         assert page[0] <= charged[0]
         assert page[1] <= charged[1]
