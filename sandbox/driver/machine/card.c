@@ -36,15 +36,19 @@ static void init_unit(struct sim_unit *unit)
     unit->last = SIM_NO_SLOT;
 }
 
-static void init_state(struct sim_state *state)
+/* Only the units there are: each is some megabytes of a file that is sparse until then. */
+static void init_state(struct sim_state *state, const struct sim_scenario *scenario)
 {
-    for (int i = 0; i < SIM_UNITS; i++)
-        init_unit(&state->units[i]);
+    for (int card = 0; card < scenario->card_count; card++) {
+        init_unit(&state->units[sim_unit_of_card(card)]);
+        for (int mig = 0; mig < scenario->cards[card].mig_count; mig++)
+            init_unit(&state->units[sim_unit_of_mig(card, mig)]);
+    }
     memcpy(state->magic, MAGIC, sizeof MAGIC);
 }
 
 /* Under the file's lock: makes a new file a state, and refuses anything else that is none. */
-static struct sim_state *map_state(int fd)
+static struct sim_state *map_state(int fd, const struct sim_scenario *scenario)
 {
     struct stat info;
     if (fstat(fd, &info) != 0)
@@ -58,19 +62,19 @@ static struct sim_state *map_state(int fd)
     if (state == MAP_FAILED)
         return NULL;
     if (fresh)
-        init_state(state);
+        init_state(state, scenario);
     if (memcmp(state->magic, MAGIC, sizeof MAGIC) == 0)
         return state;
     munmap(state, sizeof *state);
     return NULL;
 }
 
-static struct sim_state *open_state(const char *path)
+static struct sim_state *open_state(const char *path, const struct sim_scenario *scenario)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return NULL;
-    struct sim_state *state = flock(fd, LOCK_EX) == 0 ? map_state(fd) : NULL;
+    struct sim_state *state = flock(fd, LOCK_EX) == 0 ? map_state(fd, scenario) : NULL;
     flock(fd, LOCK_UN); /* closing alone would not: the mapping keeps the file open */
     close(fd);
     return state;
@@ -89,7 +93,7 @@ bool sim_machine_open(struct sim_machine *machine, const char *directory)
     if (!sim_scenario_read(path, &machine->scenario))
         return false;
     snprintf(path, sizeof path, "%s/state", machine->directory);
-    machine->state = open_state(path);
+    machine->state = open_state(path, &machine->scenario);
     if (machine->state == NULL)
         fprintf(stderr, "simgpu: %s is no state of a simulated machine\n", path);
     return machine->state != NULL;
