@@ -35,7 +35,7 @@ def race(machine: SimMachine, *work: tuple[int, int]) -> tuple[list[Busy], list[
 
 def test_a_kernel_takes_the_time_it_says(machine: SimMachine):
     """The record holds the sum of all kernels, to the nanosecond, however late the process woke."""
-    ask(machine, "launch", 10_000, 500, "launchex", MS, 3, "graph", MS, 4, "sync")
+    ask(machine, "launch", 10_000, 500, "launchex", MS, 3, "sync", "graph", MS, 4, "sync")
     assert sum(r.end_ns - r.start_ns for r in machine.busy(machine.cards[0].uuid)) == 12 * MS
 
 

@@ -22,8 +22,8 @@ struct sim_context {
     _Atomic unsigned long long life; /* changes when it is emptied; no two contexts' are alike, and none is 0 */
     struct sim_allocation *allocations; /* its memory; under the heap's lock */
     struct sim_stream *streams;         /* all of them; under the lock of streams */
-    pthread_mutex_t lock;               /* guards legacy, limits and what is charged */
-    struct sim_stream *legacy;          /* its default stream, made when first used */
+    pthread_mutex_t lock;               /* guards limits and what is charged, and the making of legacy */
+    _Atomic(struct sim_stream *) legacy; /* its default stream, made when first used */
     struct sim_context *next;           /* of all; under the lock of residence.c */
 };
 

@@ -1,8 +1,9 @@
 /*
- * The engine: what runs this process's work on one device, in submission order over all its streams. Since everything that a
- * piece of work may wait for was submitted before it, one queue keeps every order that streams and events ask for.
+ * The engine: what runs this process's work on one device. Every stream is a queue of its own; a worker carries out what is at
+ * the head of each, once what it waits for is there: events, other streams, the default stream of the context.
  *
- * Kernels run in simulated time (machine/schedule.h): a worker that wakes late finds that they ended when they should have.
+ * Kernels run in simulated time (machine/schedule.h): they are published as soon as all before them in their stream is known
+ * to end without the worker's doing, and a worker that wakes late finds that they ended when they should have.
  */
 #ifndef SIM_ENGINE_H
 #define SIM_ENGINE_H
@@ -21,6 +22,7 @@ enum sim_op_kind {
     SIM_OP_HOST,   /* calls the user back */
     SIM_OP_RECORD, /* of an event */
     SIM_OP_WAIT,   /* for an event */
+    SIM_OP_JOIN,   /* waits for another stream */
     SIM_OP_CALL,   /* of the driver's own */
     SIM_OP_MOVE,   /* of managed memory */
     SIM_OP_WAIT_WORD,
@@ -45,6 +47,9 @@ struct sim_word {
     unsigned int flags;
 };
 
+/* How far an op has come that takes several looks. */
+enum sim_op_state { SIM_OP_QUEUED, SIM_OP_BEGUN, SIM_OP_ENDED };
+
 /* One piece of work. */
 struct sim_op {
     enum sim_op_kind kind;
@@ -55,11 +60,16 @@ struct sim_op {
         struct {
             CUhostFn run;
             void *data;
+            struct sim_op *next; /* to be called after it */
         } host;
         struct {
             struct sim_event *event;
             uint64_t generation;
         } event;
+        struct {
+            struct sim_stream *stream;
+            uint64_t count; /* of its ops that must be over */
+        } join;
         struct {
             void (*run)(void *data);
             void *data;
@@ -71,20 +81,38 @@ struct sim_op {
         } move;
         struct sim_word word;
     };
-    /* The engine's own, set by submit. */
+    /* The engine's own. */
     struct sim_stream *stream;
-    uint64_t submitted_at, mark;
-    bool published;
+    uint64_t number; /* among all of the engine's ops */
+    uint64_t submitted_at;
+    uint64_t mark;    /* on the card: in the process's time there, where it ends */
+    uint64_t over_at; /* elsewhere: when it ends */
+    enum sim_op_state state;
     struct sim_op *next;
 };
 
-/* Puts a copy of the op at the end of the queue. Waits while the stream has 1,024 pieces of work in the queue, as real ones do. */
+/* The ops of one stream that are not over. All of it under the engine's lock. */
+struct sim_queue {
+    struct sim_op *head, *tail;
+    struct sim_op *unpublished; /* the first that is not published and those behind it; NULL: all are */
+    struct sim_stream *next;    /* among those that the worker looks at */
+    bool listed;                /* is it among them? */
+    uint64_t mark;              /* what is published next comes after it, in the process's time on the card */
+    uint64_t clock;             /* when the latest op that is over ended */
+    uint64_t joined;            /* so many ops of the default stream it waits for */
+    uint64_t awaited;           /* for so many of its ops the default stream waits */
+};
+
+/* Puts a copy of the op at the end of the stream. Waits while the stream has 1,024 pieces of work queued, as real ones do. */
 CUresult sim_engine_submit(struct sim_stream *stream, const struct sim_op *op);
 /* Waits for all that was submitted before. */
 void sim_engine_drain(struct sim_device *device);
-/* Waits for all that was submitted to one stream before. */
+/* Waits for all that was submitted to one stream before; to the default stream of a context: to all that it waits for, too. */
 void sim_engine_await(struct sim_stream *stream);
-bool sim_engine_idle(struct sim_device *device);
+/* Would await return at once? */
+bool sim_engine_idle(struct sim_stream *stream);
+/* Lets the workers of all devices look again: an event was reached. */
+void sim_engines_wake(void);
 
 /* True in a host function's thread, which must not call the driver. */
 bool sim_engine_calling(void);

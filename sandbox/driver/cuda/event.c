@@ -32,8 +32,12 @@ void sim_event_reached(struct sim_event *event, uint64_t generation, uint64_t ti
         event->reached = generation;
         event->time = time;
     }
+    bool watched = event->watched;
+    event->watched = false;
     pthread_cond_broadcast(&event->change);
     pthread_mutex_unlock(&event->lock);
+    if (watched)
+        sim_engines_wake();
 }
 
 void sim_event_await(struct sim_event *event, uint64_t generation)
@@ -44,6 +48,35 @@ void sim_event_await(struct sim_event *event, uint64_t generation)
     pthread_mutex_unlock(&event->lock);
 }
 
+bool sim_event_watch(struct sim_event *event, uint64_t generation, uint64_t *time)
+{
+    pthread_mutex_lock(&event->lock);
+    bool reached = event->reached >= generation;
+    event->watched |= !reached;
+    *time = event->time;
+    pthread_mutex_unlock(&event->lock);
+    return reached;
+}
+
+void sim_event_mark(struct sim_event *event, uint64_t generation, uint64_t mark)
+{
+    pthread_mutex_lock(&event->lock);
+    if (generation > event->marked) {
+        event->marked = generation;
+        event->mark = mark;
+    }
+    pthread_mutex_unlock(&event->lock);
+}
+
+bool sim_event_mark_of(struct sim_event *event, uint64_t generation, const struct sim_device *device, uint64_t *mark)
+{
+    pthread_mutex_lock(&event->lock);
+    bool known = event->marked == generation && event->device == device;
+    *mark = event->mark;
+    pthread_mutex_unlock(&event->lock);
+    return known;
+}
+
 CUresult sim_event_make_wait(struct sim_event *event, struct sim_stream *stream)
 {
     CUresult result;
@@ -51,11 +84,11 @@ CUresult sim_event_make_wait(struct sim_event *event, struct sim_stream *stream)
         return result;
     pthread_mutex_lock(&event->lock);
     uint64_t generation = event->recorded;
-    bool same_queue = event->device == stream->context->device;
+    bool over = event->reached >= generation;
     pthread_mutex_unlock(&event->lock);
     if (generation == 0)
         return CUDA_SUCCESS;
-    struct sim_op op = {.kind = same_queue ? SIM_OP_EMPTY : SIM_OP_WAIT, .event = {event, generation}};
+    struct sim_op op = {.kind = over ? SIM_OP_EMPTY : SIM_OP_WAIT, .event = {event, generation}};
     return sim_stream_submit(stream, &op);
 }
 

@@ -48,12 +48,11 @@ static struct sim_stream *new_stream(struct sim_context *context, unsigned int f
 struct sim_stream *sim_stream_default(struct sim_context *context)
 {
     pthread_mutex_lock(&context->lock);
-    if (context->legacy == NULL) {
-        context->legacy = new_stream(context, 0, LEAST_PRIORITY);
-        if (context->legacy != NULL)
-            context->legacy->is_default = true;
+    struct sim_stream *stream = atomic_load(&context->legacy);
+    if (stream == NULL && (stream = new_stream(context, 0, LEAST_PRIORITY)) != NULL) {
+        stream->is_default = true;
+        atomic_store(&context->legacy, stream);
     }
-    struct sim_stream *stream = context->legacy;
     pthread_mutex_unlock(&context->lock);
     return stream;
 }
@@ -137,7 +136,7 @@ void sim_streams_end(struct sim_context *context)
         stream->context = NULL;
         sim_stream_drop(stream);
     }
-    context->legacy = NULL;
+    atomic_store(&context->legacy, NULL);
 }
 
 /* ---- entries ---- */
@@ -185,10 +184,7 @@ SIM_API CUresult cuStreamSynchronize(CUstream handle)
     SIM_NEED_STREAM(handle, stream);
     if (sim_capture_breaks(stream) || (stream->is_default && sim_capture_forbids(stream->context)))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    if (stream->is_default)
-        sim_engine_drain(stream->context->device);
-    else
-        sim_engine_await(stream);
+    sim_engine_await(stream);
     sim_pools_settle(stream->context->device);
     return CUDA_SUCCESS;
 }
@@ -198,8 +194,7 @@ SIM_API CUresult cuStreamQuery(CUstream handle)
     SIM_NEED_STREAM(handle, stream);
     if (sim_capture_breaks(stream))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    bool done = stream->is_default ? sim_engine_idle(stream->context->device) : stream->finished == stream->submitted;
-    return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return sim_engine_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 SIM_API CUresult cuCtxSynchronize(void)

@@ -15,8 +15,9 @@ struct sim_stream {
     int priority;
     unsigned long long id;
     bool is_default; /* the context's own: other blocking streams wait for it */
-    _Atomic int holders; /* the handle and every op in the queue */
-    _Atomic uint64_t submitted, finished; /* ops; changed under the engine's lock */
+    _Atomic int holders; /* the handle, the worker while there are ops, and the ops that wait for it */
+    uint64_t submitted, finished; /* ops; under the engine's lock, as is the queue */
+    struct sim_queue queue;
     _Atomic(struct sim_capture *) capture; /* changed under the lock of captures */
     struct sim_node_set tails;             /* in a capture: what the next node depends on */
     struct sim_stream *next_captured;      /* in the same capture */

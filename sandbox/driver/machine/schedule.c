@@ -162,16 +162,36 @@ void sim_schedule_advance(struct sim_unit *unit, bool concurrent)
 
 /* ---- one process's view ---- */
 
-uint64_t sim_schedule_publish(struct sim_unit *unit, int index, uint64_t ns, bool concurrent)
+/* How much of its own time the process has had by now. */
+static uint64_t progress(const struct sim_slot *slot, uint64_t now)
+{
+    return slot->running && now > slot->run_start ? slot->done + (now - slot->run_start) : slot->done;
+}
+
+/*
+ * Since when a process that had no work waits for a turn. While others run that is now: what they were told of the past stands.
+ */
+static uint64_t ready_since(const struct sim_unit *unit, const struct sim_slot *slot, uint64_t ready, bool concurrent, uint64_t now)
+{
+    if (!concurrent && running_slot(unit, atomic_load(&unit->slots_used)) != SIM_NO_SLOT)
+        return now;
+    return sooner(later(ready, slot->ready_at), now);
+}
+
+uint64_t sim_schedule_publish(struct sim_unit *unit, int index, struct sim_plan *plan, const struct sim_work *work, bool concurrent)
 {
     sim_unit_lock(unit);
     uint64_t now = sim_now();
     advance(unit, concurrent, now);
     struct sim_slot *slot = &unit->slots[index];
     if (!has_work(slot))
-        slot->ready_at = now;
-    slot->demand += ns;
-    uint64_t mark = slot->demand;
+        slot->ready_at = ready_since(unit, slot, work->ready, concurrent, now);
+    uint64_t done = progress(slot, now);
+    sim_plan_pass(plan, done);
+    uint64_t start = sim_plan_place(plan, later(work->after, done), work->ns, work->need);
+    uint64_t mark = start == SIM_NEVER ? SIM_NEVER : start + work->ns;
+    if (mark != SIM_NEVER)
+        slot->demand = later(slot->demand, mark);
     advance(unit, concurrent, now);
     sim_unit_unlock(unit);
     return mark;

@@ -9,11 +9,24 @@
 #define SIM_SCHEDULE_H
 
 #include "card.h"
+#include "plan.h"
 
 #define SIM_TURN_NS 2000000ULL
 
-/* Publishes `ns` of work; returns its mark: the work is over when the slot's done time has reached the mark. */
-uint64_t sim_schedule_publish(struct sim_unit *unit, int slot, uint64_t ns, bool concurrent);
+/* A kernel that is ready to run. */
+struct sim_work {
+    uint64_t ns;
+    uint32_t need;  /* threads of the card */
+    uint64_t after; /* the mark of what it must follow */
+    uint64_t ready; /* since when it could have run; a process that tells late has lost nothing on a card that was idle */
+};
+
+/*
+ * Publishes work, placed in the process's plan; returns its mark: the work is over when the slot's done time has reached the
+ * mark. SIM_NEVER: the host is out of memory.
+ */
+uint64_t sim_schedule_publish(struct sim_unit *unit, int slot, struct sim_plan *plan, const struct sim_work *work,
+                              bool concurrent);
 
 /*
  * Has the mark been reached? Then *when is the instant it was. Otherwise *when is an instant before which it cannot be

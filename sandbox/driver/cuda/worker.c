@@ -1,0 +1,319 @@
+/* The worker: publishes kernels, and carries out what is at the head of each stream once it can be. */
+#include "worker.h"
+
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include "../machine/schedule.h"
+#include "event.h"
+#include "managed.h"
+#include "memory_op.h"
+#include "stream.h"
+
+enum { LOOK_NS = 100000 }; /* how often to look at what nobody announces */
+
+static bool concurrent(const struct sim_engine *engine)
+{
+    return engine->device->card->concurrent;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+void sim_worker_kick(struct sim_engine *engine)
+{
+    engine->kicks++;
+    pthread_cond_signal(&engine->wake);
+}
+
+/* ---- publishing: all of it under the lock ---- */
+
+static bool publish_kernel(struct sim_engine *engine, struct sim_op *op)
+{
+    struct sim_queue *queue = &op->stream->queue;
+    struct sim_work work = {op->launch.ns, sim_plan_need(op->launch.grid, op->launch.block), queue->mark,
+                            later(queue->clock, op->submitted_at)};
+    op->mark = sim_schedule_publish(engine->device->unit, engine->device->slot, &engine->plan, &work, concurrent(engine));
+    if (op->mark == SIM_NEVER)
+        return false;
+    queue->mark = op->mark;
+    return true;
+}
+
+/* What is behind the event's record comes after what was before it, if it is known when that ends. */
+static bool pass_wait(const struct sim_engine *engine, const struct sim_op *op)
+{
+    uint64_t mark;
+    if (!sim_event_mark_of(op->event.event, op->event.generation, engine->device, &mark))
+        return false;
+    op->stream->queue.mark = later(op->stream->queue.mark, mark);
+    return true;
+}
+
+/* The same for another stream, if nothing was submitted to it since. */
+static bool pass_join(const struct sim_op *op)
+{
+    const struct sim_stream *other = op->join.stream;
+    if (other->finished >= op->join.count)
+        return true;
+    if (other->queue.unpublished != NULL || other->submitted != op->join.count)
+        return false;
+    op->stream->queue.mark = later(op->stream->queue.mark, other->queue.mark);
+    return true;
+}
+
+/* Publishes an op, or does nothing if it takes no time on the card; false: what is behind it must wait until it is over. */
+static bool pass(struct sim_engine *engine, struct sim_op *op)
+{
+    switch (op->kind) {
+    case SIM_OP_KERNEL:
+        return publish_kernel(engine, op);
+    case SIM_OP_RECORD:
+        sim_event_mark(op->event.event, op->event.generation, op->stream->queue.mark);
+        return true;
+    case SIM_OP_WAIT:
+        return pass_wait(engine, op);
+    case SIM_OP_JOIN:
+        return pass_join(op);
+    case SIM_OP_HOST:
+    case SIM_OP_WAIT_WORD:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static void publish(struct sim_engine *engine, struct sim_queue *queue)
+{
+    while (queue->unpublished != NULL && pass(engine, queue->unpublished))
+        queue->unpublished = queue->unpublished->next;
+}
+
+/* At the end: the worker may be at work in the midst of the list. */
+static void list(struct sim_engine *engine, struct sim_stream *stream)
+{
+    struct sim_stream **at = &engine->streams;
+    while (*at != NULL)
+        at = &(*at)->queue.next;
+    *at = stream;
+    stream->queue.next = NULL;
+    stream->queue.listed = true;
+    sim_stream_hold(stream);
+}
+
+void sim_worker_append(struct sim_engine *engine, struct sim_op *op)
+{
+    struct sim_queue *queue = &op->stream->queue;
+    op->number = ++engine->submitted;
+    op->submitted_at = sim_now();
+    if (queue->head == NULL)
+        queue->head = op;
+    else
+        queue->tail->next = op;
+    queue->tail = op;
+    if (queue->unpublished == NULL) {
+        queue->unpublished = op;
+        publish(engine, queue);
+    }
+    if (!queue->listed)
+        list(engine, op->stream);
+    sim_worker_kick(engine);
+}
+
+/* ---- ops at the head: over or not? Under the lock, which some give up meanwhile. Not: *when is the earliest that they can be ---- */
+
+static void touch(struct sim_engine *engine, struct sim_op *op)
+{
+    op->state = SIM_OP_BEGUN;
+    if (op->launch.touched[0] == 0)
+        return;
+    pthread_mutex_unlock(&engine->lock);
+    for (int i = 0; i < SIM_TOUCHED && op->launch.touched[i] != 0; i++)
+        sim_managed_touch(engine->device, op->launch.touched[i]);
+    pthread_mutex_lock(&engine->lock);
+}
+
+/* Kernels end in the card's time. */
+static bool kernel_over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
+{
+    struct sim_queue *queue = &op->stream->queue;
+    if (op->state == SIM_OP_QUEUED)
+        touch(engine, op);
+    publish(engine, queue);
+    *when = sim_now() + LOOK_NS;
+    if (queue->unpublished == op ||
+        !sim_schedule_reached(engine->device->unit, engine->device->slot, op->mark, concurrent(engine), when))
+        return false;
+    queue->clock = later(queue->clock, *when);
+    return true;
+}
+
+static bool host_over(struct sim_engine *engine, struct sim_op *op)
+{
+    if (op->state == SIM_OP_QUEUED) {
+        op->state = SIM_OP_BEGUN;
+        sim_caller_take(engine, op);
+    }
+    op->stream->queue.clock = later(op->stream->queue.clock, op->over_at);
+    return op->state == SIM_OP_ENDED;
+}
+
+static bool wait_over(struct sim_op *op)
+{
+    uint64_t time = 0;
+    bool over = sim_event_watch(op->event.event, op->event.generation, &time);
+    if (over)
+        op->stream->queue.clock = later(op->stream->queue.clock, time);
+    return over;
+}
+
+static bool join_over(struct sim_op *op)
+{
+    const struct sim_stream *other = op->join.stream;
+    if (other->finished < op->join.count)
+        return false;
+    op->stream->queue.clock = later(op->stream->queue.clock, other->queue.clock);
+    return true;
+}
+
+static bool word_over(struct sim_op *op, uint64_t *when)
+{
+    uint64_t now = sim_now();
+    *when = now + LOOK_NS;
+    if (!sim_memory_op_holds(&op->word))
+        return false;
+    op->stream->queue.clock = now;
+    return true;
+}
+
+/* Without the lock: what is over as soon as it is done. */
+static void do_other(struct sim_engine *engine, struct sim_op *op)
+{
+    switch (op->kind) {
+    case SIM_OP_COPY:
+        sim_copy_run(&op->copy);
+        break;
+    case SIM_OP_SET:
+        if (sim_managed_any())
+            sim_managed_touch(engine->device, (uintptr_t)op->set.target);
+        sim_set_run(&op->set);
+        break;
+    case SIM_OP_RECORD:
+        sim_event_reached(op->event.event, op->event.generation, op->stream->queue.clock);
+        break;
+    case SIM_OP_CALL:
+        op->call.run(op->call.data);
+        break;
+    case SIM_OP_MOVE:
+        sim_managed_move(op->move.base, op->move.size, op->move.location);
+        break;
+    case SIM_OP_WRITE_WORD:
+        sim_memory_op_write(&op->word);
+        break;
+    default:
+        break;
+    }
+}
+
+static bool other_over(struct sim_engine *engine, struct sim_op *op)
+{
+    struct sim_queue *queue = &op->stream->queue;
+    queue->clock = later(queue->clock, op->submitted_at);
+    pthread_mutex_unlock(&engine->lock);
+    do_other(engine, op);
+    pthread_mutex_lock(&engine->lock);
+    return true;
+}
+
+static bool over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
+{
+    *when = SIM_NEVER;
+    switch (op->kind) {
+    case SIM_OP_KERNEL:
+        return kernel_over(engine, op, when);
+    case SIM_OP_HOST:
+        return host_over(engine, op);
+    case SIM_OP_WAIT:
+        return wait_over(op);
+    case SIM_OP_JOIN:
+        return join_over(op);
+    case SIM_OP_WAIT_WORD:
+        return word_over(op, when);
+    default:
+        return other_over(engine, op);
+    }
+}
+
+/* ---- the thread ---- */
+
+/* Gives up what an op held. */
+static void drop(struct sim_op *op)
+{
+    if (op->kind == SIM_OP_RECORD || op->kind == SIM_OP_WAIT)
+        sim_event_drop(op->event.event);
+    else if (op->kind == SIM_OP_JOIN)
+        sim_stream_drop(op->join.stream);
+    free(op);
+}
+
+static void finish(struct sim_engine *engine, struct sim_stream *stream)
+{
+    struct sim_queue *queue = &stream->queue;
+    struct sim_op *op = queue->head;
+    if (queue->unpublished == op)
+        queue->unpublished = op->next;
+    queue->head = op->next;
+    if (op->kind != SIM_OP_JOIN)
+        stream->finished++;
+    publish(engine, queue);
+    pthread_cond_broadcast(&engine->done);
+    pthread_mutex_unlock(&engine->lock);
+    drop(op);
+    pthread_mutex_lock(&engine->lock);
+}
+
+/* Carries out what can be, of each stream; false if that was nothing: *next is when something will be. */
+static bool look(struct sim_engine *engine, uint64_t *next)
+{
+    bool moved = false;
+    struct sim_stream **at = &engine->streams;
+    while (*at != NULL) {
+        struct sim_stream *stream = *at;
+        uint64_t when = SIM_NEVER;
+        for (; stream->queue.head != NULL && over(engine, stream->queue.head, &when); moved = true)
+            finish(engine, stream);
+        if (stream->queue.head != NULL) {
+            *next = when < *next ? when : *next;
+            at = &stream->queue.next;
+            continue;
+        }
+        *at = stream->queue.next;
+        stream->queue.listed = false;
+        sim_stream_drop(stream);
+    }
+    return moved;
+}
+
+static void sleep_until(struct sim_engine *engine, uint64_t when)
+{
+    struct timespec t = {(time_t)(when / 1000000000ULL), (long)(when % 1000000000ULL)};
+    if (when == SIM_NEVER)
+        pthread_cond_wait(&engine->wake, &engine->lock);
+    else
+        pthread_cond_timedwait(&engine->wake, &engine->lock, &t);
+}
+
+void *sim_worker_run(void *argument)
+{
+    struct sim_engine *engine = argument;
+    prctl(PR_SET_TIMERSLACK, 1UL); /* kernels are short */
+    pthread_mutex_lock(&engine->lock);
+    for (;;) {
+        uint64_t kicks = engine->kicks, next = SIM_NEVER;
+        if (!look(engine, &next) && kicks == engine->kicks)
+            sleep_until(engine, next);
+    }
+    return NULL;
+}
