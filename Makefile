@@ -9,7 +9,7 @@ SHIM_SOURCES   := setup.py libshim/_pages_build.py libshim/Makefile $(wildcard l
 TRACED         := $(CURDIR)/libshim/build/trace.json
 DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile $(foreach kind,c h def,sandbox/driver/*/*.$(kind)))
 
-.PHONY: help demo test test-full chaos shim-chaos fuzz test-gpu coverage-report check-new-cuda lint format bench bench-shim native clean setup-demo setup-test setup-lint
+.PHONY: help demo test test-full chaos shim-chaos fuzz test-gpu coverage-report check-new-cuda lint format bench bench-shim bench-compute soak-compute native clean setup-demo setup-test setup-lint
 
 help:
 	@echo 'make demo       the whole path on this machine, no GPU and no Kubernetes needed'
@@ -24,6 +24,8 @@ help:
 	@echo 'make lint       ruff, mypy, import-linter, C warnings with two compilers'
 	@echo 'make bench      figures, one JSON object a line'
 	@echo 'make bench-shim of these, what the interceptor adds to a call; WHAT="launch alloc" some of them'
+	@echo 'make bench-compute  shares of compute time, half an hour; CASES="single* pair/50*" some of them, SECONDS=8, RUNS=3'
+	@echo 'make soak-compute   random mixes of tenants on one card; MIXES=200, SEED=n repeats them'
 	@echo 'make clean      removes what the others made'
 
 demo: setup-demo
@@ -71,10 +73,16 @@ format: setup-lint
 	$(BIN)/ruff format .
 
 bench: setup-test
-	@for program in bench/*.py; do $(BIN)/python $$program || exit 1; done
+	@for program in $(filter-out bench/compute.py,$(wildcard bench/*.py)); do $(BIN)/python $$program || exit 1; done
 
 bench-shim: setup-test
 	@$(BIN)/python bench/shim.py $(WHAT)
+
+bench-compute: setup-test
+	@CASES='$(CASES)' SECONDS=$(or $(SECONDS),8) RUNS=$(or $(RUNS),3) $(BIN)/python bench/compute.py
+
+soak-compute: setup-test
+	@MIXES=$(or $(MIXES),200) SEED=$(or $(SEED),1) SECONDS=$(or $(SECONDS),8) $(BIN)/python bench/compute.py soak
 
 native: $(STAMPS)/native
 

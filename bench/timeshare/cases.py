@@ -1,0 +1,262 @@
+"""What `make bench-compute` measures, as data: tenants, what they bought, and what they do with it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import product
+
+
+class Mode(StrEnum):
+    """What a tenant may have of a card."""
+
+    CAPPED = "capped"
+    BURST = "burst"
+    UNCAPPED = "uncapped"
+    BARE = "bare"
+    """No interceptor: a control."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one process does; the options of `native/load.c`."""
+
+    kernel_us: tuple[int, ...] = (1000,)
+    grid: int = 64
+    sync: int = 16
+    graph: int = 0
+    idle_us: int = 0
+    random: bool = False
+    awake_ms: int = 0
+    after_ms: int = 0
+    threads: int = 1
+
+    @property
+    def longest_ms(self) -> float:
+        """Of the pieces it submits, the longest."""
+        return max(self.kernel_us) * max(self.graph, 1) / 1000
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether it always wants the card."""
+        return not self.idle_us and not self.after_ms
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A container with a part of the card.
+
+    Args:
+        share: Percent; an uncapped one's is its equal part of what the others leave.
+        loads: What its processes do.
+        mode: What it may have beyond its share.
+        priority: 0 to 9.
+        limit: Percent that bound its burst.
+    """
+
+    share: float
+    loads: tuple[Load, ...]
+    mode: Mode = Mode.CAPPED
+    priority: int = 0
+    limit: float = 100
+
+    @property
+    def most(self) -> float:
+        """Percent that it may have when others leave it theirs."""
+        return self.share if self.mode is Mode.CAPPED else self.limit
+
+
+class Question(StrEnum):
+    """What is asked of a case; `verdict.py` has the answers."""
+
+    EXACT = "exact"
+    """Everybody has as much as it may, and no more."""
+    GUARANTEE = "guarantee"
+    """The capped have their share, the others theirs or more, and the card does not idle."""
+    WAKE = "wake"
+    """The last tenant, when it wakes, has its share back soon."""
+    LENT = "lent"
+    """The first tenant has what the last one leaves."""
+    LATENCY = "latency"
+    """The first tenant's kernels are held up little by the others."""
+    THROUGHPUT = "throughput"
+    """The only tenant gets done what it would without the interceptor."""
+    MIX = "mix"
+    """Whoever wants its share has it."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Tenants of one card.
+
+    Args:
+        name: For `CASES=` and the reader.
+        tenants: Each with pages of its own.
+        question: What must hold.
+        bound: How far off is allowed, in the question's unit.
+        concurrent: Contexts run side by side, as under MPS, instead of in turns.
+        arbiter: Whether somebody leases; else each tenant keeps to its share by its own measure.
+    """
+
+    name: str
+    tenants: tuple[Tenant, ...]
+    question: Question = Question.EXACT
+    bound: float = 2.0
+    concurrent: bool = False
+    arbiter: bool = True
+
+    def bare(self) -> "Case":
+        """The same without the interceptor."""
+        return replace(
+            self, tenants=tuple(replace(one, mode=Mode.BARE) for one in self.tenants), arbiter=False
+        )
+
+
+LENGTHS_US = (100, 1000, 5000, 20_000, 100_000)
+PERCENTS = (10, 30, 50, 80)
+GRIDS = (64, 528, 2112, 10_000)
+SYNCS = (1, 4, 16, 64)
+PAIRS = ((30, 30), (60, 30), (50, 50), (30, 70), (10, 90))
+PAIR_LENGTHS_US = ((1000, 1000), (100, 20_000), (20_000, 100))
+LEAST_BATCH_US = 1500
+MOST_PAUSE_US = 50_000
+"""The longest pause is well within what an idle tenant is credited."""
+GREEDY = Load()
+
+
+def text_of(kernel_us: int) -> str:
+    """100 → 0.1ms."""
+    return f"{kernel_us / 1000:g}ms"
+
+
+def batch(kernel_us: int, sync: int) -> int:
+    """Launches between two waits, enough that the program's own wake-ups leave it more than 80 % of the card."""
+    return max(sync, -(-LEAST_BATCH_US // kernel_us))
+
+
+def with_pauses(load: Load, percent: int) -> Load:
+    """Pauses that leave a load half-way between its share and the whole card, if nobody held it up."""
+    wanted = (100 + percent) / 200
+    sync = max(1, min(load.sync, MOST_PAUSE_US // max(load.kernel_us)))
+    pause = round(sync * max(load.kernel_us) * (1 - wanted) / wanted)
+    return replace(load, sync=sync, idle_us=min(pause, MOST_PAUSE_US))
+
+
+def singles() -> Iterator[Case]:
+    """One tenant capped: every share with every length; grids, waits and pauses so that all of them meet."""
+    for (row, percent), (column, length) in product(enumerate(PERCENTS), enumerate(LENGTHS_US)):
+        sync = SYNCS[(row + 2 * column) % 4]
+        load = Load((length,), GRIDS[(row + column) % 4], sync if percent <= 30 else batch(length, sync))
+        pauses = (row + column) % 2 == 1
+        load = with_pauses(load, percent) if pauses else load
+        name = (
+            f"single/{percent}/{text_of(length)}-grid{load.grid}-sync{load.sync}{'-pauses' if pauses else ''}"
+        )
+        yield Case(name, (Tenant(percent, (load,)),), bound=2.0 if length == LENGTHS_US[-1] else 1.0)
+    for percent, (length, nodes) in zip(PERCENTS, ((100, 20), (1000, 4), (20, 200), (5000, 4)), strict=True):
+        load = Load((length,), graph=nodes, sync=4)
+        yield Case(
+            f"single/{percent}/graph-{nodes}x{text_of(length)}", (Tenant(percent, (load,)),), bound=1.0
+        )
+    mixed = Load((100, 20_000, 1000, 5000), threads=2, sync=8)
+    yield Case("single/30/lengths-mixed-2threads", (Tenant(30, (mixed,)),), bound=1.0)
+    yield Case("single/30/own-law", (Tenant(30, (GREEDY,)),), bound=1.0, arbiter=False)
+    yield Case("single/30/concurrent", (Tenant(30, (GREEDY,)),), bound=1.0, concurrent=True)
+    yield Case("single/30-to-50", (Tenant(30, (GREEDY,), Mode.BURST, limit=50),), bound=1.0)
+
+
+def pair_loads(lengths: tuple[int, int]) -> tuple[Load, Load]:
+    """Both greedy."""
+    first, second = (Load((length,), sync=batch(length, 4)) for length in lengths)
+    return first, second
+
+
+def pairs() -> Iterator[Case]:
+    """Two greedy tenants, capped and with burst; with kernels of one length on both kinds of card."""
+    for shares, lengths, burst in product(PAIRS, PAIR_LENGTHS_US, (False, True)):
+        mode = Mode.BURST if burst else Mode.CAPPED
+        question = Question.GUARANTEE if burst else Question.EXACT
+        tenants = tuple(
+            Tenant(share, (load,), mode) for share, load in zip(shares, pair_loads(lengths), strict=True)
+        )
+        name = f"{'burst' if burst else 'pair'}/{shares[0]}-{shares[1]}/{'-'.join(text_of(us) for us in lengths)}"
+        yield Case(name, tenants, question, bound=3.0 if burst else 2.0)
+        if lengths[0] == lengths[1] and not burst:
+            yield Case(f"{name}-concurrent", tenants, question, concurrent=True)
+    loads = pair_loads((1000, 100_000))
+    yield Case("pair/30-60/1ms-100ms", (Tenant(30, loads[:1]), Tenant(60, loads[1:])))
+
+
+def mixed_modes() -> Iterator[Case]:
+    """Modes side by side: what one leaves goes to those that may have it."""
+    burst, uncapped = Mode.BURST, Mode.UNCAPPED
+    for name, tenants in (
+        ("capped30-burst30", (Tenant(30, (GREEDY,)), Tenant(30, (GREEDY,), burst))),
+        ("capped30-uncapped", (Tenant(30, (GREEDY,)), Tenant(70, (GREEDY,), uncapped))),
+        ("uncapped-uncapped", (Tenant(50, (GREEDY,), uncapped), Tenant(50, (GREEDY,), uncapped))),
+    ):
+        yield Case(f"modes/{name}", tenants, Question.GUARANTEE, bound=3.0)
+
+
+def eights() -> Iterator[Case]:
+    """Eight tenants whose shares are the whole card."""
+    shares = (5, 5, 8, 10, 12, 14, 16, 30)
+    lengths = (100, 20_000, 1000, 5000, 100, 1000, 20_000, 5000)
+    loads = [Load((length,), sync=batch(length, 4)) for length in lengths]
+    equal = tuple(Tenant(share, (GREEDY,)) for share in shares)
+    unequal = tuple(Tenant(share, (load,)) for share, load in zip(shares, loads, strict=True))
+    yield Case("eight/1ms", equal)
+    yield Case("eight/0.1ms-20ms", unequal)
+
+
+def wakes() -> Iterator[Case]:
+    """One is busy; the other wakes now and then and wants its guaranteed part."""
+    for length in (1000, 20_000):
+        busy = Tenant(30, (Load((length,), sync=4),), Mode.BURST)
+        sleeper = Load(idle_us=150_000, random=True, awake_ms=200, sync=4)
+        yield Case(
+            f"wake/60-over-{text_of(length)}",
+            (busy, Tenant(60, (sleeper,), Mode.BURST)),
+            Question.WAKE,
+            bound=20.0 + length / 1000,
+        )
+        idler = Load(after_ms=3_600_000)
+        yield Case(f"lent/60-idle-{text_of(length)}", (busy, Tenant(60, (idler,))), Question.LENT, bound=97.0)
+
+
+def priorities() -> Iterator[Case]:
+    """Single kernels of 1 ms at random over a greedy neighbour of lower priority."""
+    sparse = Load(sync=1, idle_us=20_000, random=True)
+    for length in (100, 1000, 5000):
+        greedy = Tenant(50, (Load((length,), sync=batch(length, 16)),), Mode.BURST)
+        yield Case(
+            f"priority/1ms-over-{text_of(length)}",
+            (Tenant(50, (sparse,), Mode.BURST, priority=9), greedy),
+            Question.LATENCY,
+            bound=5.0 + length / 1000,
+        )
+
+
+def lone() -> Iterator[Case]:
+    """A tenant that has the card to itself, against the same without the interceptor."""
+    for length in (100, 1000, 20_000):
+        load = Load((length,), sync=batch(length, 16))
+        yield Case(
+            f"lone/{text_of(length)}",
+            (Tenant(100, (load,), Mode.UNCAPPED),),
+            Question.THROUGHPUT,
+            bound=99.0,
+            arbiter=False,
+        )
+
+
+def processes() -> Iterator[Case]:
+    """Four processes of one container, alike and not."""
+    for name, lengths in (("1ms", (1000,) * 4), ("0.1ms-20ms", (100, 1000, 5000, 20_000))):
+        loads = tuple(Load((length,), sync=batch(length, 4)) for length in lengths)
+        yield Case(f"processes/4x{name}", (Tenant(30, loads),), bound=1.0)
+
+
+def all_cases() -> tuple[Case, ...]:
+    """The table, in its order."""
+    groups = (singles, pairs, mixed_modes, eights, wakes, priorities, lone, processes)
+    return tuple(case for group in groups for case in group())

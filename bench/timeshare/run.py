@@ -1,0 +1,315 @@
+"""One run of a case: a simulated card, tenants with pages, perhaps an arbiter, and the card's record afterwards."""
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from libshim.pages import CardLimit, Control, create_control, create_usage, library_path
+from sandbox.gpus import RECORDS, Busy, SimCard, SimMachine
+
+from .cases import Case, Load, Mode, Tenant
+from .timeline import Timeline
+
+NATIVE = Path(__file__).resolve().parents[1] / "native"
+KERNEL = Path(__file__).resolve().parents[2] / "sandbox" / "kernels" / "spin.ptx"
+GIB = 1 << 30
+HEAD_START_NS = 100_000_000
+PATIENCE_S = 60
+
+
+class RunError(Exception):
+    """A run came to nothing; the message says why."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """From a process's first submission after a pause until it waited for the last, CLOCK_MONOTONIC."""
+
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the card says of one tenant, and the tenant of its own pauses."""
+
+    timeline: Timeline
+    periods: tuple[Period, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was seen between two instants of CLOCK_MONOTONIC.
+
+    Args:
+        begin_ns: When the processes were let go.
+        end_ns: The end of the measurement.
+        tenants: In the case's order.
+        card: When anybody ran.
+        wake_p99_us: How late sleeping threads were woken meanwhile.
+    """
+
+    begin_ns: int
+    end_ns: int
+    tenants: tuple[Seen, ...]
+    card: Timeline
+    wake_p99_us: float
+
+    def percent(self, tenant: int) -> float:
+        """Of the time, what a tenant had."""
+        return self.tenants[tenant].timeline.percent(self.begin_ns, self.end_ns)
+
+    @property
+    def idle_percent(self) -> float:
+        """Of the time, what nobody had."""
+        return 100 - self.card.percent(self.begin_ns, self.end_ns)
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The compiled programs of `native/`."""
+
+    load: Path
+    wakes: Path
+
+
+@contextlib.contextmanager
+def programs() -> Iterator[Programs]:
+    """Compiles them; they go afterwards."""
+    with tempfile.TemporaryDirectory(prefix="aliquot-bench-") as scratch:
+        root = Path(scratch)
+        machine = SimMachine(root / "machine", [SimCard()])
+        machine.create()
+        yield Programs(
+            _compile(root / "load", NATIVE / "load.c", machine.lib_dir / "libcuda.so.1", "-lm"),
+            _compile(root / "wakes", NATIVE / "wakes.c"),
+        )
+
+
+def _compile(target: Path, *arguments: object) -> Path:
+    command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O2", "-o", str(target)]
+    subprocess.run([*command, *map(str, arguments), "-lpthread"], check=True)
+    return target
+
+
+# ---- tenants ----
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tenant's pages are."""
+
+    name: str
+    directory: Path
+
+    @property
+    def control(self) -> Path:
+        return self.directory / "control"
+
+    @property
+    def usage(self) -> Path:
+        return self.directory / "usage"
+
+    def environment(self) -> dict[str, str]:
+        """What a container's processes have of us."""
+        return {
+            "LD_PRELOAD": str(library_path()),
+            "ALIQUOT_CONTROL_PAGE": str(self.control),
+            "ALIQUOT_USAGE_PAGE": str(self.usage),
+        }
+
+
+def _settle(root: Path, case: Case, uuid: str) -> list[_Place]:
+    """Writes every tenant's pages as the node agent does."""
+    places = []
+    for index, tenant in enumerate(case.tenants):
+        place = _Place(f"bench/compute/{index}", root / f"tenant{index}")
+        place.directory.mkdir()
+        create_control(place.control, Control(place.name, (_limit(case, tenant, uuid),)))
+        create_usage(place.usage)
+        places.append(place)
+    return places
+
+
+def _limit(case: Case, tenant: Tenant, uuid: str) -> CardLimit:
+    if tenant.mode is Mode.UNCAPPED and not case.arbiter:
+        return CardLimit(uuid, GIB, 0)
+    capped = 0 if tenant.mode is Mode.UNCAPPED else round(tenant.share)
+    return CardLimit(
+        uuid,
+        GIB,
+        capped,
+        core_share_bp=round(tenant.share * 100),
+        core_most_percent=round(tenant.most),
+        priority=tenant.priority,
+    )
+
+
+@contextlib.contextmanager
+def _leased(case: Case, places: list[_Place], uuid: str) -> Iterator[None]:
+    """An arbiter over the tenants, if the case wants one."""
+    if not case.arbiter:
+        yield
+        return
+    from arbiter import Arbiter, Terms
+
+    arbiter = Arbiter()
+    for tenant, place in zip(case.tenants, places, strict=True):
+        terms = Terms(uuid, round(tenant.share * 100), round(tenant.most), tenant.priority)
+        arbiter.enter(place.name, place.control, place.usage, (terms,))
+    arbiter.start()
+    try:
+        yield
+    finally:
+        arbiter.stop()
+
+
+# ---- processes ----
+
+
+def _arguments(load: Load, seed: int, seconds: float) -> list[str]:
+    options = {name: int(value) for name, value in asdict(load).items() if name != "kernel_us"}
+    options |= {"seed": seed, "for_ms": round(seconds * 1000)}
+    lengths = ",".join(map(str, load.kernel_us))
+    return [str(KERNEL), f"kernel_us={lengths}", *(f"{name}={value}" for name, value in options.items())]
+
+
+Process = subprocess.Popen[str]
+
+
+def _start(command: list[str], environment: dict[str, str]) -> Process:
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _say(process: Process, line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def _await_ready(process: Process) -> None:
+    assert process.stdout is not None
+    if process.stdout.readline() != "ready\n":
+        raise RunError(f"a tenant's program ended with {process.wait()} before it was ready")
+
+
+def _periods(process: Process) -> tuple[Period, ...]:
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    if process.returncode:
+        raise RunError(f"a tenant's program ended with {process.returncode}")
+    return tuple(Period(*map(int, line.split())) for line in output.splitlines())
+
+
+def _end(process: Process) -> None:
+    process.kill()
+    process.communicate()
+
+
+def _sleep_until(when_ns: int) -> None:
+    time.sleep(max(0, when_ns - time.monotonic_ns()) / 1e9)
+
+
+@contextlib.contextmanager
+def _watched(command: Path) -> Iterator[list[float]]:
+    """Measures wake-ups meanwhile; the 99th percentile is in the list afterwards."""
+    found: list[float] = []
+    process = _start([str(command)], {})
+    try:
+        yield found
+        output, _ = process.communicate()
+        found.append(float(output))
+    finally:
+        _end(process)
+
+
+# ---- the run ----
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A machine, and a case's tenants that wait to be let go: pages and processes of each."""
+
+    case: Case
+    machine: SimMachine
+    places: list[_Place]
+    processes: list[list[Process]]
+
+    @property
+    def uuid(self) -> str:
+        return self.machine.cards[0].uuid
+
+    def release(self) -> int:
+        """Has every process begin at the same instant, which it returns."""
+        everybody = [process for processes in self.processes for process in processes]
+        for process in everybody:
+            _await_ready(process)
+        begin = time.monotonic_ns() + HEAD_START_NS
+        for process in everybody:
+            _say(process, str(begin))
+        return begin
+
+    def periods(self) -> list[tuple[Period, ...]]:
+        """By tenant, of those of its processes that pause; waits for their end."""
+        return [
+            tuple(
+                period
+                for load, process in zip(tenant.loads, processes, strict=True)
+                if load.idle_us
+                for period in _periods(process)
+            )
+            for tenant, processes in zip(self.case.tenants, self.processes, strict=True)
+        ]
+
+
+@contextlib.contextmanager
+def _staged(tools: Programs, case: Case, seconds: float) -> Iterator[_Stage]:
+    """Sets a case up in a directory of its own; its processes end with it."""
+    with tempfile.TemporaryDirectory(prefix="aliquot-bench-") as scratch, contextlib.ExitStack() as stack:
+        root = Path(scratch)
+        machine = SimMachine(root / "machine", [SimCard(concurrent=case.concurrent)])
+        machine.create()
+        stage = _Stage(case, machine, _settle(root, case, machine.cards[0].uuid), [])
+        for tenant, place in zip(case.tenants, stage.places, strict=True):
+            own = {} if tenant.mode is Mode.BARE else place.environment()
+            stage.processes.append([])
+            for seed, load in enumerate(tenant.loads, start=10 * len(stage.processes)):
+                command = [str(tools.load), *_arguments(load, seed, seconds)]
+                stage.processes[-1].append(_start(command, {**machine.env(), **own}))
+                stack.callback(_end, stage.processes[-1][-1])
+        yield stage
+
+
+def run(tools: Programs, case: Case, seconds: float) -> Run:
+    """Lets a case's processes loose for so long.
+
+    Raises:
+        RunError: a program failed, or the card's record does not reach back to the beginning.
+    """
+    with _staged(tools, case, seconds) as stage:
+        with _leased(case, stage.places, stage.uuid), _watched(tools.wakes) as wake_p99_us:
+            begin = stage.release()
+            end = begin + round(seconds * 1e9)
+            _sleep_until(end)
+            records = stage.machine.busy(stage.uuid)
+            periods = stage.periods()
+        if len(records) >= RECORDS and min(start for _, start, _ in records) > begin:
+            raise RunError(f"the record of {len(records)} intervals does not reach back {seconds} s")
+        pids = [{process.pid for process in processes} for processes in stage.processes]
+    seen = [Seen(_timeline(records, own), paused) for own, paused in zip(pids, periods, strict=True)]
+    card = Timeline.of((start, stop) for _, start, stop in records)
+    return Run(begin, end, tuple(seen), card, wake_p99_us[0])
+
+
+def _timeline(records: list[Busy], pids: set[int]) -> Timeline:
+    return Timeline.of((start, stop) for pid, start, stop in records if pid in pids)

@@ -1,0 +1,136 @@
+"""What the runs of a case say about its question."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .cases import Case, Mode, Question, Tenant
+from .run import Run, Seen
+from .timeline import percentile
+
+SLACK = 0.3
+"""Points below a guarantee that the card's own rounding is worth."""
+IDLE = 3.0
+GRACE_NS = 40_000_000
+"""In a mix, from when a tenant has work again until it has its share: a lease, a kernel, and the way there."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number with a bound."""
+
+    name: str
+    value: float
+    bound: float
+    at_least: bool = False
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it is on the right side of it."""
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
+
+
+def answers(case: Case, run: Run, control: Run | None) -> list[Figure]:
+    """The figures of one run; `control`: that of `control_of`."""
+    match case.question:
+        case Question.GUARANTEE:
+            return _guarantee(case, run)
+        case Question.WAKE:
+            return _wake(case, run)
+        case Question.LATENCY | Question.THROUGHPUT:
+            assert control is not None
+            return [_compared(case, run, control)]
+        case Question.LENT:
+            return [Figure("got", run.percent(0), case.bound, at_least=True)]
+    errors = mix_errors(case, run) if case.question is Question.MIX else _errors(case, run)
+    return [Figure("error", max(errors), case.bound)]
+
+
+def _compared(case: Case, run: Run, control: Run) -> Figure:
+    """The first tenant against itself alone without the interceptor."""
+    if case.question is Question.LATENCY:
+        added = _p99_ms(run.tenants[0]) - _p99_ms(control.tenants[0])
+        return Figure("added_p99_ms", added, case.bound)
+    return Figure("to_bare", 100 * run.percent(0) / control.percent(0), case.bound, at_least=True)
+
+
+def median(figures: Sequence[Figure]) -> Figure:
+    """Of the same figure of several runs."""
+    middle = statistics.median(figure.value for figure in figures)
+    return Figure(figures[0].name, middle, figures[0].bound, figures[0].at_least)
+
+
+def _errors(case: Case, run: Run) -> list[float]:
+    return [abs(run.percent(index) - tenant.most) for index, tenant in enumerate(case.tenants)]
+
+
+def _guarantee(case: Case, run: Run) -> list[Figure]:
+    """Of the time that the card ran anybody, no share is less than was bought; the idle rest is bounded apart."""
+    short = []
+    for index, tenant in enumerate(case.tenants):
+        got = run.percent(index)
+        if tenant.mode is Mode.CAPPED:
+            short.append(abs(got - tenant.share))
+        else:
+            short.append(tenant.share - 100 * got / (100 - run.idle_percent))
+    bounds = [2.0 if tenant.mode is Mode.CAPPED else SLACK for tenant in case.tenants]
+    figures = [
+        Figure(f"tenant{index}.short", value, bound)
+        for index, (value, bound) in enumerate(zip(short, bounds, strict=True))
+    ]
+    return [*figures, Figure("idle", run.idle_percent, IDLE)]
+
+
+def _wake(case: Case, run: Run) -> list[Figure]:
+    """How late the last tenant ran after each waking, and its part of the time from then on."""
+    sleeper, grace_ns = run.tenants[-1], case.bound * 1e6
+    late = [sleeper.timeline.first_run(period.begin_ns) - period.begin_ns for period in sleeper.periods]
+    rest = [
+        (period.begin_ns + grace_ns, period.end_ns)
+        for period in sleeper.periods
+        if period.end_ns > period.begin_ns + grace_ns
+    ]
+    ran = sum(sleeper.timeline.ran(begin, end) for begin, end in rest)
+    share = 100 * ran / max(1, sum(end - begin for begin, end in rest))
+    return [
+        Figure("back_ms", percentile(late, 99) / 1e6, case.bound),
+        Figure("share_then", share, case.tenants[-1].share - 2, at_least=True),
+    ]
+
+
+def _p99_ms(seen: Seen) -> float:
+    return percentile([(period.end_ns - period.begin_ns) / 1e6 for period in seen.periods], 99)
+
+
+def mix_errors(case: Case, run: Run) -> list[float]:
+    """Points by which each tenant has less than its share of the time in which it had work, or more than it may."""
+    return [
+        max(run.percent(index) - tenant.most, _short(tenant, run, index))
+        for index, tenant in enumerate(case.tenants)
+    ]
+
+
+def _short(tenant: Tenant, run: Run, index: int) -> float:
+    if all(load.is_greedy for load in tenant.loads):
+        return tenant.share - run.percent(index)
+    seen = run.tenants[index]
+    short_ns = sum(
+        max(
+            0.0,
+            tenant.share / 100 * (period.end_ns - period.begin_ns - GRACE_NS)
+            - seen.timeline.ran(period.begin_ns, period.end_ns),
+        )
+        for period in seen.periods
+    )
+    return 100 * short_ns / (run.end_ns - run.begin_ns)
+
+
+def control_of(case: Case) -> Case | None:
+    """The run without the interceptor that a question is asked against."""
+    match case.question:
+        case Question.LATENCY:
+            bare = case.bare()
+            return Case(f"{case.name}/control", bare.tenants[:1], arbiter=False, concurrent=case.concurrent)
+        case Question.THROUGHPUT | Question.MIX:
+            return case.bare()
+    return None
