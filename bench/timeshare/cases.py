@@ -12,8 +12,6 @@ class Mode(StrEnum):
     CAPPED = "capped"
     BURST = "burst"
     UNCAPPED = "uncapped"
-    BARE = "bare"
-    """No interceptor: a control."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,7 @@ class Tenant:
         mode: What it may have beyond its share.
         priority: 0 to 9.
         limit: Percent that bound its burst.
+        bare: Whether it has no interceptor.
     """
 
     share: float
@@ -58,6 +57,7 @@ class Tenant:
     mode: Mode = Mode.CAPPED
     priority: int = 0
     limit: float = 100
+    bare: bool = False
 
     @property
     def most(self) -> float:
@@ -65,11 +65,24 @@ class Tenant:
         return self.share if self.mode is Mode.CAPPED else self.limit
 
 
+class Law(StrEnum):
+    """Who sees to it that shares are kept."""
+
+    LEASED = "leased"
+    """An arbiter leases the card."""
+    ORPHANED = "orphaned"
+    """It did, and is silent: each tenant keeps to its share by its own measure."""
+    FREE = "free"
+    """Nobody leases the card: only a cap of its own holds a tenant."""
+
+
 class Question(StrEnum):
     """What is asked of a case; `verdict.py` has the answers."""
 
     EXACT = "exact"
     """Everybody has as much as it may, and no more."""
+    CAPS = "caps"
+    """Nobody has more than its share."""
     GUARANTEE = "guarantee"
     """The capped have their share, the others theirs or more, and the card does not idle."""
     WAKE = "wake"
@@ -94,7 +107,7 @@ class Case:
         question: What must hold.
         bound: How far off is allowed, in the question's unit.
         concurrent: Contexts run side by side, as under MPS, instead of in turns.
-        arbiter: Whether somebody leases; else each tenant keeps to its share by its own measure.
+        law: Who sees to it.
     """
 
     name: str
@@ -102,13 +115,11 @@ class Case:
     question: Question = Question.EXACT
     bound: float = 2.0
     concurrent: bool = False
-    arbiter: bool = True
+    law: Law = Law.LEASED
 
     def bare(self) -> "Case":
         """The same without the interceptor."""
-        return replace(
-            self, tenants=tuple(replace(one, mode=Mode.BARE) for one in self.tenants), arbiter=False
-        )
+        return replace(self, tenants=tuple(replace(one, bare=True) for one in self.tenants), law=Law.FREE)
 
 
 LENGTHS_US = (100, 1000, 5000, 20_000, 100_000)
@@ -159,7 +170,7 @@ def singles() -> Iterator[Case]:
         )
     mixed = Load((100, 20_000, 1000, 5000), threads=2, sync=8)
     yield Case("single/30/lengths-mixed-2threads", (Tenant(30, (mixed,)),), bound=1.0)
-    yield Case("single/30/own-law", (Tenant(30, (GREEDY,)),), bound=1.0, arbiter=False)
+    yield Case("single/30/free", (Tenant(30, (GREEDY,)),), bound=1.0, law=Law.FREE)
     yield Case("single/30/concurrent", (Tenant(30, (GREEDY,)),), bound=1.0, concurrent=True)
     yield Case("single/30-to-50", (Tenant(30, (GREEDY,), Mode.BURST, limit=50),), bound=1.0)
 
@@ -245,7 +256,7 @@ def lone() -> Iterator[Case]:
             (Tenant(100, (load,), Mode.UNCAPPED),),
             Question.THROUGHPUT,
             bound=99.0,
-            arbiter=False,
+            law=Law.FREE,
         )
 
 
@@ -256,7 +267,16 @@ def processes() -> Iterator[Case]:
         yield Case(f"processes/4x{name}", (Tenant(30, loads),), bound=1.0)
 
 
+def orphans() -> Iterator[Case]:
+    """Tenants whose arbiter is gone: what was published last is a hard cap, for burst and uncapped ones, too."""
+    law = Law.ORPHANED
+    yield Case("orphan/30", (Tenant(30, (GREEDY,)),), bound=1.0, law=law)
+    for mode in (Mode.BURST, Mode.UNCAPPED):
+        two = (Tenant(30, (GREEDY,), mode), Tenant(30, (GREEDY,), mode))
+        yield Case(f"orphan/30-30-{mode}", two, Question.CAPS, bound=1.0, law=law)
+
+
 def all_cases() -> tuple[Case, ...]:
     """The table, in its order."""
-    groups = (singles, pairs, mixed_modes, eights, wakes, priorities, lone, processes)
+    groups = (singles, pairs, mixed_modes, eights, wakes, priorities, lone, processes, orphans)
     return tuple(case for group in groups for case in group())

@@ -12,7 +12,7 @@ from pathlib import Path
 from libshim.pages import CardLimit, Control, create_control, create_usage, library_path
 from sandbox.gpus import RECORDS, Busy, SimCard, SimMachine
 
-from .cases import Case, Load, Mode, Tenant
+from .cases import Case, Law, Load, Mode, Tenant
 from .timeline import Timeline
 
 NATIVE = Path(__file__).resolve().parents[1] / "native"
@@ -137,13 +137,13 @@ def _settle(root: Path, case: Case, uuid: str) -> list[_Place]:
 
 
 def _limit(case: Case, tenant: Tenant, uuid: str) -> CardLimit:
-    if tenant.mode is Mode.UNCAPPED and not case.arbiter:
-        return CardLimit(uuid, GIB, 0)
-    capped = 0 if tenant.mode is Mode.UNCAPPED else round(tenant.share)
+    cap = 0 if tenant.mode is Mode.UNCAPPED else round(tenant.share)
+    if case.law is Law.FREE:
+        return CardLimit(uuid, GIB, cap)
     return CardLimit(
         uuid,
         GIB,
-        capped,
+        cap,
         core_share_bp=round(tenant.share * 100),
         core_most_percent=round(tenant.most),
         priority=tenant.priority,
@@ -153,7 +153,7 @@ def _limit(case: Case, tenant: Tenant, uuid: str) -> CardLimit:
 @contextlib.contextmanager
 def _leased(case: Case, places: list[_Place], uuid: str) -> Iterator[None]:
     """An arbiter over the tenants, if the case wants one."""
-    if not case.arbiter:
+    if case.law is not Law.LEASED:
         yield
         return
     from arbiter import Arbiter, Terms
@@ -281,7 +281,7 @@ def _staged(tools: Programs, case: Case, seconds: float) -> Iterator[_Stage]:
         machine.create()
         stage = _Stage(case, machine, _settle(root, case, machine.cards[0].uuid), [])
         for tenant, place in zip(case.tenants, stage.places, strict=True):
-            own = {} if tenant.mode is Mode.BARE else place.environment()
+            own = {} if tenant.bare else place.environment()
             stage.processes.append([])
             for seed, load in enumerate(tenant.loads, start=10 * len(stage.processes)):
                 command = [str(tools.load), *_arguments(load, seed, seconds)]

@@ -42,6 +42,9 @@ def answers(case: Case, run: Run, control: Run | None) -> list[Figure]:
             return [_compared(case, run, control)]
         case Question.LENT:
             return [Figure("got", run.percent(0), case.bound, at_least=True)]
+        case Question.CAPS:
+            beyond = [run.percent(index) - tenant.share for index, tenant in enumerate(case.tenants)]
+            return [Figure("beyond", max(beyond), case.bound)]
     errors = mix_errors(case, run) if case.question is Question.MIX else _errors(case, run)
     return [Figure("error", max(errors), case.bound)]
 
@@ -130,7 +133,7 @@ def control_of(case: Case) -> Case | None:
     match case.question:
         case Question.LATENCY:
             bare = case.bare()
-            return Case(f"{case.name}/control", bare.tenants[:1], arbiter=False, concurrent=case.concurrent)
+            return Case(f"{case.name}/control", bare.tenants[:1], law=bare.law, concurrent=case.concurrent)
         case Question.THROUGHPUT | Question.MIX:
             return case.bare()
     return None

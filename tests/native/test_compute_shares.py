@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from bench.timeshare.cases import Case, Load, Mode, Tenant, all_cases
+from bench.timeshare.cases import Case, Law, Load, Tenant, all_cases
 from bench.timeshare.mixes import mix
 from bench.timeshare.run import Programs, Run, RunError, programs, run
 from bench.timeshare.verdict import mix_errors
@@ -26,7 +26,7 @@ def tools() -> Iterator[Programs]:
 
 def bare(tools: Programs, *loads: Load, seconds: float = 0.5) -> Run:
     """Processes of one tenant without the interceptor."""
-    return run(tools, Case("test", (Tenant(100, loads, Mode.BARE),), arbiter=False), seconds)
+    return run(tools, Case("test", (Tenant(100, loads, bare=True),), law=Law.FREE), seconds)
 
 
 def test_a_greedy_load_keeps_the_card_busy(tools: Programs):
@@ -66,7 +66,7 @@ def test_a_program_that_cannot_start_is_told(tools: Programs):
         bare(tools, Load(threads=100))
 
 
-EVERYDAY = ("single/30/own-law",)
+EVERYDAY = ("single/30/free",)
 
 
 @pytest.mark.parametrize("name", EVERYDAY)

@@ -48,6 +48,13 @@ def test_an_exact_share_is_missed_on_either_side(got: float, *, met: bool):
     assert is_met(asked, turns((got, 50))) is met
 
 
+def test_caps_are_missed_above_only():
+    """Who has less than its cap has not broken it."""
+    asked = case(Question.CAPS, Tenant(30, (GREEDY,), Mode.BURST), Tenant(30, (GREEDY,), Mode.UNCAPPED))
+    assert is_met(asked, turns((20, 31)))
+    assert not is_met(asked, turns((33, 20)))
+
+
 def test_a_bounded_burst_is_held_to_its_bound():
     """Where nobody else wants the card it is the limit that is exact."""
     asked = case(Question.EXACT, Tenant(30, (GREEDY,), Mode.BURST, limit=50))
@@ -120,7 +127,7 @@ def test_controls_are_without_the_interceptor():
     both = (Tenant(50, (PAUSING,)), Tenant(50, (GREEDY,)))
     control = control_of(case(Question.LATENCY, *both))
     assert control is not None
-    assert [tenant.mode for tenant in control.tenants] == [Mode.BARE]
+    assert [tenant.bare for tenant in control.tenants] == [True]
     assert control_of(case(Question.EXACT, *both)) is None
 
 
