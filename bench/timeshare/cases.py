@@ -29,11 +29,6 @@ class Load:
     threads: int = 1
 
     @property
-    def longest_ms(self) -> float:
-        """Of the pieces it submits, the longest."""
-        return max(self.kernel_us) * max(self.graph, 1) / 1000
-
-    @property
     def is_greedy(self) -> bool:
         """Whether it always wants the card."""
         return not self.idle_us and not self.after_ms

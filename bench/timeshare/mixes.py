@@ -40,17 +40,17 @@ def _load(dice: random.Random, *, pauses: bool) -> Load:
     return Load(
         lengths,
         dice.choice((64, 528, 2112, 10_000)),
-        batch(min(lengths), dice.choice((1, 2, 4, 16, 64))),
+        batch(min(lengths), dice.choice((1, 2, 4) if pauses else (1, 2, 4, 16, 64))),
         graph=graph,
         idle_us=dice.randint(50_000, 300_000) if pauses else 0,
         random=pauses,
         awake_ms=dice.randint(100, 400) if pauses else 0,
-        threads=dice.choice((1, 1, 1, 2)),
+        threads=1 if pauses else dice.choice((1, 1, 1, 2)),
     )
 
 
 def _weighed(tenants: tuple[Tenant, ...]) -> tuple[Tenant, ...]:
-    """The uncapped have equal parts of what the others leave; a single one of a card's tenants is not metered."""
+    """The uncapped have equal parts of what the others leave."""
     uncapped = sum(tenant.mode is Mode.UNCAPPED for tenant in tenants)
     left = 100 - sum(tenant.share for tenant in tenants if tenant.mode is not Mode.UNCAPPED)
     return tuple(

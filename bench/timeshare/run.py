@@ -28,10 +28,14 @@ class RunError(Exception):
 
 @dataclass(frozen=True)
 class Period:
-    """From a process's first submission after a pause until it waited for the last, CLOCK_MONOTONIC."""
+    """From a process's first submission after a pause until it had waited for the last, CLOCK_MONOTONIC."""
 
     begin_ns: int
     end_ns: int
+
+    def until(self, end_ns: int) -> "Period":
+        """As much of it as was measured."""
+        return Period(self.begin_ns, min(self.end_ns, end_ns))
 
 
 @dataclass(frozen=True)
@@ -259,14 +263,15 @@ class _Stage:
             _say(process, str(begin))
         return begin
 
-    def periods(self) -> list[tuple[Period, ...]]:
-        """By tenant, of those of its processes that pause; waits for their end."""
+    def periods(self, end_ns: int) -> list[tuple[Period, ...]]:
+        """By tenant, of those of its processes that pause, which it waits for: up to an instant."""
         return [
             tuple(
-                period
+                period.until(end_ns)
                 for load, process in zip(tenant.loads, processes, strict=True)
                 if load.idle_us
                 for period in _periods(process)
+                if period.begin_ns < end_ns
             )
             for tenant, processes in zip(self.case.tenants, self.processes, strict=True)
         ]
@@ -302,7 +307,7 @@ def run(tools: Programs, case: Case, seconds: float) -> Run:
             end = begin + round(seconds * 1e9)
             _sleep_until(end)
             records = stage.machine.busy(stage.uuid)
-            periods = stage.periods()
+            periods = stage.periods(end)
         if len(records) >= RECORDS and min(start for _, start, _ in records) > begin:
             raise RunError(f"the record of {len(records)} intervals does not reach back {seconds} s")
         pids = [{process.pid for process in processes} for processes in stage.processes]
