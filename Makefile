@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 STAMPS := $(VENV)/stamps
 
-SHIM_SOURCES   := setup.py libshim/_pages_build.py libshim/Makefile $(wildcard libshim/include/* libshim/src/* libshim/src/hooks/* libshim/forwarder/*.def libshim/forwarder/forward* libshim/*.mk)
+SHIM_SOURCES   := setup.py arbiter/_arbiter_build.py $(wildcard arbiter/src/*) libshim/_pages_build.py libshim/Makefile $(wildcard libshim/include/* libshim/src/* libshim/src/hooks/* libshim/forwarder/*.def libshim/forwarder/forward* libshim/*.mk)
 TRACED         := $(CURDIR)/libshim/build/trace.json
 DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile $(foreach kind,c h def,sandbox/driver/*/*.$(kind)))
 
@@ -67,6 +67,7 @@ lint: setup-test setup-lint
 	$(BIN)/lint-imports
 	$(MAKE) --no-print-directory -C libshim lint ZIG='$(CURDIR)/$(BIN)/python -m ziglang cc'
 	$(MAKE) --no-print-directory -C sandbox/driver lint ZIG='$(CURDIR)/$(BIN)/python -m ziglang cc'
+	$(MAKE) --no-print-directory -C arbiter lint ZIG='$(CURDIR)/$(BIN)/python -m ziglang cc'
 
 format: setup-lint
 	$(BIN)/ruff check --fix --exit-zero .
@@ -87,7 +88,7 @@ soak-compute: setup-test
 native: $(STAMPS)/native
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info libshim/build libshim/*.so libshim/forwarder/*.so.1 libshim/_pages.c sandbox/driver/build \
+	rm -rf $(VENV) build dist *.egg-info libshim/build libshim/*.so libshim/forwarder/*.so.1 libshim/_pages.c arbiter/*.so arbiter/_arbiter.c sandbox/driver/build \
 	  .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

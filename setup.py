@@ -1,4 +1,4 @@
-"""Native artefacts that pyproject.toml alone cannot name: the interceptor in both flavours, the reader of pages."""
+"""Native artefacts that pyproject.toml alone cannot name: the interceptor, the reader of pages, the arbiter."""
 
 import shutil
 import subprocess
@@ -53,7 +53,7 @@ def install(built: Path, target: Path) -> None:
 
 setup(
     ext_modules=[INTERCEPTOR],
-    cffi_modules=["libshim/_pages_build.py:ffibuilder"],
+    cffi_modules=["libshim/_pages_build.py:ffibuilder", "arbiter/_arbiter_build.py:ffibuilder"],
     cmdclass={"build_ext": BuildInterceptor},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -1,0 +1,239 @@
+"""Leases the time of a node's cards to their tenants (docs/compute.md tells by which law).
+
+One native thread closes and opens the tenants' gates in their control pages, and reads from their usage pages what
+they have to do and have had. It holds no lock of the interpreter. When it ends, or the process does, heartbeats
+stop, and each tenant keeps the share in its control page as a hard cap.
+"""
+
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arbiter._arbiter import ffi, lib
+
+MAX_CARDS = 16
+_UUID_BYTES = 63
+_SHARES = range(1, 10_001)
+_PERCENTS = range(101)
+_PRIORITIES = range(10)
+
+
+class ArbiterError(Exception):
+    """A tenant cannot be leased time; the message names it and the reason."""
+
+    def __init__(self, tenant: str, reason: str) -> None:
+        super().__init__(f"{tenant}: {reason}")
+        self.tenant = tenant
+        self.reason = reason
+
+
+_REASONS = {
+    "EINVAL": "its files are no pages of this version",
+    "ENODATA": "its usage page has no room for what a lease needs",
+    "ENODEV": "its control page does not have such a card",
+}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """One card of one tenant.
+
+    Args:
+        card: UUID, as in the control page.
+        share_bp: Hundredths of a percent of the card's time that are the tenant's own.
+        most_percent: What it may have when others leave theirs; no more than its share: the tenant is capped.
+        priority: 0 to 9; the higher is let in first. Of a tenant with several cards the highest counts.
+    """
+
+    card: str
+    share_bp: int
+    most_percent: int
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class CardState:
+    """What a tenant has had of one card since it entered, in nanoseconds.
+
+    Args:
+        guaranteed_ns: Due to it by its share while it had work.
+        used_ns: Had by it.
+        lent_ns: Of that, had beyond its share.
+        held_ns: Leased to it.
+        waiting: Whether it waits for a lease now.
+    """
+
+    guaranteed_ns: int
+    used_ns: int
+    lent_ns: int
+    held_ns: int
+    waiting: bool
+
+
+@dataclass(frozen=True)
+class TenantState:
+    """A tenant: what it has had, by card, and whether what it says is believed; if not, why."""
+
+    cards: dict[str, CardState]
+    trusted: bool
+    reason: str | None
+
+
+@dataclass
+class _Guest:
+    handle: Any
+    files: tuple[tuple[int, int], ...]
+    cards: tuple[str, ...]
+    doubt: str | None = None
+
+
+class Arbiter:
+    """Leases cards to tenants. To be called from any thread.
+
+    Args:
+        lease_ns: How long a tenant has the card for, while others want it.
+        lent_ns: The same of time that is nobody's by right.
+        polls: Looks at tenants' bells in turns, as on kernels before Linux 5.16, which cannot wait for several.
+    """
+
+    def __init__(self, *, lease_ns: int = 10_000_000, lent_ns: int = 5_000_000, polls: bool = False) -> None:
+        rules = lib.aq_law_rules()
+        rules.lease_ns, rules.lent_ns = lease_ns, lent_ns
+        self._native = ffi.gc(
+            _made(lib.aq_arbiter_new(ffi.new("aq_rules *", rules), polls)), lib.aq_arbiter_free
+        )
+        self._turn = threading.Lock()
+        self._guests: dict[str, _Guest] = {}
+        self._quanta: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Starts the thread.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        error = lib.aq_arbiter_start(self._native)
+        if error:
+            raise OSError(error, os.strerror(error))
+
+    def stop(self) -> None:
+        """Ends the thread. Gates stay as they are, until tenants miss the heartbeat."""
+        lib.aq_arbiter_stop(self._native)
+
+    def close(self) -> None:
+        """Ends the thread, and leaves each tenant with its share as a hard cap at once."""
+        self.stop()
+        for name in list(self._guests):
+            self.leave(name)
+
+    def enter(self, name: str, control: Path, usage: Path, terms: Sequence[Terms]) -> None:
+        """Leases time to a tenant from now on; one that has entered gets other terms.
+
+        Raises:
+            ArbiterError: the terms make no sense, or the files are not pages that leases can be written in.
+            OSError: the files cannot be read or, of the control page, written.
+        """
+        _check(name, terms)
+        files = (_identity(control), _identity(usage))
+        cards = tuple(term.card for term in terms)
+        with self._turn:
+            known = self._guests.get(name)
+            if known and (known.files, known.cards) == (files, cards):
+                lib.aq_arbiter_change(self._native, known.handle, _encode(terms))
+                return
+            if known:
+                self._leave(name)
+            handle = self._enter(name, control, usage, terms)
+            self._guests[name] = _Guest(handle, files, cards)
+            for card in cards:
+                lib.aq_arbiter_quantum(self._native, card.encode(), self._quanta.get(card, 0))
+
+    def leave(self, name: str) -> None:
+        """Leases no more time to a tenant; what holds then is in its control page. Unknown tenants are ignored."""
+        with self._turn:
+            if name in self._guests:
+                self._leave(name)
+
+    def distrust(self, name: str, reason: str | None) -> None:
+        """Charges a tenant for the time that it holds a card, and lends it none; None: it is believed again.
+
+        Of itself the arbiter does not go back to believing a tenant whose pages it found damaged.
+        """
+        with self._turn:
+            guest = self._guests.get(name)
+            if guest:
+                guest.doubt = reason
+                lib.aq_arbiter_doubt(self._native, guest.handle, reason is not None)
+
+    def quantum(self, card: str, ns: int | None) -> None:
+        """Leases a card for so long at a time, as where tenants' memory must move in first; None: as usual."""
+        with self._turn:
+            self._quanta.pop(card, None)
+            if ns:
+                self._quanta[card] = ns
+            lib.aq_arbiter_quantum(self._native, card.encode(), ns or 0)
+
+    def tenants(self) -> dict[str, TenantState]:
+        """Those that have entered, by name."""
+        with self._turn:
+            return {name: self._state(guest) for name, guest in self._guests.items()}
+
+    def _enter(self, name: str, control: Path, usage: Path, terms: Sequence[Terms]) -> Any:
+        handle = ffi.new("aq_guest **")
+        error = lib.aq_arbiter_enter(
+            self._native, os.fsencode(control), os.fsencode(usage), _encode(terms), len(terms), handle
+        )
+        reason = _REASONS.get(errno.errorcode.get(error, ""))
+        if reason:
+            raise ArbiterError(name, reason)
+        if error:
+            raise OSError(error, os.strerror(error), str(control), None, str(usage))
+        return handle[0]
+
+    def _leave(self, name: str) -> None:
+        lib.aq_arbiter_leave(self._native, self._guests.pop(name).handle)
+
+    def _state(self, guest: _Guest) -> TenantState:
+        state = ffi.new("aq_guest_state *")
+        lib.aq_arbiter_state(self._native, guest.handle, state)
+        cards = {card: _card_state(state.accounts[i]) for i, card in enumerate(guest.cards)}
+        damage = ffi.string(state.damage).decode() if state.damage else None
+        return TenantState(cards, state.trust == lib.AQ_TRUSTED, damage or guest.doubt)
+
+
+def _made(native: Any) -> Any:
+    if native == ffi.NULL:
+        raise MemoryError
+    return native
+
+
+def _check(name: str, terms: Sequence[Terms]) -> None:
+    if not 1 <= len(terms) <= MAX_CARDS or len({term.card for term in terms}) != len(terms):
+        raise ArbiterError(name, f"{len(terms)} cards; terms are of 1 to {MAX_CARDS} different ones")
+    for term in terms:
+        if not 0 < len(term.card.encode()) <= _UUID_BYTES:
+            raise ArbiterError(name, f"{term.card!r} is no card")
+        if not (term.share_bp in _SHARES and term.most_percent in _PERCENTS and term.priority in _PRIORITIES):
+            raise ArbiterError(name, f"{term} is out of range")
+
+
+def _encode(terms: Sequence[Terms]) -> Any:
+    return ffi.new(
+        "aq_terms[]",
+        [(term.card.encode(), term.share_bp, term.most_percent, term.priority) for term in terms],
+    )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _card_state(account: Any) -> CardState:
+    return CardState(
+        account.guaranteed_ns, account.used_ns, account.lent_ns, account.held_ns, bool(account.waiting)
+    )

@@ -1,0 +1,220 @@
+/* The thread waits for bells and instants; it holds the lock while it works, which is never long.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "arbiter.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "guest.h"
+
+#define BEAT_NS UINT64_C(8000000) /* tenants count on ours every 60 ms */
+#define TRIES 4                   /* to let in who comes when somebody was kept out */
+
+struct aq_arbiter {
+  pthread_mutex_t lock; /* over all below but `calls`, and over the files of guests */
+  pthread_t thread;
+  bool running, leaving;
+  aq_law *law;
+  aq_guest *guests;
+  uint64_t beat_ns;
+  aq_waiting waiting;
+  uint32_t calls; /* futex word: +1 when something else than a tenant wants a step */
+};
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- the thread ---- */
+
+static void beat(aq_arbiter *arbiter, uint64_t now) {
+  arbiter->beat_ns = now;
+  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
+    aq_files_beat(&guest->files, now);
+    aq_guest_tell_accounts(guest);
+  }
+}
+
+/* Until no gate is closed any more: who was kept out has answered by then, or will ring. */
+static uint64_t work(aq_arbiter *arbiter) {
+  uint64_t now = 0, next = 0;
+  bool again = true;
+  for (int i = 0; again && i < TRIES; i++) {
+    now = now_ns();
+    next = aq_law_step(arbiter->law, now);
+    again = false;
+    for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
+      if (aq_guest_tell(guest)) aq_guest_read(guest, arbiter->law, now_ns()), again = true;
+  }
+  return again ? now : next;
+}
+
+/* Those who rang, those whose bell need not have rung, or all. */
+static void look(aq_arbiter *arbiter, const aq_guest *rang, bool all) {
+  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
+    if (all || guest == rang || aq_law_holds(guest->tenant) || aq_law_suspect(arbiter->law, guest->tenant))
+      aq_guest_read(guest, arbiter->law, now_ns());
+}
+
+static const aq_guest *rung_by(const aq_arbiter *arbiter, int place) {
+  int bells = 0;
+  for (const aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
+    bells += guest->damage ? 0 : (int)guest->count;
+    if (place <= bells) return guest;
+  }
+  return NULL;
+}
+
+static int wait_until(aq_arbiter *arbiter, uint64_t until) {
+  aq_waiting_begin(&arbiter->waiting, &arbiter->calls, __atomic_load_n(&arbiter->calls, __ATOMIC_RELAXED));
+  for (const aq_guest *guest = arbiter->guests; guest; guest = guest->next) aq_guest_await(guest, &arbiter->waiting);
+  pthread_mutex_unlock(&arbiter->lock);
+  int place = aq_waiting_wait(&arbiter->waiting, until);
+  pthread_mutex_lock(&arbiter->lock);
+  return place;
+}
+
+static void *run(void *of) {
+  aq_arbiter *arbiter = of;
+  prctl(PR_SET_NAME, "aliquot-arbiter");
+  prctl(PR_SET_TIMERSLACK, 1);
+  pthread_mutex_lock(&arbiter->lock);
+  for (int place = -2; !arbiter->leaving;) {
+    uint64_t now = now_ns();
+    bool beats = now >= arbiter->beat_ns + BEAT_NS;
+    look(arbiter, place > 0 ? rung_by(arbiter, place) : NULL, beats || place == -2 || place == 0);
+    uint64_t next = work(arbiter);
+    if (beats) beat(arbiter, now_ns());
+    uint64_t beat_at = arbiter->beat_ns + BEAT_NS;
+    place = wait_until(arbiter, next < beat_at ? next : beat_at);
+  }
+  pthread_mutex_unlock(&arbiter->lock);
+  return NULL;
+}
+
+static void call(aq_arbiter *arbiter) {
+  __atomic_fetch_add(&arbiter->calls, 1, __ATOMIC_RELAXED);
+  syscall(SYS_futex, &arbiter->calls, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- its life ---- */
+
+aq_arbiter *aq_arbiter_new(const aq_rules *rules, int polls) {
+  aq_arbiter *arbiter = calloc(1, sizeof *arbiter);
+  aq_law *law = arbiter ? aq_law_new(rules, now_ns()) : NULL;
+  if (!law) {
+    free(arbiter);
+    return NULL;
+  }
+  arbiter->law = law;
+  arbiter->waiting.polls = polls;
+  pthread_mutex_init(&arbiter->lock, NULL);
+  return arbiter;
+}
+
+void aq_arbiter_free(aq_arbiter *arbiter) {
+  aq_law_free(arbiter->law);
+  pthread_mutex_destroy(&arbiter->lock);
+  free(arbiter);
+}
+
+/* With all signals blocked: the program's handlers never run on our thread. */
+int aq_arbiter_start(aq_arbiter *arbiter) {
+  sigset_t all, before;
+  sigfillset(&all);
+  arbiter->leaving = false;
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&arbiter->thread, NULL, run, arbiter);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  arbiter->running = !error;
+  return error;
+}
+
+void aq_arbiter_stop(aq_arbiter *arbiter) {
+  if (!arbiter->running) return;
+  pthread_mutex_lock(&arbiter->lock);
+  arbiter->leaving = true;
+  call(arbiter);
+  pthread_mutex_unlock(&arbiter->lock);
+  pthread_join(arbiter->thread, NULL);
+  arbiter->running = false;
+}
+
+/* ---- its guests ---- */
+
+static int seat(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms, uint32_t count) {
+  aq_tenant *tenant = aq_law_enter(arbiter->law, terms, count);
+  if (!tenant) return ENOMEM;
+  aq_guest_seat(guest, tenant, now_ns());
+  guest->next = arbiter->guests;
+  arbiter->guests = guest;
+  call(arbiter);
+  return 0;
+}
+
+int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage, const aq_terms *terms, uint32_t count,
+                     aq_guest **entered) {
+  aq_guest *guest = calloc(1, sizeof *guest);
+  if (!guest) return ENOMEM;
+  int error = aq_guest_open(guest, control, usage, terms, count);
+  if (!error) {
+    pthread_mutex_lock(&arbiter->lock);
+    error = seat(arbiter, guest, terms, count);
+    pthread_mutex_unlock(&arbiter->lock);
+    if (error) aq_files_close(&guest->files);
+  }
+  if (error) free(guest);
+  else *entered = guest;
+  return error;
+}
+
+void aq_arbiter_change(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms) {
+  pthread_mutex_lock(&arbiter->lock);
+  aq_law_change(guest->tenant, terms);
+  call(arbiter);
+  pthread_mutex_unlock(&arbiter->lock);
+}
+
+void aq_arbiter_leave(aq_arbiter *arbiter, aq_guest *guest) {
+  pthread_mutex_lock(&arbiter->lock);
+  aq_guest **link = &arbiter->guests;
+  while (*link != guest) link = &(*link)->next;
+  *link = guest->next;
+  aq_law_leave(arbiter->law, guest->tenant);
+  call(arbiter);
+  pthread_mutex_unlock(&arbiter->lock);
+  aq_files_forsake(&guest->files);
+  aq_files_close(&guest->files);
+  free(guest);
+}
+
+void aq_arbiter_doubt(aq_arbiter *arbiter, aq_guest *guest, int doubted) {
+  pthread_mutex_lock(&arbiter->lock);
+  guest->doubted = doubted;
+  if (!doubted) aq_guest_forgive(guest, now_ns());
+  call(arbiter);
+  pthread_mutex_unlock(&arbiter->lock);
+}
+
+void aq_arbiter_quantum(aq_arbiter *arbiter, const char *card, uint64_t lease_ns) {
+  pthread_mutex_lock(&arbiter->lock);
+  if (aq_law_quantum(arbiter->law, card, lease_ns)) call(arbiter);
+  pthread_mutex_unlock(&arbiter->lock);
+}
+
+void aq_arbiter_state(aq_arbiter *arbiter, aq_guest *guest, aq_guest_state *state) {
+  pthread_mutex_lock(&arbiter->lock);
+  for (uint32_t i = 0; i < guest->count; i++) state->accounts[i] = aq_law_account(guest->tenant, i);
+  state->trust = aq_guest_trust(guest);
+  state->damage = guest->damage;
+  pthread_mutex_unlock(&arbiter->lock);
+}

@@ -1,0 +1,37 @@
+/* The arbiter of a node: one thread that applies the law (law.h) to tenants' files.
+ *
+ * The part between the cdef markers is also read by cffi. All of it may be called from any thread.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef AQ_ARBITER_H
+#define AQ_ARBITER_H
+
+#include "law.h"
+
+/* cdef: begin */
+typedef struct aq_arbiter aq_arbiter;
+typedef struct aq_guest aq_guest; /* a tenant with its files */
+
+typedef struct {
+  aq_account accounts[16]; /* in the order of its terms */
+  aq_trust trust;
+  const char *damage; /* what is wrong with its pages; NULL: nothing */
+} aq_guest_state;
+
+/* NULL: no memory. `polls`: as on a kernel that cannot wait for several futexes. */
+aq_arbiter *aq_arbiter_new(const aq_rules *rules, int polls);
+void aq_arbiter_free(aq_arbiter *arbiter); /* stopped, and without guests */
+
+int aq_arbiter_start(aq_arbiter *arbiter); /* 0, or an errno value */
+void aq_arbiter_stop(aq_arbiter *arbiter);
+
+/* 0, or an errno value: EINVAL, what is there is no page of ours; ENODEV, it does not have such a card. */
+int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage, const aq_terms *terms, uint32_t count,
+                     aq_guest **guest);
+void aq_arbiter_change(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms);
+void aq_arbiter_leave(aq_arbiter *arbiter, aq_guest *guest);
+void aq_arbiter_doubt(aq_arbiter *arbiter, aq_guest *guest, int doubted); /* not doubted: damage is forgiven, too */
+void aq_arbiter_quantum(aq_arbiter *arbiter, const char *card, uint64_t lease_ns);
+void aq_arbiter_state(aq_arbiter *arbiter, aq_guest *guest, aq_guest_state *state);
+/* cdef: end */
+
+#endif

@@ -1,0 +1,45 @@
+/* A tenant at its arbiter: what its files say goes to the law, what the law says goes to its files.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef AQ_GUEST_H
+#define AQ_GUEST_H
+
+#include "arbiter.h"
+#include "files.h"
+#include "waiting.h"
+
+struct aq_guest {
+  aq_files files;
+  aq_tenant *tenant;
+  uint32_t count;
+  uint32_t places[AQ_MAX_CARDS]; /* of its seats in the page */
+  aq_lease told[AQ_MAX_CARDS];
+  aq_account base[AQ_MAX_CARDS]; /* what the page had when it entered */
+  uint32_t bells[AQ_MAX_CARDS];
+  uint64_t busy_ns[AQ_MAX_CARDS];  /* as last read, */
+  uint64_t spare_ns[AQ_MAX_CARDS]; /* and how much more there may be */
+  uint64_t read_ns;
+  bool doubted;
+  const char *damage;
+  aq_guest *next;
+};
+
+/* 0, or an errno value. */
+int aq_guest_open(aq_guest *guest, const char *control, const char *usage, const aq_terms *terms, uint32_t count);
+
+/* It has entered as `tenant`: its gates are closed. */
+void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint64_t now);
+
+/* What was wrong with what it says is forgotten. */
+void aq_guest_forgive(aq_guest *guest, uint64_t now);
+
+/* Reads what it says and reports it. */
+void aq_guest_read(aq_guest *guest, aq_law *law, uint64_t now);
+
+/* Opens and closes its gates as its leases stand. Returns whether one was closed: then it is to be read once more. */
+bool aq_guest_tell(aq_guest *guest);
+
+void aq_guest_tell_accounts(aq_guest *guest);
+void aq_guest_await(const aq_guest *guest, aq_waiting *waiting);
+aq_trust aq_guest_trust(const aq_guest *guest);
+
+#endif

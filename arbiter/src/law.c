@@ -1,0 +1,267 @@
+/* A step: account for the time that has passed, see what has drained, review leases, grant new ones in the order of rank.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "law.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "account.h"
+#include "lease.h"
+#include "rank.h"
+
+#define SOONEST_NS UINT64_C(20000) /* between two steps that nothing else asked for */
+#define WAKE_NS (20 * AQ_MS)       /* who had no work for so long is new to the others */
+
+aq_rules aq_law_rules(void) {
+  return (aq_rules){
+      .lease_ns = 10 * AQ_MS,
+      .lent_ns = 5 * AQ_MS,
+      .idle_ns = 300000,
+      .start_ns = 2 * AQ_MS,
+      .drain_ns = 80 * AQ_MS,
+      .window_ns = 2 * AQ_MS,
+      .alone_window_ns = 8 * AQ_MS,
+      .priority_window_ns = 1 * AQ_MS,
+  };
+}
+
+/* ---- who there is ---- */
+
+aq_law *aq_law_new(const aq_rules *rules, uint64_t now) {
+  aq_law *law = calloc(1, sizeof *law);
+  if (!law) return NULL;
+  law->rules = *rules;
+  law->now_ns = now;
+  return law;
+}
+
+void aq_law_free(aq_law *law) {
+  while (law->tenants) aq_law_leave(law, law->tenants);
+  free(law);
+}
+
+static aq_card *find_card(const aq_law *law, const char *uuid) {
+  aq_card *card = law->cards;
+  while (card && strncmp(card->uuid, uuid, sizeof card->uuid)) card = card->next;
+  return card;
+}
+
+static aq_card *take_card(aq_law *law, const char *uuid) {
+  aq_card *card = find_card(law, uuid);
+  if (!card) {
+    card = calloc(1, sizeof *card);
+    if (!card) return NULL;
+    memcpy(card->uuid, uuid, sizeof card->uuid);
+    card->next = law->cards;
+    law->cards = card;
+  }
+  card->seats++;
+  return card;
+}
+
+static void leave_card(aq_law *law, aq_card *card) {
+  if (--card->seats) return;
+  aq_card **link = &law->cards;
+  while (*link != card) link = &(*link)->next;
+  *link = card->next;
+  free(card);
+}
+
+static void leave_cards(aq_law *law, aq_tenant *tenant) {
+  for (uint32_t i = 0; i < tenant->count; i++) leave_card(law, tenant->seats[i].card);
+  free(tenant);
+}
+
+static bool take_cards(aq_law *law, aq_tenant *tenant, const aq_terms *terms, uint32_t count) {
+  for (; tenant->count < count; tenant->count++) {
+    aq_seat *seat = &tenant->seats[tenant->count];
+    seat->card = take_card(law, terms[tenant->count].card);
+    if (!seat->card) return false;
+  }
+  return true;
+}
+
+aq_tenant *aq_law_enter(aq_law *law, const aq_terms *terms, uint32_t count) {
+  assert(count && count <= AQ_MAX_CARDS);
+  aq_tenant *tenant = calloc(1, sizeof *tenant);
+  if (!tenant) return NULL;
+  if (!take_cards(law, tenant, terms, count)) {
+    leave_cards(law, tenant);
+    return NULL;
+  }
+  tenant->kind = AQ_OWN;
+  aq_law_change(tenant, terms);
+  tenant->next = law->tenants;
+  law->tenants = tenant;
+  return tenant;
+}
+
+void aq_law_change(aq_tenant *tenant, const aq_terms *terms) {
+  tenant->priority = 0;
+  for (uint32_t i = 0; i < tenant->count; i++) {
+    tenant->seats[i].share = terms[i].share_bp / 10000.0;
+    tenant->seats[i].most = terms[i].most_percent / 100.0;
+    if (terms[i].priority > tenant->priority) tenant->priority = terms[i].priority;
+  }
+}
+
+void aq_law_leave(aq_law *law, aq_tenant *tenant) {
+  aq_tenant **link = &law->tenants;
+  while (*link != tenant) link = &(*link)->next;
+  *link = tenant->next;
+  leave_cards(law, tenant);
+}
+
+void aq_law_trust(aq_tenant *tenant, aq_trust trust) { tenant->trust = trust; }
+
+int aq_law_quantum(aq_law *law, const char *uuid, uint64_t lease_ns) {
+  aq_card *card = find_card(law, uuid);
+  if (card) card->quantum_ns = lease_ns;
+  return card != NULL;
+}
+
+/* ---- what they say ---- */
+
+static bool has_work(const aq_report *said) { return said->waiting || said->in_flight; }
+
+static bool any_in_flight(const aq_tenant *tenant) {
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (tenant->seats[i].said.in_flight) return true;
+  return false;
+}
+
+void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t index, const aq_report *report, uint64_t now) {
+  aq_seat *seat = &tenant->seats[index];
+  aq_report said = tenant->trust == AQ_BLIND ? (aq_report){.waiting = 1} : *report;
+  bool wakes = has_work(&said) && !has_work(&seat->said) && (!seat->wanted_ns || now > seat->wanted_ns + WAKE_NS);
+  if (said.used_ns) aq_account_use(tenant, seat, (double)said.used_ns), seat->paid_ns = now;
+  if (said.used_ns || said.in_flight) seat->active_ns = now;
+  if (has_work(&said)) seat->wanted_ns = now;
+  seat->said = said;
+  seat->seen = true;
+  if (wakes) aq_account_wake(law, tenant);
+  if (!any_in_flight(tenant)) tenant->stray = false;
+}
+
+void aq_law_rang(aq_tenant *tenant) {
+  tenant->no_shows = 0;
+  tenant->shunned_until_ns = 0;
+}
+
+/* ---- a step ---- */
+
+static void pass_time(aq_law *law, uint64_t now) {
+  double dt = now > law->now_ns ? (double)(now - law->now_ns) : 0;
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
+    for (uint32_t i = 0; i < tenant->count; i++) aq_account_pass(tenant, &tenant->seats[i], now, dt);
+  if (dt > 0) law->now_ns = now;
+}
+
+static void count_seat(const aq_law *law, const aq_tenant *tenant, uint32_t index, uint32_t *busy) {
+  const aq_seat *seat = &tenant->seats[index];
+  aq_card *card = seat->card;
+  bool held = tenant->state != AQ_SHUT && tenant->open >> index & 1;
+  bool stray = tenant->stray && tenant->trust == AQ_TRUSTED && seat->said.in_flight && seat->said.moving;
+  if (held && !stray) card->holders++;
+  if (stray) card->strays++;
+  if (seat->wanted_ns && law->now_ns < seat->wanted_ns + 100 * AQ_MS) (*busy)++;
+  if (tenant->priority > card->highest) card->highest = tenant->priority;
+}
+
+static void count_cards(aq_law *law) {
+  for (aq_card *card = law->cards; card; card = card->next) {
+    uint32_t busy = 0;
+    card->holders = card->strays = card->highest = 0;
+    card->reserved = false;
+    for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
+      for (uint32_t i = 0; i < tenant->count; i++)
+        if (tenant->seats[i].card == card) count_seat(law, tenant, i, &busy);
+    card->contended = busy > 1;
+  }
+}
+
+/* Beside a stray a card is not anybody's alone, whatever is done. */
+static bool is_free(const aq_tenant *tenant) {
+  for (uint32_t i = 0; i < tenant->count; i++) {
+    const aq_card *card = tenant->seats[i].card;
+    bool shared = card->strays && tenant->rank.claim == AQ_OWN;
+    if (tenant->members >> i & 1 && ((card->holders && !shared) || card->reserved)) return false;
+  }
+  return true;
+}
+
+static void occupy(aq_tenant *tenant, bool granted) {
+  for (uint32_t i = 0; i < tenant->count; i++) {
+    if (!(tenant->members >> i & 1)) continue;
+    if (granted) tenant->seats[i].card->holders++;
+    else tenant->seats[i].card->reserved = true;
+  }
+}
+
+static aq_tenant *next_in_line(const aq_law *law) {
+  aq_tenant *first = NULL;
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
+    if (!tenant->considered && aq_rank_in_line(law, tenant) && (!first || aq_rank_before(&tenant->rank, &first->rank))) first = tenant;
+  return first;
+}
+
+/* In the order of rank. Who waits for one of its cards keeps the others free: no tenant overtakes it for ever. */
+static void grant(aq_law *law) {
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next) tenant->considered = false;
+  for (aq_tenant *tenant; (tenant = next_in_line(law));) {
+    bool granted = is_free(tenant);
+    tenant->considered = true;
+    occupy(tenant, granted);
+    if (granted) aq_lease_grant(law, tenant);
+  }
+}
+
+static uint64_t next_step(const aq_law *law) {
+  uint64_t next = UINT64_MAX;
+  for (const aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next) {
+    uint64_t own = aq_lease_next(law, tenant);
+    if (own < next) next = own;
+  }
+  return next > law->now_ns + SOONEST_NS ? next : law->now_ns + SOONEST_NS;
+}
+
+uint64_t aq_law_step(aq_law *law, uint64_t now) {
+  count_cards(law);
+  pass_time(law, now);
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
+    if (tenant->state == AQ_DRAINING) aq_lease_drain(law, tenant);
+  aq_rank_all(law);
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
+    if (tenant->state == AQ_LEASED) aq_lease_review(law, tenant);
+  count_cards(law);
+  grant(law);
+  for (const aq_card *card = law->cards; card; card = card->next) aq_account_level(law, card);
+  return next_step(law);
+}
+
+/* ---- what comes of it ---- */
+
+aq_lease aq_law_lease(const aq_tenant *tenant, uint32_t seat) {
+  return (aq_lease){
+      .open = tenant->state == AQ_LEASED && tenant->open >> seat & 1,
+      .serial = tenant->serial,
+      .end_ns = tenant->lease_end_ns,
+      .window_ns = tenant->window_ns,
+  };
+}
+
+aq_account aq_law_account(const aq_tenant *tenant, uint32_t index) {
+  const aq_seat *seat = &tenant->seats[index];
+  return (aq_account){
+      .guaranteed_ns = (uint64_t)seat->guaranteed_ns,
+      .used_ns = (uint64_t)seat->used_ns,
+      .lent_ns = (uint64_t)seat->lent_ns,
+      .held_ns = (uint64_t)seat->held_ns,
+      .waiting = seat->said.waiting,
+  };
+}
+
+int aq_law_holds(const aq_tenant *tenant) { return tenant->state != AQ_SHUT; }
+
+int aq_law_suspect(const aq_law *law, const aq_tenant *tenant) { return aq_lease_is_suspect(law, tenant); }

@@ -1,0 +1,94 @@
+/* The law by which the tenants of a node's cards have their time: pure arithmetic, told what is the case and when.
+ *
+ * Whoever drives it reports what the tenants say of themselves, takes a step, and opens and closes gates as the leases then
+ * stand. A step names the instant of the next one, if nothing is reported before.
+ *
+ * The part between the cdef markers is also read by cffi.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef AQ_LAW_H
+#define AQ_LAW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* cdef: begin */
+/* What one card of a tenant is worth to it. */
+typedef struct {
+  char card[64];         /* UUID */
+  uint32_t share_bp;     /* hundredths of a percent of the card's time that are the tenant's own; at least 1 */
+  uint32_t most_percent; /* that it may have when others leave theirs */
+  uint32_t priority;     /* 0-9; of a tenant with several cards the highest counts */
+} aq_terms;
+
+/* How long things may take, in nanoseconds. */
+typedef struct {
+  uint64_t lease_ns;
+  uint64_t lent_ns;         /* a lease of time that nobody claims */
+  uint64_t idle_ns;         /* a holder that does nothing for so long makes way */
+  uint64_t start_ns;        /* so long it may take to begin */
+  uint64_t drain_ns;        /* so long what is in flight may outlast its expected end before others are let in beside it */
+  uint64_t window_ns;       /* of work in flight */
+  uint64_t alone_window_ns; /* where nobody else has work */
+  uint64_t priority_window_ns; /* where somebody of a higher priority may come */
+} aq_rules;
+
+/* What a tenant's processes say they have to do with a card. */
+typedef struct {
+  uint64_t used_ns;  /* had of the card's time since the last report */
+  uint64_t ends_ns;  /* when the last of what is in flight is expected to be over */
+  uint32_t waiting;  /* at the gate */
+  uint32_t in_flight;
+  uint32_t moving;   /* of those with work in flight one still says so: it is not stopped */
+} aq_report;
+
+/* How far a report is believed. */
+typedef enum {
+  AQ_TRUSTED,
+  AQ_DOUBTED, /* not what it says to have used: it pays for the time that it holds the card */
+  AQ_BLIND,   /* nothing: it is thought to want the card always */
+} aq_trust;
+
+/* What holds for one card of a tenant. */
+typedef struct {
+  uint32_t open;
+  uint32_t serial; /* another number whenever what was asked for before must be asked for again */
+  uint64_t end_ns;
+  uint64_t window_ns;
+} aq_lease;
+
+/* Of a card's time, since the tenant entered. */
+typedef struct {
+  uint64_t guaranteed_ns; /* due to the tenant while it had work */
+  uint64_t used_ns;
+  uint64_t lent_ns;       /* of that, had beyond its share */
+  uint64_t held_ns;       /* leased to it */
+  uint32_t waiting;
+} aq_account;
+
+typedef struct aq_law aq_law;
+typedef struct aq_tenant aq_tenant;
+
+aq_rules aq_law_rules(void); /* the usual ones */
+
+aq_law *aq_law_new(const aq_rules *rules, uint64_t now_ns); /* NULL: no memory */
+void aq_law_free(aq_law *law);
+
+/* NULL: no memory. The terms are of different cards, at most AQ_MAX_CARDS. */
+aq_tenant *aq_law_enter(aq_law *law, const aq_terms *terms, uint32_t count);
+void aq_law_change(aq_tenant *tenant, const aq_terms *terms); /* of the same cards */
+void aq_law_leave(aq_law *law, aq_tenant *tenant);
+void aq_law_trust(aq_tenant *tenant, aq_trust trust);
+int aq_law_quantum(aq_law *law, const char *card, uint64_t lease_ns); /* 0: as usual. False: nobody has the card */
+
+void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t seat, const aq_report *report, uint64_t now_ns);
+void aq_law_rang(aq_tenant *tenant); /* a process of its began to wait or to work, or has finished */
+
+uint64_t aq_law_step(aq_law *law, uint64_t now_ns);
+
+aq_lease aq_law_lease(const aq_tenant *tenant, uint32_t seat);
+aq_account aq_law_account(const aq_tenant *tenant, uint32_t seat);
+int aq_law_holds(const aq_tenant *tenant);   /* has a lease, or has not drained after one */
+int aq_law_suspect(const aq_law *law, const aq_tenant *tenant); /* something of it should have happened by now: does it live? */
+/* cdef: end */
+
+#endif

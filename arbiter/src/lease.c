@@ -1,0 +1,215 @@
+/* A lease ends at its time if another tenant is to have the next one, and early if the holder has nothing to do, if another
+ * has a better claim, or if the tenant begins to work on a card that was not leased with the others. Then the gate is closed,
+ * and nobody else is let in before nothing is in flight: contexts that share a card in slices cannot be told apart by
+ * events. That wait is bounded. What outlasts it is a stray: it runs beside the leases of others, to whom the card is then
+ * no longer leased one at a time.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "lease.h"
+
+#include <math.h>
+
+#include "account.h"
+#include "rank.h"
+
+#define RENEW_NS UINT64_C(500000)      /* so long before a lease's end it is decided who has the next */
+#define BLIND_DRAIN_NS (5 * AQ_MS)     /* who says nothing that is believed has drained by then */
+#define FARTHEST_END_NS (1000 * AQ_MS) /* expected ends beyond are not believed */
+#define DRAIN_ERROR_NS (1 * AQ_MS)     /* between the end of work and the word of it */
+#define SUSPECT_NS (2 * AQ_MS)
+#define SHUN_NS (5 * AQ_MS) /* after the first no-show; then twice as long each time */
+#define SHUN_DOUBLES 6
+#define LOOK_NS (5 * AQ_MS) /* at those who should have rung */
+
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* ---- what a tenant's cards say together ---- */
+
+static bool is_open(const aq_tenant *tenant, uint32_t seat) { return tenant->open >> seat & 1; }
+
+static bool any_in_flight(const aq_tenant *tenant) {
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (tenant->seats[i].said.in_flight) return true;
+  return false;
+}
+
+static bool any_waiting(const aq_tenant *tenant) {
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (tenant->seats[i].said.waiting) return true;
+  return false;
+}
+
+static bool all_seen(const aq_tenant *tenant) {
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (!tenant->seats[i].seen) return false;
+  return true;
+}
+
+static uint64_t last_end(const aq_tenant *tenant) {
+  uint64_t end = 0;
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (tenant->seats[i].said.in_flight) end = later(end, tenant->seats[i].said.ends_ns);
+  return end;
+}
+
+static uint64_t last_active(const aq_tenant *tenant) {
+  uint64_t active = tenant->since_ns;
+  for (uint32_t i = 0; i < tenant->count; i++) active = later(active, tenant->seats[i].active_ns);
+  return active;
+}
+
+static uint64_t quantum(const aq_tenant *tenant) {
+  uint64_t longest = 0;
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (is_open(tenant, i)) longest = later(longest, tenant->seats[i].card->quantum_ns);
+  return longest;
+}
+
+/* ---- terms of a lease ---- */
+
+static uint64_t length(const aq_law *law, const aq_tenant *tenant) {
+  uint64_t asked = quantum(tenant);
+  return asked ? asked : tenant->kind == AQ_OWN ? law->rules.lease_ns : law->rules.lent_ns;
+}
+
+static uint64_t window(const aq_law *law, const aq_tenant *tenant) {
+  uint64_t least = law->rules.alone_window_ns;
+  for (uint32_t i = 0; i < tenant->count; i++) {
+    const aq_card *card = tenant->seats[i].card;
+    if (card->contended) least = sooner(least, law->rules.window_ns);
+    if (card->highest > tenant->priority) least = sooner(least, law->rules.priority_window_ns);
+  }
+  return least;
+}
+
+static void set_terms(const aq_law *law, aq_tenant *tenant, aq_claim kind) {
+  tenant->kind = kind;
+  tenant->lease_end_ns = law->now_ns + length(law, tenant);
+  tenant->window_ns = window(law, tenant);
+}
+
+void aq_lease_grant(aq_law *law, aq_tenant *tenant) {
+  tenant->state = AQ_LEASED;
+  tenant->since_ns = law->now_ns;
+  tenant->started = any_in_flight(tenant);
+  tenant->open = tenant->members;
+  tenant->serial++;
+  for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].paid_ns = tenant->seats[i].active_ns = law->now_ns;
+  set_terms(law, tenant, tenant->rank.claim);
+}
+
+/* Who waits though its gate is open waits for another end of the lease: it must be told. */
+static void renew(const aq_law *law, aq_tenant *tenant) {
+  if (any_waiting(tenant)) tenant->serial++;
+  set_terms(law, tenant, tenant->rank.claim);
+}
+
+static void shut(aq_tenant *tenant, uint64_t now) {
+  tenant->state = AQ_SHUT;
+  tenant->since_ns = now;
+}
+
+static void end(const aq_law *law, aq_tenant *tenant) {
+  tenant->state = AQ_DRAINING;
+  tenant->since_ns = law->now_ns;
+  tenant->serial++;
+  for (uint32_t i = 0; i < tenant->count; i++) {
+    tenant->seats[i].seen = false;
+    tenant->seats[i].used_before_drain_ns = tenant->seats[i].used_ns;
+  }
+  if (tenant->stray) shut(tenant, law->now_ns);
+}
+
+/* ---- while it is leased ---- */
+
+static uint64_t idle_limit(const aq_law *law, const aq_tenant *tenant) {
+  if (!tenant->started) return law->rules.start_ns;
+  return later(law->rules.idle_ns, sooner(quantum(tenant) / 20, 50 * AQ_MS));
+}
+
+static bool is_idle(const aq_law *law, const aq_tenant *tenant) {
+  return tenant->trust != AQ_BLIND && !any_in_flight(tenant) && law->now_ns >= last_active(tenant) + idle_limit(law, tenant);
+}
+
+/* It had the lease and did not begin: it may be stopped. The time is its own loss. */
+static void miss(const aq_law *law, aq_tenant *tenant) {
+  uint32_t doubles = tenant->no_shows < SHUN_DOUBLES ? tenant->no_shows : SHUN_DOUBLES;
+  tenant->no_shows++;
+  tenant->shunned_until_ns = law->now_ns + (SHUN_NS << doubles);
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (is_open(tenant, i)) aq_account_waste(&tenant->seats[i], (double)(law->now_ns - tenant->since_ns));
+}
+
+static bool is_displaced(const aq_tenant *tenant, const aq_tenant *rival) {
+  aq_rank held = {.claim = tenant->kind, .priority = tenant->priority};
+  if (quantum(tenant)) return rival->rank.claim == AQ_OWN && rival->priority > tenant->priority;
+  return aq_rank_displaces(&rival->rank, &held);
+}
+
+static void review_end(const aq_law *law, aq_tenant *tenant, const aq_tenant *rival) {
+  bool keeps = tenant->rank.claim && (!rival || !aq_rank_before(&rival->rank, &tenant->rank));
+  bool may_return = aq_account_lag(law, tenant) >= 0 || aq_account_lent_in(tenant) <= 0;
+  bool rests = !tenant->wants && !rival && may_return; /* its gate may as well be open when it does */
+  if (keeps) renew(law, tenant);
+  else if (!rests && law->now_ns >= tenant->lease_end_ns) end(law, tenant);
+}
+
+void aq_lease_review(aq_law *law, aq_tenant *tenant) {
+  const aq_tenant *rival = aq_rank_rival(law, tenant);
+  bool idle = is_idle(law, tenant);
+  if (any_in_flight(tenant) || !any_waiting(tenant)) tenant->started = true, tenant->no_shows = 0;
+  if (idle && !tenant->started) miss(law, tenant);
+  if ((rival && (idle || is_displaced(tenant, rival))) || (idle && !tenant->started) || tenant->members & ~tenant->open)
+    end(law, tenant);
+  else if (law->now_ns + RENEW_NS >= tenant->lease_end_ns) review_end(law, tenant, rival);
+}
+
+/* ---- while it drains ---- */
+
+static uint64_t drained_by(const aq_law *law, const aq_tenant *tenant) {
+  if (tenant->trust == AQ_BLIND) return tenant->since_ns + BLIND_DRAIN_NS;
+  uint64_t expected = sooner(last_end(tenant), tenant->since_ns + FARTHEST_END_NS);
+  return later(tenant->since_ns, expected) + law->rules.drain_ns;
+}
+
+/* Who says to have work in flight keeps the card from others, whatever it says to have used. */
+static void settle(const aq_law *law, aq_tenant *tenant) {
+  for (uint32_t i = 0; i < tenant->count; i++) {
+    aq_seat *seat = &tenant->seats[i];
+    double drained = (double)(law->now_ns - tenant->since_ns), said = seat->used_ns - seat->used_before_drain_ns;
+    if (is_open(tenant, i) && tenant->trust == AQ_TRUSTED) aq_account_waste(seat, drained - DRAIN_ERROR_NS - said);
+  }
+  shut(tenant, law->now_ns);
+}
+
+void aq_lease_drain(const aq_law *law, aq_tenant *tenant) {
+  bool blind = tenant->trust == AQ_BLIND, late = law->now_ns >= drained_by(law, tenant);
+  bool drained = !blind && all_seen(tenant) && !any_in_flight(tenant);
+  if (!drained && !late) return;
+  tenant->stray = !drained && !blind;
+  settle(law, tenant);
+}
+
+/* ---- when to look again ---- */
+
+static uint64_t next_while_leased(const aq_law *law, const aq_tenant *tenant) {
+  bool rests = !tenant->wants && tenant->lease_end_ns <= law->now_ns + RENEW_NS;
+  uint64_t decide = tenant->lease_end_ns - RENEW_NS;
+  uint64_t next = rests ? UINT64_MAX : decide > law->now_ns ? decide : tenant->lease_end_ns;
+  if (!aq_rank_rival(law, tenant) && tenant->started) return next;
+  uint64_t look = any_in_flight(tenant) ? later(last_end(tenant), law->now_ns) : last_active(tenant);
+  return sooner(next, look + idle_limit(law, tenant));
+}
+
+uint64_t aq_lease_next(const aq_law *law, const aq_tenant *tenant) {
+  if (tenant->state == AQ_LEASED) return next_while_leased(law, tenant);
+  if (tenant->state == AQ_DRAINING) return sooner(drained_by(law, tenant), law->now_ns + LOOK_NS);
+  uint64_t rises = aq_rank_rises_at(law, tenant);
+  return tenant->wants && tenant->shunned_until_ns > law->now_ns ? later(rises == UINT64_MAX ? 0 : rises, tenant->shunned_until_ns) : rises;
+}
+
+bool aq_lease_is_suspect(const aq_law *law, const aq_tenant *tenant) {
+  if (tenant->no_shows || tenant->stray) return true;
+  return tenant->state == AQ_DRAINING && law->now_ns > later(tenant->since_ns, last_end(tenant)) + SUSPECT_NS;
+}

@@ -1,0 +1,21 @@
+/* One tenant's lease of its cards: shut, leased, draining, shut.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef AQ_LEASE_H
+#define AQ_LEASE_H
+
+#include "state.h"
+
+void aq_lease_grant(aq_law *law, aq_tenant *tenant);
+
+/* What a lease is in for at this moment: it may end early, be renewed, or end. */
+void aq_lease_review(aq_law *law, aq_tenant *tenant);
+
+/* A lease that was ended is over when nothing is in flight any more, or when that cannot be waited for. */
+void aq_lease_drain(const aq_law *law, aq_tenant *tenant);
+
+/* When to look at the tenant again. */
+uint64_t aq_lease_next(const aq_law *law, const aq_tenant *tenant);
+
+bool aq_lease_is_suspect(const aq_law *law, const aq_tenant *tenant);
+
+#endif

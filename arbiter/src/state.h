@@ -1,0 +1,82 @@
+/* What the law remembers of cards and tenants. A seat is a tenant's place at a card.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef AQ_STATE_H
+#define AQ_STATE_H
+
+#include "aliquot_pages.h"
+#include "law.h"
+
+#define AQ_MS UINT64_C(1000000)
+
+typedef struct aq_card {
+  char uuid[AQ_UUID_SIZE];
+  uint64_t quantum_ns; /* 0: as usual */
+  uint32_t seats;
+  /* As of this step. */
+  uint32_t holders; /* tenants that have it leased, or have not drained */
+  uint32_t strays;  /* that run on it without a lease, work that nothing can stop */
+  bool reserved;    /* for a tenant that waits for another of its cards */
+  bool contended;   /* more than one tenant has had work lately */
+  uint32_t highest; /* priority of a tenant with a seat */
+  struct aq_card *next;
+} aq_card;
+
+typedef struct {
+  aq_card *card;
+  double share; /* of 1 */
+  double most;
+  aq_report said;
+  bool seen;          /* reported since the gate was closed */
+  uint64_t active_ns; /* when it last had work in flight, or used time */
+  uint64_t wanted_ns; /* when it last had anything to do; 0: never */
+  uint64_t paid_ns;   /* what ran before this instant is charged */
+  double due_ns;      /* share * time - time used: before 0 the tenant has no claim */
+  double room_ns;     /* most * time - time used */
+  double overrun_ns;  /* charged ahead of its report, as a stray */
+  double used_before_drain_ns;
+  double guaranteed_ns, used_ns, lent_ns, held_ns;
+} aq_seat;
+
+typedef enum { AQ_SHUT, AQ_LEASED, AQ_DRAINING } aq_state;
+
+/* What a tenant may claim, the better the greater. */
+typedef enum { AQ_NOTHING, AQ_LENT, AQ_OWN } aq_claim;
+
+typedef struct {
+  aq_claim claim;
+  uint32_t priority;
+  double merit;
+} aq_rank;
+
+struct aq_tenant {
+  aq_seat seats[AQ_MAX_CARDS];
+  uint32_t count;
+  uint32_t priority;
+  aq_trust trust;
+  aq_state state;
+  aq_claim kind;       /* of the lease it has, or had last */
+  bool started;        /* since it got the lease */
+  bool stray;          /* runs on without a lease, since it last had nothing in flight */
+  uint32_t open;       /* seats whose gate the lease opens, a bit each */
+  uint32_t serial;
+  uint32_t no_shows;   /* leases in a row that it did not begin to use */
+  uint64_t shunned_until_ns;
+  uint64_t since_ns;   /* of the state */
+  uint64_t lease_end_ns, window_ns;
+  double lent_turn_ns; /* lent time by share; the least is next */
+  /* As of this step. */
+  uint32_t members; /* seats that are leased together, a bit each */
+  bool wants;
+  bool considered; /* for a lease */
+  aq_rank rank;
+  struct aq_tenant *next;
+};
+
+struct aq_law {
+  aq_rules rules;
+  uint64_t now_ns;
+  aq_tenant *tenants;
+  aq_card *cards;
+};
+
+#endif

@@ -1,0 +1,125 @@
+"""Plays a tenant's side of leases by its words on real pages, with a card on which work lasts as long as it says.
+
+As a program: `player.py CONTROL USAGE SLOT CARD,... KERNEL_NS`, until its input ends. Then it prints one line
+`START END` of CLOCK_MONOTONIC for each kernel that it had on the card.
+"""
+
+import ctypes
+import fcntl
+import mmap
+import os
+import selectors
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from libshim._pages import ffi, lib
+
+FUTEX_WAIT, FUTEX_WAKE = 0, 1
+SYS_FUTEX = 202 if os.uname().machine == "x86_64" else 98
+F_OFD_SETLK = 37
+OWNER = 1 << 42
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+
+class Player:
+    """One process of a tenant, in the slot of that number."""
+
+    def __init__(self, control: Path, usage: Path, slot: int) -> None:
+        self._files = [control.open("rb"), usage.open("r+b")]
+        sizes = (lib.AQ_CONTROL_SIZE, lib.AQ_USAGE_FILE_SIZE)
+        protections = (mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._maps = [
+            mmap.mmap(file.fileno(), size, prot=protection)
+            for file, size, protection in zip(self._files, sizes, protections, strict=True)
+        ]
+        self.control = ffi.cast("aq_control_page *", ffi.from_buffer(self._maps[0]))
+        raw = ffi.from_buffer(self._maps[1])
+        self.usage = ffi.cast("aq_usage_page *", raw)
+        self._words = ffi.cast("aq_usage_annex *", raw + lib.AQ_USAGE_SIZE).works[slot].cards
+        self._live_in(slot)
+
+    def _live_in(self, slot: int) -> None:
+        """As src/presence.h tells: who holds the lock on the byte of the slot's number is alive."""
+        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, slot, 1, 0)
+        fcntl.fcntl(self._files[1], F_OFD_SETLK, lock)
+        self.usage.slots[slot].owner = self.usage.slots[slot].presence = OWNER | slot
+
+    def say(self, card: int, state: int, end_ns: int = 0) -> None:
+        """Publishes what it has to do."""
+        end = (end_ns >> lib.AQ_WORK_END_UNIT_SHIFT << lib.AQ_WORK_END_SHIFT) & 0xFFFFFFFF
+        self._words[card] = end | state if state else 0
+
+    def ring(self, card: int) -> None:
+        """Has the arbiter look."""
+        bell = ffi.addressof(self.usage.cards[card], "bell")
+        bell[0] = (bell[0] + 1) & 0xFFFFFFFF
+        _futex(bell, FUTEX_WAKE, 1000)
+
+    def is_open(self, card: int) -> bool:
+        """Whether the gate lets it in."""
+        return bool(self.control.cards[card].gate % 2 == 0)
+
+    def pass_gate(self, card: int, length_ns: int) -> None:
+        """Waits for a lease. Returns with work announced."""
+        while True:
+            self.say(card, lib.AQ_WORK_IN_FLIGHT, time.monotonic_ns() + length_ns)
+            gate = self.control.cards[card].gate
+            if gate % 2 == 0:
+                return
+            self.say(card, lib.AQ_WORK_WAITING)
+            self.ring(card)
+            _futex(ffi.addressof(self.control.cards[card], "gate"), FUTEX_WAIT, gate, 20_000_000)
+
+    def run(self, card: int, length_ns: int) -> tuple[int, int]:
+        """Has one kernel on the card. Returns from when to when."""
+        self.pass_gate(card, length_ns)
+        start = time.monotonic_ns()
+        time.sleep(length_ns / 1e9)
+        end = time.monotonic_ns()
+        self.usage.cards[card].busy_ns += end - start
+        if not self.is_open(card):
+            self.rest(card)
+        return start, end
+
+    def rest(self, card: int) -> None:
+        """Nothing is in flight any more."""
+        self.say(card, 0)
+        self.ring(card)
+
+
+def _futex(word: Any, operation: int, value: int, timeout_ns: int = 0) -> None:
+    timeout = _Timespec(0, timeout_ns) if timeout_ns else None
+    address = ctypes.c_void_p(int(ffi.cast("uintptr_t", word)))
+    libc.syscall(SYS_FUTEX, address, operation, value, ctypes.byref(timeout) if timeout else None, None, 0)
+
+
+def _until_told() -> Iterator[None]:
+    selector = selectors.DefaultSelector()
+    selector.register(sys.stdin, selectors.EVENT_READ)
+    while not selector.select(timeout=0):
+        yield
+
+
+def main() -> None:
+    """Plays as told on the command line."""
+    control, usage, slot, cards, length_ns = sys.argv[1:]
+    player = Player(Path(control), Path(usage), int(slot))
+    print("ready", flush=True)
+    ran = [player.run(card, int(length_ns)) for _ in _until_told() for card in map(int, cards.split(","))]
+    for card in map(int, cards.split(",")):
+        player.rest(card)
+    for start, end in ran:
+        print(start, end)
+
+
+if __name__ == "__main__":
+    main()

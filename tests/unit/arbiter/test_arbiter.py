@@ -1,0 +1,114 @@
+"""The arbiter's thread, on real pages with processes that play a tenant's side."""
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from arbiter import ArbiterError, Terms
+from libshim._pages import lib
+from libshim.pages import read_times
+from tests.unit.arbiter.house import MS, House, house, spans, time_in, until
+
+CARD = "GPU-0"
+
+
+@pytest.fixture(name="home")
+def _home(tmp_path: Path) -> Iterator[House]:
+    with house(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize("polls", [False, True])
+def test_tenants_have_the_card_in_turn_by_their_shares(tmp_path: Path, polls: bool):
+    """Two capped tenants get what they bought, and never at the same time."""
+    with house(tmp_path, polls=polls) as home:
+        shares = {"a": 3000, "b": 4500}
+        players = [
+            home.play(home.tenant(name, Terms(CARD, bp, bp // 100)), MS) for name, bp in shares.items()
+        ]
+        begin = time.monotonic_ns()
+        time.sleep(2)
+        end = time.monotonic_ns()
+        had = [spans(player) for player in players]
+    for found, bp in zip(had, shares.values(), strict=True):
+        assert time_in(found, begin, end) / (end - begin) == pytest.approx(bp / 10_000, abs=0.06)
+    both = sorted(had[0] + had[1])
+    assert all(before[1] <= after[0] for before, after in pairwise(both))
+
+
+def test_a_tenant_sees_that_somebody_leases(home: House):
+    """The heartbeat goes on while the arbiter runs, and no longer."""
+    player = home.tenant("a", Terms(CARD, 5000, 50)).player()
+    first = player.control.heartbeat_ns
+    assert abs(time.monotonic_ns() - first) < 10_000 * MS
+    until(lambda: player.control.heartbeat_ns > first)
+    home.arbiter.stop()
+    last = player.control.heartbeat_ns
+    time.sleep(0.05)
+    assert player.control.heartbeat_ns == last
+
+
+def test_who_leaves_is_leased_nothing_and_told_so(home: House):
+    """Neither a gate nor a heartbeat holds any more, so its share is a hard cap at once."""
+    tenant = home.tenant("a", Terms(CARD, 5000, 50))
+    player = tenant.player()
+    player.run(0, MS)
+    home.arbiter.leave("a")
+    assert (player.control.cards[0].gate, player.control.heartbeat_ns) == (0, 0)
+    assert home.arbiter.tenants() == {}
+
+
+def test_accounts_are_shown_in_the_page_and_go_on_after_a_restart(home: House):
+    """Who comes back to the same page counts on from there."""
+    tenant = home.tenant("a", Terms(CARD, 5000, 50))
+    player = tenant.player()
+    player.run(0, 5 * MS)
+    until(lambda: read_times(tenant.control)[0].used_ns >= 5 * MS)
+    assert read_times(tenant.control)[0].guaranteed_ns > 0
+    used = read_times(tenant.control)[0].used_ns
+    home.arbiter.leave("a")
+    home.arbiter.enter("a", tenant.control, tenant.usage, tenant.terms)
+    player.run(0, 5 * MS)
+    until(lambda: read_times(tenant.control)[0].used_ns >= used + 5 * MS)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [],
+        [Terms(CARD, 1000, 10)] * 2,
+        [Terms("", 1000, 10)],
+        [Terms("x" * 64, 1000, 10)],
+        [Terms(CARD, 0, 10)],
+        [Terms(CARD, 10_001, 100)],
+        [Terms(CARD, 1000, 101)],
+        [Terms(CARD, 1000, 10, priority=10)],
+        [Terms("GPU-another", 1000, 10)],
+    ],
+)
+def test_terms_that_make_no_sense_are_refused(home: House, terms: list[Terms]):
+    """By name and reason, and nothing is changed."""
+    tenant = home.tenant("a", Terms(CARD, 5000, 50))
+    before = home.arbiter.tenants()["a"].cards.keys()
+    with pytest.raises(ArbiterError, match="b: "):
+        home.arbiter.enter("b", tenant.control, tenant.usage, terms)
+    assert home.arbiter.tenants()["a"].cards.keys() == before
+
+
+def test_files_that_are_no_pages_are_refused(home: House):
+    """Neither garbage, nor what is missing, nor a usage page from before there were leases."""
+    tenant = home.tenant("a", Terms(CARD, 5000, 50))
+    other = home.directory / "other"
+    other.write_bytes(bytes(lib.AQ_USAGE_FILE_SIZE))
+    with pytest.raises(ArbiterError, match="b: its files are no pages"):
+        home.arbiter.enter("b", other, tenant.usage, tenant.terms)
+    with pytest.raises(FileNotFoundError):
+        home.arbiter.enter("b", home.directory / "missing", tenant.usage, tenant.terms)
+    page = bytearray(tenant.usage.read_bytes()[: lib.AQ_USAGE_SIZE])
+    page[12:16] = lib.AQ_USAGE_SIZE.to_bytes(4, "little")
+    other.write_bytes(page)
+    with pytest.raises(ArbiterError, match="b: its usage page has no room"):
+        home.arbiter.enter("b", tenant.control, other, tenant.terms)
