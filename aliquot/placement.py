@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from aliquot.core_policy import HIGHEST_PRIORITY, NO_POLICY, CoreMode, CorePolicy
 from aliquot.request import MAX_CARDS, ContainerKind, MemoryClass
 
 VERSION: Final = 1
@@ -44,6 +45,7 @@ class ContainerPlacement:
         cards: Its part of each.
         resized: The amounts are no longer those of its request.
         burst: Its memory may be overcommitted and is granted when it is needed.
+        policy: How its time is held.
     """
 
     name: str
@@ -51,6 +53,7 @@ class ContainerPlacement:
     cards: tuple[CardShare, ...]
     resized: bool = False
     burst: bool = False
+    policy: CorePolicy = NO_POLICY
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -72,7 +75,8 @@ class ContainerPlacement:
 class Charge:
     """What a pod takes of one card at its peak; `slots` counts containers that hold a slice at once.
 
-    `burst_mib` is what of the memory need not be there at all times.
+    `burst_mib` is what of the memory need not be there at all times, `uncapped` how many slots have no cores of
+    their own and divide what is left of the card's time.
     """
 
     memory_mib: int = 0
@@ -80,6 +84,7 @@ class Charge:
     slots: int = 0
     exclusive: bool = False
     burst_mib: int = 0
+    uncapped: int = 0
 
     @property
     def guaranteed_mib(self) -> int:
@@ -94,6 +99,7 @@ class Charge:
             self.slots + other.slots,
             self.exclusive or other.exclusive,
             self.burst_mib + other.burst_mib,
+            self.uncapped + other.uncapped,
         )
 
     def __or__(self, other: "Charge") -> "Charge":
@@ -105,6 +111,7 @@ class Charge:
             max(self.slots, other.slots),
             self.exclusive or other.exclusive,
             memory_mib - max(self.guaranteed_mib, other.guaranteed_mib),
+            max(self.uncapped, other.uncapped),
         )
 
 
@@ -156,7 +163,14 @@ def _charge_of(container: ContainerPlacement, uuid: str) -> Charge:
 
 
 def _charge_of_share(share: CardShare, burst: bool) -> Charge:
-    return Charge(share.memory_mib, share.cores, 1, share.exclusive, share.memory_mib if burst else 0)
+    return Charge(
+        share.memory_mib,
+        share.cores,
+        1,
+        share.exclusive,
+        burst_mib=share.memory_mib if burst else 0,
+        uncapped=0 if share.cores else 1,
+    )
 
 
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
@@ -179,6 +193,11 @@ class _WireContainer(_Wire, frozen=True, kw_only=True):
     cards: Annotated[tuple[_WireShare, ...], msgspec.Meta(min_length=1, max_length=MAX_CARDS)]
     resized: bool = False
     memory_class: MemoryClass = msgspec.field(default=MemoryClass.GUARANTEED, name="memoryClass")
+    core_mode: CoreMode | None = msgspec.field(default=None, name="coreMode")
+    core_limit: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = msgspec.field(
+        default=None, name="coreLimit"
+    )
+    priority: Annotated[int, msgspec.Meta(ge=0, le=HIGHEST_PRIORITY)] | None = None
 
 
 class _WirePlacement(_Wire, frozen=True, kw_only=True):
@@ -218,6 +237,7 @@ def encode_placement(placement: Placement) -> str:
                 # Written only where it says something, so that a reader from before it understands all others.
                 **({"resized": True} if container.resized else {}),
                 **({"memoryClass": str(MemoryClass.BURST)} if container.burst else {}),
+                **_policy_fields(container.policy),
             }
             for container in placement.containers
         ],
@@ -225,6 +245,12 @@ def encode_placement(placement: Placement) -> str:
     text = msgspec.json.encode(wire).decode()
     decode_placement(text)
     return text
+
+
+def _policy_fields(policy: CorePolicy) -> dict[str, object]:
+    """What is asked; silence is left out."""
+    fields = {"coreMode": policy.mode, "coreLimit": policy.limit_percent, "priority": policy.priority}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def decode_placement(text: str) -> Placement:
@@ -248,7 +274,8 @@ def decode_placement(text: str) -> Placement:
 def _container(wire: _WireContainer) -> ContainerPlacement:
     shares = tuple(CardShare(s.uuid, s.memory_mib, s.cores, s.exclusive) for s in wire.cards)
     burst = wire.memory_class is MemoryClass.BURST
-    return ContainerPlacement(wire.name, wire.kind, shares, wire.resized, burst)
+    policy = CorePolicy(wire.core_mode, wire.core_limit, wire.priority)
+    return ContainerPlacement(wire.name, wire.kind, shares, wire.resized, burst, policy)
 
 
 def _check(placement: Placement) -> None:

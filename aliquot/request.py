@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from aliquot.annotations import written_for
+from aliquot.core_policy import NO_POLICY, CorePolicy, CorePolicyError, read_core_policy
 from aliquot.dialects import Dialect, DialectError, Translation
 from aliquot.kube.objects import Container, Pod
 from aliquot.names import DEFAULT_NAMES, DOMAIN, MEMORY_CLASS_ANNOTATION, ResourceNames
@@ -65,7 +66,7 @@ class SliceRequest:
 
     `memory_mib` and `memory_percent` are per card. `cores` is the guaranteed percentage of each card's
     compute time, 0 for none (uncapped, shares what is left). `exclusive`: no other tenant on these cards. `burst`: the
-    memory may be overcommitted and is granted when it is needed.
+    memory may be overcommitted and is granted when it is needed. `policy`: how the time is held.
     """
 
     cards: int
@@ -74,6 +75,7 @@ class SliceRequest:
     cores: int
     exclusive: bool = False
     burst: bool = False
+    policy: CorePolicy = NO_POLICY
 
     def limits(self, names: ResourceNames) -> dict[str, str]:
         """Write the request as resources that :func:`read_pod_request` reads back as the same request."""
@@ -160,7 +162,7 @@ class _Reader:
         mig = self._mig(ours)
         for dialect in dialects:
             part = self._with_dialect(part, dialect, annotations)
-        part = part and self._classed(part, annotations)
+        part = part and self._timed(self._classed(part, annotations), annotations)
         if part and mig:
             resource = self.names.mig_resource(next(iter(mig)))
             raise self._error(
@@ -183,6 +185,14 @@ class _Reader:
                 written[0], written[1], "a card of one's own has nobody to share its memory with"
             )
         return replace(part, burst=True)
+
+    def _timed(self, part: SliceRequest, annotations: Mapping[str, str]) -> SliceRequest:
+        """Read how its time is held."""
+        try:
+            policy = read_core_policy(annotations, self.container.name, part.cores, exclusive=part.exclusive)
+        except CorePolicyError as error:
+            raise self._error(error.annotation, error.value, str(error)) from error
+        return replace(part, policy=policy)
 
     def _error(self, resource: str, value: object, problem: str) -> RequestError:
         return RequestError(self.container.name, resource, value, problem)

@@ -9,12 +9,13 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from aliquot.core_policy import NO_POLICY, WHOLE, CoreMode, CorePolicy
 from aliquot.kube.objects import Pod
 from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, PlacementError, read_placement
 from aliquot.request import ContainerKind
 from aliquot.units import MIB
-from libshim.pages import Control, PageError, read_control
+from libshim.pages import CardLimit, Control, PageError, read_control
 from plugin.checkpoint import read_checkpoint
 from plugin.ledger import Charges, Ledger, LedgerError
 from plugin.pod_resources import Running
@@ -52,7 +53,11 @@ def tenancy_of_pages(uid: str, node: str, controls: dict[str, Control]) -> Tenan
     """What the pages of a pod add up to; every container is taken to run, which is never too little."""
     containers = tuple(
         ContainerPlacement(
-            name, ContainerKind.REGULAR, shares, burst=control.cards[0].grant_bytes is not None
+            name,
+            ContainerKind.REGULAR,
+            shares,
+            burst=control.cards[0].grant_bytes is not None,
+            policy=policy_of(control.cards[0]),
         )
         for name, control in controls.items()
         if (shares := shares_of(control))
@@ -69,6 +74,16 @@ def shares_of(control: Control) -> tuple[CardShare, ...]:
         for card in control.cards
         if not card.uuid.startswith(MIG_UUID_PREFIX)
     )
+
+
+def policy_of(limit: CardLimit) -> CorePolicy:
+    """How the time of a container was held, as far as its page tells."""
+    if not limit.core_share_bp:
+        return NO_POLICY
+    bursts = 0 < limit.core_percent < limit.core_most_percent
+    most = limit.core_most_percent if bursts and limit.core_most_percent < WHOLE else None
+    mode = (CoreMode.BURST if bursts else CoreMode.CAPPED) if limit.core_percent else None
+    return CorePolicy(mode, most, limit.priority)
 
 
 def adopt_tenancies(ledger: Ledger, tenancies: Tenancies) -> None:

@@ -94,7 +94,11 @@ class _Search:
         """The found placement, in the pod's own order of containers."""
         return tuple(
             ContainerPlacement(
-                name=c.name, kind=c.kind, cards=tuple(self._shares(i)), burst=self._wanted(i).burst
+                name=c.name,
+                kind=c.kind,
+                cards=tuple(self._shares(i)),
+                burst=self._wanted(i).burst,
+                policy=self._wanted(i).policy,
             )
             for i, c in enumerate(self._containers)
         )

@@ -19,6 +19,8 @@ from aliquot.annotations import written_for
 from aliquot.dialects import Dialect
 from aliquot.kube.objects import Container, Pod, ResourceRequirements
 from aliquot.names import (
+    CORE_LIMIT_ANNOTATION,
+    CORE_MODE_ANNOTATION,
     ENFORCEMENT_ANNOTATION,
     INJECT_ANNOTATION,
     INJECT_BY_ENV,
@@ -26,6 +28,7 @@ from aliquot.names import (
     MEMORY_CLASS_ANNOTATION,
     OVERFLOW_ANNOTATION,
     PLACEMENT_ANNOTATION,
+    PRIORITY_ANNOTATION,
     RESIZE_CORE_ANNOTATION,
     RESIZE_MEMORY_ANNOTATION,
     SCHEDULER_NAME,
@@ -47,7 +50,7 @@ WORDS = {
 """Annotations with one of a few words."""
 RESIZES = (RESIZE_MEMORY_ANNOTATION, RESIZE_CORE_ANNOTATION)
 MIG_REMEDY = "a MIG instance is as large as its profile: make the pod anew with another one"
-REFINING = (*RESIZES, *WORDS)
+REFINING = (*RESIZES, *WORDS, CORE_MODE_ANNOTATION, CORE_LIMIT_ANNOTATION, PRIORITY_ANNOTATION)
 """Annotations that are checked when they change, with a container's prefix or without."""
 KEPT = f"annotation {PLACEMENT_ANNOTATION} stays as it was: only the scheduler writes it"
 

@@ -55,6 +55,12 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         pool(podsMayWeakenEnforcement=True, enforcement="off"),
         "off cannot be weakened any further",
     ),
+    (
+        "gpupools",
+        pool(priority=5, maxPriority=5),
+        pool(priority=5, maxPriority=4),
+        "priority is above maxPriority",
+    ),
     ("gpunodes", node(reserveMiB=1000), node(reserveMiB=1001), "reserveMiB is more than the card has"),
     ("gpunodes", node(mig=[INSTANCE], migEnabled=True), node(mig=[INSTANCE]), "MIG|mig"),
 ]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aliquot.core_policy import CoreMode, CorePolicy
 from aliquot.placement import (
     CardShare,
     Charge,
@@ -24,8 +25,14 @@ from aliquot.request import ContainerKind
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=63)
 SHARES = st.builds(CardShare, NAMES, st.integers(1, 1 << 40), st.integers(0, 100), st.booleans())
 CARDS = st.lists(SHARES, min_size=1, max_size=4, unique_by=lambda share: share.uuid).map(tuple)
+POLICIES = st.builds(
+    CorePolicy,
+    st.none() | st.sampled_from(CoreMode),
+    st.none() | st.integers(1, 100),
+    st.none() | st.integers(0, 9),
+)
 CONTAINERS = st.lists(
-    st.builds(ContainerPlacement, NAMES, st.sampled_from(ContainerKind), CARDS),
+    st.builds(ContainerPlacement, NAMES, st.sampled_from(ContainerKind), CARDS, policy=POLICIES),
     min_size=1,
     max_size=5,
     unique_by=lambda container: container.name,
@@ -142,6 +149,9 @@ def test_every_unknown_field_is_refused():
         (lambda d: d["containers"][0].update(kind="daemon"), "kind"),
         (lambda d: d["containers"][0]["cards"][0].update(cores=101), "cores"),
         (lambda d: d["containers"][0]["cards"][0].update(memoryMiB=0), "memoryMiB"),
+        (lambda d: d["containers"][0].update(coreMode="fast"), "coreMode"),
+        (lambda d: d["containers"][0].update(coreLimit=101), "coreLimit"),
+        (lambda d: d["containers"][0].update(priority=10), "priority"),
     ],
 )
 def test_a_contradiction_is_refused_with_its_reason(change: Any, words: str):
@@ -186,7 +196,7 @@ CHARGES: dict[str, tuple[Placement, dict[str, Charge]]] = {
         {"A": Charge(9, 40, 2)}),
     "a sidecar runs beside later init containers, not earlier ones": (
         place((INIT, "A", 9, 0), (SIDECAR, "A", 2, 0), (INIT, "A", 8, 0), (REGULAR, "A", 1, 0)),
-        {"A": Charge(10, 0, 2)}),
+        {"A": Charge(10, 0, 2, uncapped=2)}),
     "sidecars add to the regular containers": (
         place((SIDECAR, "A", 2, 10), (REGULAR, "A", 1, 10)), {"A": Charge(3, 20, 2)}),
     "each card on its own": (
@@ -204,7 +214,9 @@ def test_a_card_held_alone_once_is_held_alone():
     """Exclusiveness of one container holds for the pod's whole life."""
     alone = ContainerPlacement("i", INIT, (CardShare("A", 5, 100, exclusive=True),))
     beside = ContainerPlacement("m", REGULAR, (CardShare("A", 1, 0),))
-    assert Placement("u", "n", (alone, beside)).charges() == {"A": Charge(5, 100, 1, exclusive=True)}
+    assert Placement("u", "n", (alone, beside)).charges() == {
+        "A": Charge(5, 100, 1, exclusive=True, uncapped=1)
+    }
 
 
 @given(PLACEMENTS)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.core_policy import NO_POLICY, CoreMode, CorePolicy
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import ObjectMeta, Pod
@@ -19,6 +20,7 @@ from plugin.tenancies import Tenancies
 from plugin.tenants import Tenants
 
 NAMES = ResourceNames()
+CAPPED, BURST = CoreMode.CAPPED, CoreMode.BURST
 
 
 def test_a_card_held_alone_stays_so_when_its_tenancy_is_read_off_the_pages(tmp_path: Path):
@@ -43,6 +45,33 @@ def test_a_card_held_alone_stays_so_when_its_tenancy_is_read_off_the_pages(tmp_p
     recover_tenancies(tenancies, tenants, "n1")
     adopt_tenancies(ledger, tenancies)
     adopt_running(ledger, pods, tenancies, running, tmp_path / "checkpoint", NAMES)
-    assert ledger.promised("GPU-1") == Charge(6144, 100, 1, exclusive=True)
+    assert ledger.promised("GPU-1") == Charge(6144, 100, 1, exclusive=True, uncapped=1)
     with pytest.raises(LedgerError, match="would not be held alone"):
         ledger.admit("other", {"GPU-1": Charge(1024, 0, 1)})
+
+
+@pytest.mark.parametrize(
+    ("limit", "policy"),
+    [
+        (CardLimit("GPU-1", 1 << 30, 30), NO_POLICY),
+        (
+            CardLimit("GPU-1", 1 << 30, 30, core_share_bp=3000, core_most_percent=30),
+            CorePolicy(CAPPED, None, 0),
+        ),
+        (CardLimit("GPU-1", 1 << 30, 30, core_share_bp=3000, core_most_percent=60), CorePolicy(BURST, 60, 0)),
+        (
+            CardLimit("GPU-1", 1 << 30, 30, core_share_bp=3000, core_most_percent=100, priority=4),
+            CorePolicy(BURST, None, 4),
+        ),
+        (CardLimit("GPU-1", 1 << 30, core_share_bp=7000, core_most_percent=100), CorePolicy(None, None, 0)),
+    ],
+)
+def test_how_time_was_held_is_read_off_the_pages(tmp_path: Path, limit: CardLimit, policy: CorePolicy):
+    """A running tenant's terms are not other ones because its tenancy was lost."""
+    tenants, tenancies = Tenants(tmp_path / "run"), Tenancies(tmp_path / "tenancies")
+    tenants.prepare("u", "main", Control("default/web/main", (limit,)))
+    recover_tenancies(tenancies, tenants, "n1")
+    tenancy = tenancies.get("u")
+    assert tenancy
+    assert tenancy.placement
+    assert [one.policy for one in tenancy.placement.containers] == [policy]

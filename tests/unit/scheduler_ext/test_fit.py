@@ -1,7 +1,10 @@
 """Where one pod's slices go on one node."""
 
+from dataclasses import replace
+
 import pytest
 
+from aliquot.core_policy import CoreMode, CorePolicy
 from aliquot.placement import Placement
 from aliquot.request import PodRequest
 from scheduler_ext.cards import CardState
@@ -132,3 +135,11 @@ def test_a_hard_puzzle_ends():
     cards = [state(f"card-{n}") for n in range(16)]
     puzzle = pod(*[part(9, cards=8) for _ in range(3)])
     assert place(puzzle, *cards) is None
+
+
+def test_how_time_is_held_travels_with_the_placement() -> None:
+    """The agent reads it there, also while the API server is away."""
+    policy = CorePolicy(CoreMode.BURST, 60, 5)
+    placement = fit(pod(replace(part(4, cores=30), policy=policy)), "node", [state("a")], Policy.BINPACK)
+    assert placement
+    assert [one.policy for one in placement.containers] == [policy]

@@ -270,9 +270,18 @@ def edit(before: Document, after: Document) -> None:
             {"other.aliquot.dev/resize-gpu-mem": "4Gi"},
             "annotation other.aliquot.dev/resize-gpu-mem: no container 'other' has a slice; there are: main",
         ),
+        (
+            {"aliquot.dev/core-mode": "burst"},
+            "container 'main': aliquot.dev/core-mode: burst needs a share of the card's time; ask for gpu-core too",
+        ),
+        (
+            {"main.aliquot.dev/core-limit": "150"},
+            "container 'main': main.aliquot.dev/core-limit: 150 is no percentage",
+        ),
+        ({"aliquot.dev/priority": "high"}, "container 'main': aliquot.dev/priority: 'high' is no priority"),
     ],
 )
-def test_asks_for_other_limits_are_checked_at_creation_and_at_each_edit(asked: Document, words: str):
+def test_what_annotations_ask_is_checked_at_creation_and_at_each_edit(asked: Document, words: str):
     """Whoever writes nonsense learns it from kubectl; an edit of something else is not held up by it."""
     made = pod(container({GPU: "1", MEM: "2Gi"}))
     asking = pod(container({GPU: "1", MEM: "2Gi"}), annotations=asked)
