@@ -114,7 +114,8 @@ class Agent:
         self._turns = Turns()
         self._processes = ProcessTable(frozenset(), frozenset())
         self._pods = Pods(api, settings.node, settings.state_dir / "pods")
-        self._terms = Terms(self._table, self._pods)
+        self._ledger.on_change(self._pods.notify)
+        self._terms = Terms(self._table, self._pods, self._ledger, leased=settings.arbiter)
         self._pod_resources = PodResources(settings.pod_resources_socket)
         self._checkpoint = settings.device_plugins / FILE_NAME
         self._specs = CdiSpecs(

@@ -6,7 +6,7 @@ refused. The ledger itself is never stored: it is built again from the tenancies
 tenants and from what the kubelet says it runs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from aliquot.placement import Charge
@@ -41,6 +41,11 @@ class Ledger:
     def __init__(self, capacities: Mapping[str, Capacity]) -> None:
         self._capacities = dict(capacities)
         self._pods: dict[str, Charges] = {}
+        self._heard: Callable[[], None] = lambda: None
+
+    def on_change(self, heard: Callable[[], None]) -> None:
+        """Has this called each time other pods are in, or the same ones with other charges."""
+        self._heard = heard
 
     def set_capacities(self, capacities: Mapping[str, Capacity]) -> None:
         """Takes over what the cards have now; pods that are in stay in."""
@@ -58,15 +63,17 @@ class Ledger:
         for uuid, charge in sorted(charges.items()):
             others = [c[uuid] for uid, c in self._pods.items() if uid != pod_uid and uuid in c]
             self._check(uuid, charge, held.get(uuid, Charge()), others)
-        self._pods[pod_uid] = charges
+        self.adopt(pod_uid, charges)
 
     def adopt(self, pod_uid: str, charges: Charges) -> None:
         """Enters a pod that is running already, whether it fits or not: what is used is used."""
         self._pods[pod_uid] = charges
+        self._heard()
 
     def release(self, pod_uid: str) -> None:
         """Gives back what a pod had."""
-        self._pods.pop(pod_uid, None)
+        if self._pods.pop(pod_uid, None) is not None:
+            self._heard()
 
     def __contains__(self, pod_uid: object) -> bool:
         return pod_uid in self._pods

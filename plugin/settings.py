@@ -34,6 +34,7 @@ class Settings:
     library: Path
     forwarders: tuple[Path, ...]
     metrics_port: int
+    arbiter: bool = True
     metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus scrapes it from another pod
     wait_s: float = WAIT_S
     log_level: str = "info"
@@ -68,6 +69,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
         if given.forwarders
         else (),
         metrics_port=given.metrics_port,
+        arbiter=given.arbiter,
         metrics_host=given.metrics_host,
         wait_s=given.placement_wait,
         log_level=given.log_level,
@@ -117,6 +119,12 @@ def build_parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="mount forwarders to the interceptor over the driver's libcuda and libnvidia-ml",
+    )
+    add(
+        "--arbiter",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="lease the cards' time to those who share them; without it every gpu-core is a hard cap",
     )
     add("--metrics-port", type=int, default=9464, help="0 picks a free port; -1 serves none")
     add("--metrics-host", default="0.0.0.0", help="address to serve metrics on")  # noqa: S104

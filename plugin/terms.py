@@ -1,7 +1,7 @@
 """What a container may use, in the words of its control page."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aliquot.annotations import written_for
 from aliquot.names import OVERFLOW_ANNOTATION
@@ -10,7 +10,9 @@ from aliquot.pool import STRICTNESS, Overflow
 from aliquot.units import MIB
 from libshim.pages import CardLimit, Control, Enforcement
 from plugin.card_table import CardTable
+from plugin.core_shares import is_free, share_bp
 from plugin.identity import PodName
+from plugin.ledger import Ledger
 from plugin.pods import Pods
 
 TENANT_NAME_BYTES = 127
@@ -18,15 +20,21 @@ TENANT_NAME_BYTES = 127
 
 @dataclass(frozen=True)
 class Terms:
-    """Knows what is needed to write a control page."""
+    """Knows what is needed to write a control page. `leased`: an arbiter divides the cards' time."""
 
     cards: CardTable
     pods: Pods
+    ledger: Ledger
+    leased: bool
 
     def control_of(self, pod: PodName, container: ContainerPlacement) -> Control:
         """The control page of a container with slices."""
+        enforcement = self._enforcement(pod, container)
         limits = tuple(self._limit(pod, container, share) for share in container.cards)
-        return Control(tenant_name(pod, container.name), limits, self._enforcement(pod, container))
+        if self.leased and enforcement is Enforcement.ENFORCE:
+            pairs = zip(limits, container.cards, strict=True)
+            limits = tuple(self._timed(limit, container, share) for limit, share in pairs)
+        return Control(tenant_name(pod, container.name), limits, enforcement)
 
     def _enforcement(self, pod: PodName, container: ContainerPlacement) -> Enforcement:
         """What its cards' pools and the pod's annotation make of it; the strictest counts, for a page has one word."""
@@ -49,6 +57,19 @@ class Terms:
             grant_bytes=0 if container.burst else None,
             overflow_bytes=memory_bytes if overflows else None,
             context_bytes=self.cards.context_bytes(share.uuid),
+        )
+
+    def _timed(self, limit: CardLimit, container: ContainerPlacement, share: CardShare) -> CardLimit:
+        """The same limit where an arbiter leases the card to those who share it, and whoever is alone there is free."""
+        promised = self.ledger.promised(share.uuid)
+        terms = self.cards.pool(share.uuid).core_terms_for(container.policy, share.cores)
+        if is_free(terms.most_percent, promised):
+            return replace(limit, core_percent=0)
+        return replace(
+            limit,
+            core_share_bp=share_bp(share.cores, promised),
+            core_most_percent=terms.most_percent,
+            priority=terms.priority,
         )
 
     def _overflows(self, pod: PodName, container: ContainerPlacement, share: CardShare) -> bool:

@@ -129,6 +129,14 @@ def _bytes(quantity: str) -> int:
     return int(quantity.removesuffix(unit)) * UNITS[unit]
 
 
+def _caps(container: dict[str, Any], share: dict[str, Any]) -> set[int]:
+    """What a page may say of a share's time: 0 for who has its card alone, or may have all of it while alone there."""
+    if share["exclusive"]:
+        return {0}
+    bursts = container.get("coreMode") == "burst" or share["cores"] == 100
+    return {0, share["cores"]} if bursts else {share["cores"]}
+
+
 def _check_processes(node: Node, pods: list[dict[str, Any]]) -> None:
     """What a living container was given is what its pod was granted, and it sees these cards only."""
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
@@ -137,15 +145,15 @@ def _check_processes(node: Node, pods: list[dict[str, Any]]) -> None:
             continue
         placement = _placement(by_uid[uid])
         assert placement is not None
-        granted = next(c["cards"] for c in placement["containers"] if c["name"] == container)
+        granted = next(c for c in placement["containers"] if c["name"] == container)
         control = read_control(Path(environ["ALIQUOT_CONTROL_PAGE"]))
-        applied = [(card.uuid, card.memory_bytes, card.core_percent) for card in control.cards]
-        # Who has a card alone needs no limit on its time.
-        wanted = [(c["uuid"], c["memoryMiB"] * MIB, 0 if c["exclusive"] else c["cores"]) for c in granted]
-        assert applied == wanted
+        applied = [(card.uuid, card.memory_bytes) for card in control.cards]
+        assert applied == [(c["uuid"], c["memoryMiB"] * MIB) for c in granted["cards"]]
+        for card, share in zip(control.cards, granted["cards"], strict=True):
+            assert card.core_percent in _caps(granted, share)
         minors = {card.uuid: card.minor for card in node.machine.cards}
         seen = {name for name in os.listdir(environ["SIMGPU_DEV"]) if name[6:].isdigit()}  # noqa: PTH208
-        assert seen == {f"nvidia{minors[card['uuid']]}" for card in granted}
+        assert seen == {f"nvidia{minors[card['uuid']]}" for card in granted["cards"]}
 
 
 def _containers(node: Node) -> Iterator[tuple[str, str, dict[str, str]]]:

@@ -80,7 +80,7 @@ class Node:
             tenancies=tenancies,
             tenants=Tenants(self.root),
             turns=Turns(),
-            terms=Terms(CardTable(0, Path("/proc"), pool_of), pods),
+            terms=Terms(CardTable(0, Path("/proc"), pool_of), pods, ledger, leased=False),
             events=Events(api, "n1"),
             rebuilt=rebuilt,
         )
