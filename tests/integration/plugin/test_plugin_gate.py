@@ -169,7 +169,8 @@ def test_two_equal_pods_at_once_each_get_their_own_limits(busy: World):
     for thread in threads:
         thread.join()
     for number, (held, memory) in enumerate(pairs):
-        assert limits(busy, held.nonce) == (CardLimit(busy.uuids[number % 2], memory << 30, 0),)
+        (card,) = limits(busy, held.nonce)
+        assert (card.uuid, card.memory_bytes) == (busy.uuids[number % 2], memory << 30)
 
 
 def test_a_restarted_container_keeps_its_pages_and_its_place(busy: World):
@@ -302,9 +303,12 @@ def test_sidecars_and_several_containers_of_a_pod_have_slices_of_their_own(busy:
         busy.kubelet.pre_start(one)
     found = {name: limits(busy, one.nonce) for name, one in held.items()}
     assert found == {
-        "side": (CardLimit(first, 1 << 30, 0),),
-        "one": (CardLimit(first, 2 << 30, 20),),
-        "two": (CardLimit(first, 3 << 30, 0), CardLimit(second, 3 << 30, 0)),
+        "side": (CardLimit(first, 1 << 30, core_share_bp=4000, core_most_percent=100),),
+        "one": (CardLimit(first, 2 << 30, 20, core_share_bp=2000, core_most_percent=20),),
+        "two": (
+            CardLimit(first, 3 << 30, core_share_bp=4000, core_most_percent=100),
+            CardLimit(second, 3 << 30),
+        ),
     }
     minors = [card.minor for card in busy.machine.cards if card.uuid in busy.uuids]
     assert busy.edits(held["two"].nonce)[1][:2] == [f"/dev/nvidia{minor}" for minor in minors]

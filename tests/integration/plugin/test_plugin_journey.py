@@ -26,7 +26,7 @@ def test_a_container_gets_its_card_its_limits_and_the_driver(busy: World):
     assert "NVIDIA_VISIBLE_DEVICES=void" in env
     control = read_control(busy.control(held.nonce))
     assert control.tenant == "default/infer/main"
-    assert control.cards == (CardLimit(busy.uuids[1], 8 << 30, 30),)
+    assert control.cards == (CardLimit(busy.uuids[1], 8 << 30, 30, core_share_bp=3000, core_most_percent=30),)
     assert read_usage(busy.usage(held.nonce)).processes == ()
 
 
