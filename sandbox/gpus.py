@@ -9,16 +9,21 @@ import ctypes
 import fcntl
 import os
 import subprocess
+import time
 import uuid as uuids
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from sandbox.record import ENTRY, Busy, Record
+
 SOURCES = Path(__file__).parent / "driver"
 BUILT = SOURCES / "build"
 MIB = 1024 * 1024
-RECORDS = 1 << 16
 SLOTS = 256  # processes on a card at a time
 
 
@@ -65,22 +70,6 @@ class SimCard:
     xids: tuple[int, ...] = ()
     """XID errors so far; appending one makes an event."""
     temperature: int = 35
-
-
-@dataclass(frozen=True)
-class Busy:
-    """An interval in which a process's kernels ran, in nanoseconds of CLOCK_MONOTONIC."""
-
-    pid: int
-    start_ns: int
-    end_ns: int
-
-    def __iter__(self) -> Iterator[int]:
-        return iter((self.pid, self.start_ns, self.end_ns))
-
-
-class _Record(ctypes.Structure):
-    _fields_ = (("pid", ctypes.c_int32), ("start", ctypes.c_uint64), ("end", ctypes.c_uint64))
 
 
 def build_driver() -> None:
@@ -169,12 +158,52 @@ class SimMachine:
         return dict(zip(pids[:count], sizes[:count], strict=True))
 
     def busy(self, uuid: str) -> list[Busy]:
-        """Who ran when, oldest first: the judge of compute shares. Holds the latest 65,536 intervals."""
+        """Who ran when, oldest first, as far back as the record goes: 524,288 intervals at least."""
+        entries, _ = self._entries(uuid, 0, time.monotonic_ns())
+        return Record(0, 0, entries).intervals()
+
+    def record(self, uuid: str, from_ns: int, to_ns: int) -> Record:
+        """What the card did in an interval: the judge of compute shares.
+
+        Raises SimulationError if the interval is not over, or some of it is no longer on the record.
+        """
+        now = time.monotonic_ns()
+        if not from_ns <= to_ns <= now:
+            raise SimulationError(
+                f"no record of {uuid} until {to_ns} ns: from {from_ns} ns, and now is {now} ns"
+            )
+        entries, lost = self._entries(uuid, from_ns, to_ns)
+        if lost > from_ns:
+            raise SimulationError(
+                f"the record of {uuid} goes back to {lost} ns only, {(lost - from_ns) / 1e9:.3f} s too late"
+            )
+        for edge, clip in (
+            ("start", np.maximum(entries["start"], from_ns)),
+            ("end", np.minimum(entries["end"], to_ns)),
+        ):
+            entries[edge] = clip
+        return Record(from_ns, to_ns, entries)
+
+    def _entries(self, uuid: str, from_ns: int, to_ns: int) -> tuple[NDArray[np.void], int]:
+        """The entries that overlap an interval, and an instant up to which some may be lost."""
         device = self._find(uuid)
-        records = (_Record * (RECORDS + SLOTS))()
+        lost = ctypes.c_uint64()
+        entries = np.empty(0, ENTRY)
         with self._judge() as (library, machine):
-            count = library.judge_busy(machine, device.card, device.mig, records, len(records))
-        return [Busy(entry.pid, entry.start, entry.end) for entry in records[:count]]
+            while True:
+                count = library.judge_record(
+                    machine,
+                    device.card,
+                    device.mig,
+                    from_ns,
+                    to_ns,
+                    ctypes.c_void_p(entries.ctypes.data),
+                    len(entries),
+                    ctypes.byref(lost),
+                )
+                if count <= len(entries):
+                    return entries[:count], lost.value
+                entries = np.empty(count + SLOTS, ENTRY)
 
     def _find(self, uuid: str) -> _Device:
         for index, card in enumerate(self.cards):
@@ -191,6 +220,11 @@ class SimMachine:
         library.judge_open.restype = ctypes.c_void_p
         library.judge_memory_used.restype = library.judge_memory_highest.restype = ctypes.c_uint64
         library.judge_memory_highest.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_uint64)
+        library.judge_record.restype = ctypes.c_uint64
+        library.judge_record.argtypes = (
+            *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64),
+            *(ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)),
+        )
         machine = ctypes.c_void_p(library.judge_open(os.fsencode(self.root)))
         if not machine:
             raise SimulationError(f"{self.root} is no simulated machine")

@@ -80,28 +80,49 @@ JUDGE_API int judge_processes(struct sim_machine *machine, int card, int mig, in
     return count;
 }
 
-static int copy_records(const struct sim_unit *unit, struct sim_record *out, int room)
+/* Where the caller wants entries: those that overlap [from, to). */
+struct sheet {
+    uint64_t from, to;
+    struct sim_record *out;
+    uint64_t room, count; /* count: also of those there was no room for */
+};
+
+static void put(struct sheet *sheet, struct sim_record entry)
 {
-    uint64_t known = unit->record_count < SIM_RECORDS ? unit->record_count : SIM_RECORDS;
-    int count = 0;
-    for (uint64_t i = unit->record_count - known; i < unit->record_count && count < room; i++)
-        out[count++] = unit->records[i % SIM_RECORDS];
-    return count;
+    if (entry.end <= sheet->from || entry.start >= sheet->to)
+        return;
+    if (sheet->count < sheet->room)
+        sheet->out[sheet->count] = entry;
+    sheet->count++;
 }
 
-/* The record of who ran when, oldest first, turns under way included up to now; returns how many entries. */
-JUDGE_API int judge_busy(struct sim_machine *machine, int card, int mig, struct sim_record *out, int room)
+/* Turns under way, up to now. */
+static void put_running(struct sheet *sheet, const struct sim_unit *unit)
 {
-    struct sim_unit *unit = unit_of(machine, card, mig);
-    sim_schedule_advance(unit, machine->scenario.cards[card].concurrent);
-    sim_unit_lock(unit);
-    int count = copy_records(unit, out, room);
     uint64_t now = sim_now();
-    for (int i = 0; i < SIM_SLOTS && count < room; i++) {
+    for (int i = 0; i < SIM_SLOTS; i++) {
         const struct sim_slot *slot = &unit->slots[i];
         if (slot->running && slot->run_start < now)
-            out[count++] = (struct sim_record){atomic_load(&slot->pid), slot->run_start, now};
+            put(sheet, (struct sim_record){atomic_load(&slot->pid), SIM_RAN, slot->run_start, now});
     }
+}
+
+/*
+ * The record of [from, to), in the order in which entries were made. Returns how many there are, for which there may be too little room;
+ * *lost is an instant up to which some are overwritten, 0 if none is.
+ */
+JUDGE_API uint64_t judge_record(struct sim_machine *machine, int card, int mig, uint64_t from, uint64_t to, struct sim_record *out,
+                                uint64_t room, uint64_t *lost)
+{
+    struct sim_unit *unit = unit_of(machine, card, mig);
+    struct sheet sheet = {from, to, out, room, 0};
+    sim_schedule_advance(unit, machine->scenario.cards[card].concurrent);
+    sim_unit_lock(unit);
+    uint64_t known = sim_record_known(&unit->log);
+    for (uint64_t i = unit->log.count - known; i < unit->log.count; i++)
+        put(&sheet, *sim_record_at(&unit->log, i));
+    put_running(&sheet, unit);
+    *lost = unit->log.lost;
     sim_unit_unlock(unit);
-    return count;
+    return sheet.count;
 }

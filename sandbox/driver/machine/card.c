@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char MAGIC[16] = "simgpu-state-3";
+static const char MAGIC[16] = "simgpu-state-4";
 
 uint64_t sim_now(void)
 {

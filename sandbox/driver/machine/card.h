@@ -16,13 +16,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "record.h"
 #include "scenario.h"
 
 enum {
     SIM_UNITS = SIM_MAX_CARDS * (1 + SIM_MAX_MIG),
     SIM_SLOTS = 256,
     SIM_SPANS = 64,
-    SIM_RECORDS = 1 << 16,
     SIM_SHARES = 256,
     SIM_NO_SLOT = -1,
 };
@@ -49,12 +49,6 @@ struct sim_slot {
     uint64_t span_count;
 };
 
-/* One entry of the record of who ran when. */
-struct sim_record {
-    int32_t pid;
-    uint64_t start, end;
-};
-
 /* Memory that several processes hold; see share.h. */
 struct sim_share {
     uint64_t name; /* 0: free */
@@ -69,11 +63,10 @@ struct sim_unit {
     _Atomic unsigned int accounting; /* NVML keeps accounts of processes */
     int32_t last;                /* the slot that had the latest turn */
     uint64_t free_at;            /* when the latest turn ended */
-    uint64_t record_count;
     struct sim_slot slots[SIM_SLOTS];
     uint64_t last_share;
     struct sim_share shares[SIM_SHARES];
-    struct sim_record records[SIM_RECORDS]; /* a ring */
+    struct sim_log log;
 };
 
 struct sim_state {

@@ -31,20 +31,6 @@ static void begin_turn(struct sim_slot *slot, uint64_t start)
     slot->run_start = start;
 }
 
-/* Appends to the record; a turn that continues the latest entry of the same process extends it. */
-static void record(struct sim_unit *unit, int32_t pid, uint64_t start, uint64_t end)
-{
-    if (unit->record_count > 0) {
-        struct sim_record *latest = &unit->records[(unit->record_count - 1) % SIM_RECORDS];
-        if (latest->pid == pid && latest->end == start) {
-            latest->end = end;
-            return;
-        }
-    }
-    unit->records[unit->record_count % SIM_RECORDS] = (struct sim_record){pid, start, end};
-    unit->record_count++;
-}
-
 static void end_turn(struct sim_unit *unit, int index, uint64_t end)
 {
     struct sim_slot *slot = &unit->slots[index];
@@ -56,7 +42,7 @@ static void end_turn(struct sim_unit *unit, int index, uint64_t end)
     unit->last = index;
     unit->free_at = later(unit->free_at, end);
     if (end > start)
-        record(unit, atomic_load(&slot->pid), start, end);
+        sim_record_add(&unit->log, (struct sim_record){atomic_load(&slot->pid), SIM_RAN, start, end});
 }
 
 static int running_slot(const struct sim_unit *unit, uint32_t used)
@@ -259,11 +245,13 @@ static uint64_t overlap(uint64_t start, uint64_t end, uint64_t from, uint64_t to
 static uint64_t busy(const struct sim_unit *unit, int32_t pid, uint64_t from, uint64_t to)
 {
     uint64_t sum = 0;
-    uint64_t known = sooner(unit->record_count, SIM_RECORDS);
+    uint64_t known = sim_record_known(&unit->log);
     for (uint64_t i = 1; i <= known; i++) {
-        const struct sim_record *entry = &unit->records[(unit->record_count - i) % SIM_RECORDS];
+        const struct sim_record *entry = sim_record_at(&unit->log, unit->log.count - i);
+        if (entry->kind != SIM_RAN)
+            continue;
         if (entry->end + 1000000000ULL < from)
-            break; /* entries are in order of their ends, but for overlaps among concurrent processes */
+            break; /* runs are in order of their ends, but for overlaps among concurrent processes */
         if (pid == 0 || entry->pid == pid)
             sum += overlap(entry->start, entry->end, from, to);
     }
