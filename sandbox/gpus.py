@@ -62,6 +62,10 @@ class SimCard:
     module_mib: int = 0
     """What a module costs in every context that it is loaded in: at once, or with CUDA's default of loading lazily
     when its first function is asked for or launched."""
+    copy_gib_s: float = 50
+    """What the bus takes in each direction, to the host and to other cards."""
+    memory_gib_s: float = 4000
+    """What the card's memory takes: a fill's bytes once, those of a copy within it twice."""
     mig: tuple[SimMig, ...] = ()
     mig_enabled: bool | None = None
     """None: enabled when there are instances."""
@@ -328,6 +332,8 @@ def _card_lines(index: int, card: SimCard) -> list[str]:
         "context_mib": card.context_mib,
         "green_mib": card.green_mib,
         "module_mib": card.module_mib,
+        "copy_gib_s": card.copy_gib_s,
+        "memory_gib_s": card.memory_gib_s,
         "minor": card.minor,
         "numa_node": card.numa_node,
         "temperature": card.temperature,

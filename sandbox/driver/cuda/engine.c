@@ -93,6 +93,7 @@ static struct sim_op *copy_of(const struct sim_op *op, struct sim_stream *stream
         return NULL;
     *copy = *op;
     copy->stream = stream;
+    copy->cost = sim_cost_of(op, stream->context->device);
     copy->over_at = 0;
     copy->state = SIM_OP_QUEUED;
     copy->next = NULL;

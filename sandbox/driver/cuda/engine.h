@@ -10,6 +10,7 @@
 
 #include "context.h"
 #include "copy.h"
+#include "cost.h"
 
 struct sim_stream;
 struct sim_event;
@@ -83,10 +84,11 @@ struct sim_op {
     };
     /* The engine's own. */
     struct sim_stream *stream;
+    struct sim_cost cost;
     uint64_t number; /* among all of the engine's ops */
     uint64_t submitted_at;
     uint64_t mark;    /* on the card: in the process's time there, where it ends */
-    uint64_t over_at; /* elsewhere: when it ends */
+    uint64_t over_at; /* on the bus or the host: when it ends */
     enum sim_op_state state;
     struct sim_op *next;
 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
+#include "../machine/copier.h"
 #include "../machine/schedule.h"
 #include "event.h"
 #include "managed.h"
@@ -30,11 +31,16 @@ void sim_worker_kick(struct sim_engine *engine)
 
 /* ---- publishing: all of it under the lock ---- */
 
-static bool publish_kernel(struct sim_engine *engine, struct sim_op *op)
+/* Since when an op that has all that it waits for could run. */
+static uint64_t ready_at(const struct sim_op *op)
+{
+    return later(op->stream->queue.clock, op->submitted_at);
+}
+
+static bool publish_work(struct sim_engine *engine, struct sim_op *op)
 {
     struct sim_queue *queue = &op->stream->queue;
-    struct sim_work work = {op->launch.ns, sim_plan_need(op->launch.grid, op->launch.block), queue->mark,
-                            later(queue->clock, op->submitted_at)};
+    struct sim_work work = {op->cost.ns, op->cost.need, queue->mark, ready_at(op)};
     op->mark = sim_schedule_publish(engine->device->unit, engine->device->slot, &engine->plan, &work, concurrent(engine));
     if (op->mark == SIM_NEVER)
         return false;
@@ -64,12 +70,10 @@ static bool pass_join(const struct sim_op *op)
     return true;
 }
 
-/* Publishes an op, or does nothing if it takes no time on the card; false: what is behind it must wait until it is over. */
-static bool pass(struct sim_engine *engine, struct sim_op *op)
+/* False: what is behind the op must wait until it is over. */
+static bool pass_other(const struct sim_engine *engine, struct sim_op *op)
 {
     switch (op->kind) {
-    case SIM_OP_KERNEL:
-        return publish_kernel(engine, op);
     case SIM_OP_RECORD:
         sim_event_mark(op->event.event, op->event.generation, op->stream->queue.mark);
         return true;
@@ -81,8 +85,14 @@ static bool pass(struct sim_engine *engine, struct sim_op *op)
     case SIM_OP_WAIT_WORD:
         return false;
     default:
-        return true;
+        return op->cost.place == SIM_PLACE_NONE;
     }
+}
+
+/* Publishes an op if it is for the card; false as above. */
+static bool pass(struct sim_engine *engine, struct sim_op *op)
+{
+    return op->cost.place == SIM_PLACE_CARD ? publish_work(engine, op) : pass_other(engine, op);
 }
 
 static void publish(struct sim_engine *engine, struct sim_queue *queue)
@@ -122,33 +132,7 @@ void sim_worker_append(struct sim_engine *engine, struct sim_op *op)
     sim_worker_kick(engine);
 }
 
-/* ---- ops at the head: over or not? Under the lock, which some give up meanwhile. Not: *when is the earliest that they can be ---- */
-
-static void touch(struct sim_engine *engine, struct sim_op *op)
-{
-    op->state = SIM_OP_BEGUN;
-    if (op->launch.touched[0] == 0)
-        return;
-    pthread_mutex_unlock(&engine->lock);
-    for (int i = 0; i < SIM_TOUCHED && op->launch.touched[i] != 0; i++)
-        sim_managed_touch(engine->device, op->launch.touched[i]);
-    pthread_mutex_lock(&engine->lock);
-}
-
-/* Kernels end in the card's time. */
-static bool kernel_over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
-{
-    struct sim_queue *queue = &op->stream->queue;
-    if (op->state == SIM_OP_QUEUED)
-        touch(engine, op);
-    publish(engine, queue);
-    *when = sim_now() + LOOK_NS;
-    if (queue->unpublished == op ||
-        !sim_schedule_reached(engine->device->unit, engine->device->slot, op->mark, concurrent(engine), when))
-        return false;
-    queue->clock = later(queue->clock, *when);
-    return true;
-}
+/* ---- ops at the head: over or not? Under the lock, which some give up meanwhile. If not, *when is when to look again ---- */
 
 static bool host_over(struct sim_engine *engine, struct sim_op *op)
 {
@@ -188,17 +172,31 @@ static bool word_over(struct sim_op *op, uint64_t *when)
     return true;
 }
 
-/* Without the lock: what is over as soon as it is done. */
-static void do_other(struct sim_engine *engine, struct sim_op *op)
+static void run_kernel(struct sim_engine *engine, const struct sim_launch *launch)
+{
+    for (int i = 0; i < SIM_TOUCHED && launch->touched[i] != 0; i++)
+        sim_managed_touch(engine->device, launch->touched[i]);
+}
+
+static void run_set(struct sim_engine *engine, const struct sim_set *set)
+{
+    if (sim_managed_any())
+        sim_managed_touch(engine->device, (uintptr_t)set->target);
+    sim_set_run(set);
+}
+
+/* Without the lock: what an op does, whatever time it takes. */
+static void carry_out(struct sim_engine *engine, struct sim_op *op)
 {
     switch (op->kind) {
+    case SIM_OP_KERNEL:
+        run_kernel(engine, &op->launch);
+        break;
     case SIM_OP_COPY:
         sim_copy_run(&op->copy);
         break;
     case SIM_OP_SET:
-        if (sim_managed_any())
-            sim_managed_touch(engine->device, (uintptr_t)op->set.target);
-        sim_set_run(&op->set);
+        run_set(engine, &op->set);
         break;
     case SIM_OP_RECORD:
         sim_event_reached(op->event.event, op->event.generation, op->stream->queue.clock);
@@ -217,22 +215,56 @@ static void do_other(struct sim_engine *engine, struct sim_op *op)
     }
 }
 
-static bool other_over(struct sim_engine *engine, struct sim_op *op)
+/* Gives up the lock meanwhile. */
+static void begin(struct sim_engine *engine, struct sim_op *op)
 {
     struct sim_queue *queue = &op->stream->queue;
-    queue->clock = later(queue->clock, op->submitted_at);
+    queue->clock = ready_at(op);
+    if (op->cost.place == SIM_PLACE_BUS_IN || op->cost.place == SIM_PLACE_BUS_OUT)
+        op->over_at = sim_copier_take(engine->device->unit, engine->device->slot,
+                                      op->cost.place == SIM_PLACE_BUS_IN ? SIM_IN : SIM_OUT, queue->clock, op->cost.ns);
+    op->state = SIM_OP_BEGUN;
     pthread_mutex_unlock(&engine->lock);
-    do_other(engine, op);
+    carry_out(engine, op);
     pthread_mutex_lock(&engine->lock);
+}
+
+/* The card ends work in its own time. */
+static bool card_over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
+{
+    struct sim_queue *queue = &op->stream->queue;
+    publish(engine, queue);
+    *when = sim_now() + LOOK_NS;
+    if (queue->unpublished == op ||
+        !sim_schedule_reached(engine->device->unit, engine->device->slot, op->mark, concurrent(engine), when))
+        return false;
+    queue->clock = later(queue->clock, *when);
     return true;
+}
+
+static bool bus_over(struct sim_op *op, uint64_t *when)
+{
+    *when = op->over_at;
+    if (sim_now() < op->over_at)
+        return false;
+    op->stream->queue.clock = op->over_at;
+    return true;
+}
+
+/* What the engine does itself. */
+static bool work_over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
+{
+    if (op->state == SIM_OP_QUEUED)
+        begin(engine, op);
+    if (op->cost.place == SIM_PLACE_NONE)
+        return true;
+    return op->cost.place == SIM_PLACE_CARD ? card_over(engine, op, when) : bus_over(op, when);
 }
 
 static bool over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
 {
     *when = SIM_NEVER;
     switch (op->kind) {
-    case SIM_OP_KERNEL:
-        return kernel_over(engine, op, when);
     case SIM_OP_HOST:
         return host_over(engine, op);
     case SIM_OP_WAIT:
@@ -242,7 +274,7 @@ static bool over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
     case SIM_OP_WAIT_WORD:
         return word_over(op, when);
     default:
-        return other_over(engine, op);
+        return work_over(engine, op, when);
     }
 }
 

@@ -63,6 +63,7 @@ struct sim_unit {
     _Atomic unsigned int accounting; /* NVML keeps accounts of processes */
     int32_t last;                /* the slot that had the latest turn */
     uint64_t free_at;            /* when the latest turn ended */
+    uint64_t copier_free_at[2];  /* when the engines that copy in and out are free; see copier.h */
     struct sim_slot slots[SIM_SLOTS];
     uint64_t last_share;
     struct sim_share shares[SIM_SHARES];

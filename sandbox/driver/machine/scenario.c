@@ -15,6 +15,12 @@ static uint64_t mib(const char *value)
     return strtoull(value, NULL, 10) * SIM_MIB;
 }
 
+/* GiB a second as bytes a microsecond. */
+static uint64_t speed(const char *value)
+{
+    return (uint64_t)(strtod(value, NULL) * 1024 * (double)SIM_MIB / 1e6);
+}
+
 static void read_xids(struct sim_card *card, const char *value)
 {
     card->xid_count = 0;
@@ -88,6 +94,10 @@ static void read_card_number(struct sim_card *card, const char *key, const char 
         card->green = mib(value);
     else if (strcmp(key, "module_mib") == 0)
         card->module = mib(value);
+    else if (strcmp(key, "copy_gib_s") == 0)
+        card->copy_speed = speed(value);
+    else if (strcmp(key, "memory_gib_s") == 0)
+        card->memory_speed = speed(value);
     else if (strcmp(key, "minor") == 0)
         card->minor = atoi(value);
     else if (strcmp(key, "numa_node") == 0)

@@ -34,6 +34,8 @@ struct sim_card {
     uint64_t context;      /* bytes that every context costs */
     uint64_t green;        /* bytes that a green context costs */
     uint64_t module;       /* bytes that a module costs in every context that it is loaded in */
+    uint64_t copy_speed;   /* bytes a microsecond over the bus, in each direction; 0: copies take no time */
+    uint64_t memory_speed; /* the same of the card's memory */
     int minor;
     int numa_node; /* -1: none */
     int temperature;
