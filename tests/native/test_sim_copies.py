@@ -22,6 +22,11 @@ MIB, SIZE = {MIB}, {32 * MIB}
 device, other = (check(cuda.cuMemAlloc(SIZE)) for _ in range(2))
 host, out = (int(check(cuda.cuMemHostAlloc(SIZE, 0))) for _ in range(2))
 free = [check(cuda.cuStreamCreate(1)) for _ in range(2)]
+gate, word = check(cuda.cuStreamCreate(1)), ctypes.c_uint32.from_address(out)
+check(cuda.cuStreamWaitValue32(gate, out, 1, 0))
+opened = mark(gate)
+for stream in free:
+    wait(stream, opened)
 """
 
 
@@ -53,9 +58,12 @@ def slow(tmp_path: Path) -> SimMachine:
 
 
 def after(machine: SimMachine, work: str) -> tuple[Record, str]:
-    """The card's record of a program that has the memory of `COPY`, and what it printed."""
+    """The card's record of a program that has the memory and streams of `COPY`, and what it printed.
+
+    The streams begin when all is submitted, however slowly the program does so.
+    """
     begin = time.monotonic_ns()
-    printed = run_python(machine, PROGRAM + COPY + work + "\ncheck(cuda.cuCtxSynchronize())", SPIN)
+    printed = run_python(machine, PROGRAM + COPY + work + "\nword.value = 1\ncheck(cuda.cuCtxSynchronize())", SPIN)
     return machine.record(machine.cards[0].uuid, begin, time.monotonic_ns()), printed
 
 

@@ -81,7 +81,8 @@ def test_graphs_in_one_stream_share_memory_and_graphs_in_two_do_not(machine: Sim
     program = """
 first, _, _ = graph_of(64, None)
 second, _, _ = graph_of(96, None)
-check(cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, ((300_000_000,), (ctypes.c_uint64,)), 0))
+for each in (stream, other):
+    check(cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, each, ((300_000_000,), (ctypes.c_uint64,)), 0))
 check(cuda.cuGraphLaunch(first, stream)); look()
 check(cuda.cuGraphLaunch(second, stream)); look()
 check(cuda.cuGraphLaunch(first, other)); look()
