@@ -10,8 +10,10 @@
 #include "cards.h"
 #include "core_limit.h"
 #include "cost.h"
+#include "lease.h"
 #include "loader.h"
 #include "ticket.h"
+#include "work.h"
 
 #define CONTEXTS 64
 #define BATCH_NS UINT64_C(1000000) /* a batch takes no more work than this */
@@ -193,6 +195,12 @@ aq_batch *aq_batch_join(aq_lane *lane, const aq_submission *submission, aq_core_
   return batch;
 }
 
+void aq_batch_publish(int card, bool enters) {
+  const aq_in_flight *flight = &aq_flights[card];
+  uint32_t state = (flight->waiting ? AQ_WORK_WAITING : 0) | (flight->count || enters ? AQ_WORK_IN_FLIGHT : 0);
+  aq_work_publish(card, state, flight->ends_ns);
+}
+
 /* ---- leaving ---- */
 
 static void make_nobodys(aq_batch *batch) {
@@ -228,10 +236,14 @@ bool aq_batch_goes_on(aq_batch *batch) {
   return batch->seen_mark != before;
 }
 
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
 int64_t aq_batch_room(const aq_batch *batch) {
   int64_t in_batch = (int64_t)BATCH_NS - (int64_t)batch->estimate;
-  int64_t in_flight = (int64_t)AQ_WINDOW_NS - (int64_t)aq_flights[batch->card].estimate;
-  return in_batch < in_flight ? in_batch : in_flight;
+  const aq_in_flight *flight = &aq_flights[batch->card];
+  int64_t in_flight = (int64_t)flight->window_ns - (int64_t)flight->estimate;
+  int64_t in_lease = flight->lease_end_ns - (int64_t)flight->ends_ns;
+  return least(in_batch, least(in_flight, in_lease));
 }
 
 void aq_batch_reserve(aq_batch *batch, aq_ticket *ticket, int64_t worth) {
@@ -282,7 +294,7 @@ static uint64_t charge_interval(const aq_batch *batch, aq_in_flight *flight, aq_
   uint64_t from = later(batch->from_ns, flight->charged_until_ns);
   uint64_t others = others_charged(batch->card) - (after_pause ? batch->others_ns : flight->others_charged_ns);
   flight->charged_until_ns = later(batch->to_ns, flight->charged_until_ns);
-  return aq_clock_charge(card, aq_core_cap(batch->card), from, batch->to_ns, others);
+  return aq_clock_charge(card, aq_lease_price(batch->card), from, batch->to_ns, others);
 }
 
 static void charge(const aq_batch *batch) {
@@ -290,7 +302,7 @@ static void charge(const aq_batch *batch) {
   aq_usage_card *card = aq_core_usage(batch->card);
   uint64_t busy = batch->to_ns;
   if (batch->from_ns) busy = charge_interval(batch, flight, card);
-  else aq_clock_charge_estimate(card, aq_core_cap(batch->card), busy, batch->last_ns);
+  else aq_clock_charge_estimate(card, aq_lease_price(batch->card), busy, batch->last_ns);
   flight->charged_ns += busy;
   flight->others_charged_ns = others_charged(batch->card);
 }
@@ -304,6 +316,12 @@ static void charge_finished(aq_in_flight *flight) {
     batch->state = AQ_BATCH_FREE;
     set_free(batch);
   }
+}
+
+/* Once everything is charged that is over. An arbiter that has closed the gate waits for the last of it. */
+static void publish_progress(int card) {
+  aq_batch_publish(card, false);
+  if (!aq_flights[card].count && aq_core_leasable(card) && aq_lease_is_closed(aq_lease_gate(card))) aq_lease_ring(card);
 }
 
 /* The batch is no longer its thread's and no longer in flight. */
@@ -324,6 +342,7 @@ void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to) {
   batch->to_ns = to + batch->unmeasured;
   learn(batch, to > from ? to - from : 0);
   charge_finished(&aq_flights[batch->card]);
+  publish_progress(batch->card);
 }
 
 void aq_batch_give_up(aq_batch *batch, uint64_t busy) {
@@ -331,6 +350,7 @@ void aq_batch_give_up(aq_batch *batch, uint64_t busy) {
   batch->from_ns = 0;
   batch->to_ns = busy;
   charge_finished(&aq_flights[batch->card]);
+  publish_progress(batch->card);
 }
 
 /* ---- forgetting ---- */

@@ -11,7 +11,7 @@
 #include "aliquot_pages.h"
 #include "compute.h"
 
-#define AQ_WINDOW_NS UINT64_C(8000000) /* known work in flight, on one card by one process */
+#define AQ_WINDOW_NS UINT64_C(8000000) /* known work in flight, on one card by one process, where an arbiter does not say */
 #define AQ_BATCH_COUNT 256
 #define AQ_BATCH_MEMBERS 32
 
@@ -69,6 +69,10 @@ typedef struct {
   uint32_t count;       /* open batches */
   uint64_t ends_ns;     /* when all of it is expected to be over */
   uint64_t progress_ns; /* when one was last seen to finish */
+  uint64_t window_ns;   /* known work that may be in flight */
+  int64_t lease_end_ns; /* no work is to go beyond it; INT64_MAX: there is no lease */
+  uint32_t waiting;     /* submissions at the gate */
+  uint32_t rung_for;    /* the gate's word for which the bell was last rung */
   uint64_t charged_ns;        /* by this process, altogether */
   uint64_t charged_until_ns;  /* the end of its latest work that was charged */
   uint64_t others_charged_ns; /* by other processes, as this one last charged */
@@ -90,6 +94,9 @@ bool aq_batch_can_join(const aq_batch *batch, const aq_core_context *context, co
 
 /* The ticket's batch is nobody's from now on: nothing joins it. */
 void aq_batch_leave(struct aq_ticket *ticket);
+
+/* Tells an arbiter what there is to do on a card. `enters`: something is about to join a batch. */
+void aq_batch_publish(int card, bool enters);
 
 /* Its thread's call is over. */
 void aq_batch_call_ends(aq_batch *batch);

@@ -1,6 +1,4 @@
-/* The gate. A submission of a capped tenant waits here while the tenant owes time, and while so much of unknown or
- * known length is in flight that closing the gate would mean nothing. It never waits in a capture and never without a
- * bound: work that waits for other work of the same process (a spinning kernel, a collective) gets its partner.
+/* A submission, from the question whether anything is metered to its end event. It never waits in a capture.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "compute.h"
 
@@ -8,14 +6,11 @@
 
 #include "batch.h"
 #include "core_limit.h"
-#include "cost.h"
+#include "gate.h"
 #include "loader.h"
 #include "monitor.h"
 #include "stream.h"
 #include "ticket.h"
-
-#define STALL_NS UINT64_C(100000000) /* nothing finished for so long: let one more in */
-#define LOOK_NS UINT64_C(20000000)   /* look again at a limit that may have changed */
 
 static const uint32_t nothing;
 static uint32_t metered_at = AQ_GATE_CLOSED; /* the gate's word at which a card had a cap; relaxed, a memory of any_cap */
@@ -47,9 +42,9 @@ static void open_for_good(void) {
 }
 
 /* Whether a card has a cap as the control page stands now; if none has, the fast path is open until the page changes.
- * A thread that reads one of the gate's words old and one new takes the slow path, or the fast one once more. `epoch`
- * becomes the gate's word for which this answer is good. */
-static bool is_metered(uint32_t *epoch) {
+ * A thread that reads one of the gate's words old and one new takes the slow path, or the fast one once more. The answer
+ * is good for the gate's word and value that it leaves in the submission. */
+static bool is_metered(aq_submission *submission) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (aq_tenant_mode() != AQ_GUARD) {
     open_for_good();
@@ -57,12 +52,14 @@ static bool is_metered(uint32_t *epoch) {
   }
   const uint32_t *sequence = &aq_slice.control->sequence;
   uint32_t seen = __atomic_load_n(sequence, __ATOMIC_ACQUIRE);
-  *epoch = seen % 2 ? AQ_GATE_CLOSED : seen;
-  if (*epoch != AQ_GATE_CLOSED && *epoch == __atomic_load_n(&metered_at, __ATOMIC_RELAXED)) return true;
+  uint32_t epoch = seen % 2 ? AQ_GATE_CLOSED : seen;
+  submission->word = sequence;
+  submission->epoch = epoch;
+  if (epoch != AQ_GATE_CLOSED && epoch == __atomic_load_n(&metered_at, __ATOMIC_RELAXED)) return true;
   pthread_once(&once, prepare);
   bool metered = any_cap();
-  set_gate(sequence, metered ? AQ_GATE_CLOSED : *epoch);
-  __atomic_store_n(&metered_at, metered ? *epoch : AQ_GATE_CLOSED, __ATOMIC_RELAXED);
+  set_gate(sequence, metered ? AQ_GATE_CLOSED : epoch);
+  __atomic_store_n(&metered_at, metered ? epoch : AQ_GATE_CLOSED, __ATOMIC_RELAXED);
   return metered;
 }
 
@@ -70,38 +67,6 @@ static bool is_capturing(CUstream stream) {
   int status = CU_STREAM_CAPTURE_STATUS_NONE;
   if (!AQ_CUDA(cuStreamIsCapturing)) return false;
   return AQ_CUDA(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-/* ---- waiting ---- */
-
-/* The instant at which work of this cost may join what is in flight: none at all beside work of unknown length, a window
- * of short work, or one long kernel when the one before it is nearly over. */
-static uint64_t room_at(const aq_in_flight *flight, uint64_t cost, uint64_t now) {
-  uint64_t together = flight->estimate + cost;
-  if (!flight->count || (cost && together <= AQ_WINDOW_NS)) return now;
-  if (!cost || together > 2 * cost) return UINT64_MAX;
-  return flight->ends_ns > AQ_WINDOW_NS ? flight->ends_ns - AQ_WINDOW_NS : now;
-}
-
-/* The instant to look again, or 0: go. `began` is when this submission first asked. */
-static uint64_t wait_until(int card, const void *what, uint64_t now, uint64_t began) {
-  const aq_in_flight *flight = &aq_flights[card];
-  uint64_t open_at = aq_clock_open_at(aq_core_usage(card));
-  if (open_at > now) return open_at < now + LOOK_NS ? open_at : now + LOOK_NS;
-  uint64_t stalled_at = (flight->progress_ns > began ? flight->progress_ns : began) + STALL_NS;
-  uint64_t room = room_at(flight, aq_cost(what), now);
-  if (room > stalled_at) room = stalled_at;
-  return room > now ? room : 0;
-}
-
-/* Under the lock, which is given up while it waits. */
-static void pass_gate(int card, const void *what) {
-  uint64_t began = aq_now_ns(), now = began, until;
-  while (aq_enforcement() == AQ_ENFORCE_ENFORCE && aq_core_cap(card) && (until = wait_until(card, what, now, began))) {
-    aq_monitor_wait(until);
-    now = aq_now_ns();
-  }
-  if (now > began) __atomic_fetch_add(&aq_core_usage(card)->throttled_ns, now - began, __ATOMIC_RELAXED);
 }
 
 /* ---- one submission ---- */
@@ -168,19 +133,41 @@ static void leave_others(aq_lane *lane, const aq_submission *submission, const a
   if (own->stream != submission->stream) aq_ticket_assign(lane, own, submission->stream);
 }
 
+/* Under the lock, which is given up while it records. */
+static void end_now(tails *left, CUcontext current) {
+  if (!left->count) return;
+  aq_monitor_unlock();
+  end_all_left(left, current);
+  left->count = 0;
+  aq_monitor_lock();
+}
+
+/* Under the lock, which is given up while it waits. Before a thread waits for long what it came by is to be measured. */
+static void pass_gate(aq_lane *lane, aq_submission *submission, const aq_core_context *context) {
+  tails left = {.count = 0};
+  aq_passage passage = aq_gate_arrive(context->card, submission->what);
+  while (aq_gate_keeps(&passage)) {
+    const aq_batch *own = aq_batch_of(submission->ticket);
+    if (passage.is_long && own && own->unmeasured) {
+      leave(lane, submission->ticket, &left);
+      end_now(&left, context->handle);
+    } else {
+      aq_gate_wait(&passage);
+    }
+  }
+  aq_gate_ticket(&passage, submission);
+}
+
 static void enter(aq_lane *lane, aq_submission *submission, CUcontext handle) {
   tails left = {.count = 0};
   aq_monitor_lock();
   aq_core_context *context = aq_batch_context(handle);
   leave_others(lane, submission, context, &left);
-  if (left.count) {
-    aq_monitor_unlock();
-    end_all_left(&left, handle);
-    aq_monitor_lock();
-  }
+  end_now(&left, handle);
   if (context && aq_core_cap(context->card)) {
-    pass_gate(context->card, submission->what);
+    pass_gate(lane, submission, context);
     submission->batch = aq_batch_join(lane, submission, context, aq_now_ns());
+    aq_batch_publish(context->card, false);
     if (submission->batch) take_events(submission, submission->batch);
   }
   aq_monitor_unlock();
@@ -189,7 +176,7 @@ static void enter(aq_lane *lane, aq_submission *submission, CUcontext handle) {
 void aq_submit_begin(aq_submission *submission, const void *what, CUstream name, int flavour) {
   CUstream stream = aq_stream_named(name, flavour);
   *submission = (aq_submission){.stream = stream, .what = what, .key = aq_lane_key(what, name, flavour)};
-  if (!is_metered(&submission->epoch) || is_capturing(stream) || !aq_monitor_start()) return;
+  if (!is_metered(submission) || is_capturing(stream) || !aq_monitor_start()) return;
   aq_lane *lane = aq_lane_own();
   CUcontext handle = current_context();
   if (!lane || !handle) return;

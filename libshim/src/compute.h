@@ -20,11 +20,12 @@ typedef struct {
   uint64_t key; /* of the work on the stream */
   CUevent reference, start, end; /* to be recorded before the work, and after it; NULL: not this time */
   const void *what;
-  uint32_t epoch; /* the gate's word when it was passed; AQ_GATE_CLOSED: no ticket comes of it */
+  const uint32_t *word; /* the gate's word, */
+  uint32_t epoch;       /* and its value when it was passed; AQ_GATE_CLOSED: no ticket comes of it */
 } aq_submission;
 
-/* The gate's word: today the control page's sequence number, which changes with every limit. Who leases time ends a
- * lease by changing the same word. */
+/* The control page's sequence number, which changes with every limit. Where a card may be leased its gate has a word of its
+ * own (lease.h), which changes with every lease. */
 typedef struct {
   const uint32_t *word;
   uint32_t free_at; /* the word at which no card of ours had a cap */

@@ -30,8 +30,8 @@ static uint64_t cover(aq_usage_card *card, uint64_t start, uint64_t end) {
   return end - later(start, covered);
 }
 
-static void owe(aq_usage_card *card, uint32_t percent, uint64_t busy, uint64_t since) {
-  uint64_t price = busy * AQ_WHOLE_CARD / (percent ? percent : AQ_WHOLE_CARD);
+static void owe(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since) {
+  uint64_t price = busy * AQ_WHOLE_CARD / (share ? share : AQ_WHOLE_CARD);
   uint64_t paid = __atomic_load_n(&card->core_paid_until_ns, __ATOMIC_RELAXED);
   uint64_t wanted;
   do {
@@ -40,17 +40,17 @@ static void owe(aq_usage_card *card, uint32_t percent, uint64_t busy, uint64_t s
   __atomic_fetch_add(&card->busy_ns, busy, __ATOMIC_RELAXED);
 }
 
-uint64_t aq_clock_charge(aq_usage_card *card, uint32_t percent, uint64_t start, uint64_t end, uint64_t others) {
+uint64_t aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t start, uint64_t end, uint64_t others) {
   if (start >= end) return 0;
   uint64_t uncovered = cover(card, start, end);
   uint64_t under_others = end - start - uncovered;
   uint64_t busy = uncovered + before(under_others, others);
-  if (busy) owe(card, percent, busy, end - busy);
+  if (busy) owe(card, share, busy, end - busy);
   return busy;
 }
 
-void aq_clock_charge_estimate(aq_usage_card *card, uint32_t percent, uint64_t busy, uint64_t now) {
-  if (busy) owe(card, percent, busy, now);
+void aq_clock_charge_estimate(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t now) {
+  if (busy) owe(card, share, busy, now);
 }
 
 uint64_t aq_clock_open_at(const aq_usage_card *card) { return __atomic_load_n(&card->core_paid_until_ns, __ATOMIC_RELAXED); }

@@ -12,17 +12,17 @@
 
 #include "aliquot_pages.h"
 
-#define AQ_WHOLE_CARD 100 /* percent */
+#define AQ_WHOLE_CARD 10000 /* a share: hundredths of a percent of the card's time */
 
 uint64_t aq_now_ns(void);
 
-/* Charges the work of [start, end) at `percent` of the card; returns the nanoseconds that nobody had charged yet. `others`
+/* Charges the work of [start, end) at `share` of the card (0: all of it); returns the nanoseconds that nobody had charged yet. `others`
  * is what other processes have charged since `start`: a long kernel lies under the charges of many short ones, which
  * all end before it does and leave gaps that only it can fill. */
-uint64_t aq_clock_charge(aq_usage_card *card, uint32_t percent, uint64_t start, uint64_t end, uint64_t others);
+uint64_t aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t start, uint64_t end, uint64_t others);
 
 /* Charges work whose time on the card is only estimated. */
-void aq_clock_charge_estimate(aq_usage_card *card, uint32_t percent, uint64_t busy, uint64_t now);
+void aq_clock_charge_estimate(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t now);
 
 /* The instant from which the tenant may submit work again; in the past when it owes nothing. */
 uint64_t aq_clock_open_at(const aq_usage_card *card);

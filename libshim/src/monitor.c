@@ -45,6 +45,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t finished, wanted; /* something finished or changed; the monitor has something to do */
 static bool running, sleeping, asking, leaving; /* of the monitor, under the lock */
 static int pauses;                              /* threads that may be destroying a context */
+static uint64_t looked_ns;                      /* when the last look began */
 
 void aq_monitor_lock(void) { pthread_mutex_lock(&lock); }
 
@@ -58,6 +59,8 @@ void aq_monitor_unlock(void) {
   if (sleeping && has_work()) pthread_cond_signal(&wanted);
   pthread_mutex_unlock(&lock);
 }
+
+uint64_t aq_monitor_looked_ns(void) { return looked_ns; }
 
 static void wait_on(pthread_cond_t *condition, uint64_t until_ns) {
   struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
@@ -150,8 +153,12 @@ static void settle(const look *at) {
 static void poll(void) {
   look looks[LOOKS];
   CUcontext current = NULL;
-  int count = collect_looks(looks, aq_now_ns());
-  if (!count) return;
+  uint64_t now = aq_now_ns();
+  int count = collect_looks(looks, now);
+  if (!count) {
+    looked_ns = now;
+    return;
+  }
   asking = true;
   pthread_mutex_unlock(&lock);
   for (int i = 0; i < count; i++) ask(&looks[i], &current);
@@ -159,6 +166,7 @@ static void poll(void) {
   pthread_mutex_lock(&lock);
   asking = false;
   for (int i = 0; i < count; i++) settle(&looks[i]);
+  looked_ns = now;
   pthread_cond_broadcast(&finished);
 }
 

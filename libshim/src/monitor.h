@@ -13,6 +13,9 @@ bool aq_monitor_start(void);
 void aq_monitor_lock(void);
 void aq_monitor_unlock(void);
 
+/* Under the lock: when everything in flight was last looked at. */
+uint64_t aq_monitor_looked_ns(void);
+
 /* Gives up the lock until something finished or the instant `until` has come. */
 void aq_monitor_wait(uint64_t until_ns);
 

@@ -10,6 +10,7 @@
 #include "grant.h"
 #include "ledger.h"
 #include "lock.h"
+#include "work.h"
 
 #define COLLECT_EVERY_NS UINT64_C(1000000000)
 
@@ -35,6 +36,7 @@ static bool have_slot(void) {
   aq_presence_open(&aq_slice.usage_file);
   word = aq_process_word(&aq_slice.self);
   slot = aq_ledger_join(aq_slice.usage, &aq_slice.self);
+  if (slot != AQ_NO_SLOT) aq_work_clear(slot);
   return slot != AQ_NO_SLOT;
 }
 
@@ -166,7 +168,10 @@ void aq_quota_leave(void) {
   bool guarded = __atomic_load_n(&aq_tenant_decided, __ATOMIC_ACQUIRE) == AQ_GUARD;
   if (!guarded || aq_slice.self.pid != (uint32_t)getpid()) return;
   aq_lock_acquire(&changing);
-  if (slot != AQ_NO_SLOT) aq_ledger_leave(aq_slice.usage, slot, &aq_slice.self);
+  if (slot != AQ_NO_SLOT) {
+    aq_work_clear(slot);
+    aq_ledger_leave(aq_slice.usage, slot, &aq_slice.self);
+  }
   slot = AQ_NO_SLOT;
   aq_lock_release(&changing);
 }

@@ -15,9 +15,11 @@
 #include "returning.h"
 #include "sharing.h"
 #include "tenant.h"
+#include "work.h"
 
 /* A forked child holds no memory of its parent's, and the locks of threads that do not exist in it are nobody's. */
 static void in_child(void) {
+  aq_work_forget();
   aq_quota_forget();
   aq_blocks_forget();
   aq_pools_forget();

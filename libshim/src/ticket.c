@@ -5,6 +5,7 @@
 #include "batch.h"
 #include "core_limit.h"
 #include "cost.h"
+#include "lease.h"
 #include "monitor.h"
 #include "stream.h"
 
@@ -74,7 +75,7 @@ void aq_ticket_hand_out(aq_lane *lane, const aq_submission *submission) {
   ticket->worth = ticket->seen = worth;
   ticket->epoch = submission->epoch;
   __atomic_store_n(&ticket->left, worth, __ATOMIC_RELAXED);
-  __atomic_store_n(&ticket->word, &aq_slice.control->sequence, __ATOMIC_RELAXED);
+  __atomic_store_n(&ticket->word, submission->word, __ATOMIC_RELAXED);
 }
 
 void aq_ticket_take_back(aq_batch *batch) {
@@ -88,7 +89,7 @@ void aq_ticket_take_back(aq_batch *batch) {
 /* Work that slipped past while another thread took the ticket back. */
 static void settle_slip(const aq_ticket *ticket, aq_batch *batch, uint64_t slip) {
   if (batch) aq_batch_add_unmeasured(batch, slip);
-  else aq_clock_charge_estimate(aq_core_usage(ticket->card), aq_core_cap(ticket->card), slip, aq_now_ns());
+  else aq_clock_charge_estimate(aq_core_usage(ticket->card), aq_lease_price(ticket->card), slip, aq_now_ns());
 }
 
 void aq_ticket_settle(aq_lane *lane, aq_ticket *ticket) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "aliquot_control.h"
+#include "lease.h"
 #include "loader.h"
 #include "tenant.h"
 #include "ticket.h"
@@ -46,7 +47,8 @@ static int64_t left_of(CUstream to) { return ticket_for(to)->left; }
 
 static bool is_good_for(CUstream to) {
   const aq_ticket *ticket = ticket_for(to);
-  return ticket && ticket->epoch == aq_slice.control->sequence && ticket->word == &aq_slice.control->sequence;
+  const uint32_t *word = control->cards[0].core_share ? aq_lease_word(0) : &aq_slice.control->sequence;
+  return ticket && ticket->word == word && ticket->epoch == *word;
 }
 
 static bool ticket_is_good(void) { return is_good_for(stream); }
@@ -124,6 +126,39 @@ static bool is_new_after_a_change(void) {
   MUST(!ticket_is_good());
   MUST(!launch());
   return left_of(stream) >= before && ticket_is_good();
+}
+
+/* Whether the card may be leased, in words that no program of the tenant's can write. */
+static void lease(uint32_t share, uint32_t gate) {
+  aq_control_page wanted = *control;
+  wanted.cards[0].core_share = share;
+  control->cards[0].window_us = 8000;
+  control->cards[0].lease_end_ns = INT64_MAX;
+  control->cards[0].gate = gate;
+  control->heartbeat_ns = aq_now_ns() + UINT64_C(60000000000);
+  aq_control_publish(control, &wanted);
+}
+
+static bool is_good_for_one_lease(void) {
+  lease(AQ_WHOLE_CARD, 2);
+  get_ticket();
+  bool good = ticket_is_good();
+  control->cards[0].gate = 4;
+  bool ended = !ticket_is_good();
+  get_ticket();
+  lease(0, 0);
+  return good && ended;
+}
+
+/* Nor is there one for what an arbiter that is silent has left closed. */
+static void is_not_had_at_a_closed_gate(void) {
+  lease(AQ_WHOLE_CARD, 3);
+  control->heartbeat_ns = 1;
+  for (int i = 0; i < 5; i++) {
+    MUST(!cuCtxSynchronize() && !launch());
+    MUST(!ticket_is_good());
+  }
+  lease(0, 0);
 }
 
 static bool stays_with_the_same_context(void) {
@@ -222,6 +257,8 @@ int main(int argc, char **argv) {
   MUST(holds(is_ended_when_it_is_quiet));
   refuses_no_kernel();
   MUST(holds(is_new_after_a_change));
+  MUST(holds(is_good_for_one_lease));
+  is_not_had_at_a_closed_gate();
   MUST(holds(stays_with_the_same_context));
   ends_with_a_wait();
   ends_with_another_context();

@@ -1,0 +1,137 @@
+/* The rules of waiting. A submission waits while the tenant owes time or has no lease, and while so much of unknown or known
+ * length is in flight that closing the gate would mean nothing.
+ *
+ * Work that waits for other work of the same process (a spinning kernel, a collective) gets its partner: what is in flight
+ * and makes no progress keeps nothing out. A lease may be long in coming, but then nothing of the process is in flight.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "gate.h"
+
+#include "batch.h"
+#include "cost.h"
+#include "lease.h"
+#include "monitor.h"
+
+#define STALL_NS UINT64_C(100000000) /* nothing finished for so long, nor was expected to: let one more in */
+#define UNSEEN_NS UINT64_C(1000000000)
+#define LOOK_NS UINT64_C(20000000)   /* look again at a limit that may have changed */
+#define POLL_NS UINT64_C(100000)     /* what was expected to be over is not yet */
+#define IDLE_NS UINT64_C(1000000)    /* so long without work, and an arbiter may have turned away */
+
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+aq_passage aq_gate_arrive(int card, const void *what) {
+  return (aq_passage){.card = card, .cost = aq_cost(what), .began_ns = aq_now_ns()};
+}
+
+/* The instant at which work of this cost may join what is in flight: none at all beside work of unknown length, a window
+ * of short work, or one long kernel when the one before it is nearly over. */
+static uint64_t room_at(const aq_in_flight *flight, uint64_t cost, uint64_t now) {
+  uint64_t together = flight->estimate + cost;
+  if (!flight->count || (cost && together <= flight->window_ns)) return now;
+  if (!cost || together > 2 * cost) return UINT64_MAX;
+  return flight->ends_ns > flight->window_ns ? flight->ends_ns - flight->window_ns : now;
+}
+
+/* The instant at which what is in flight is taken to make no progress, by a look that was late enough to have seen some: our
+ * threads may be kept from running. No look at all will do after a while. */
+static uint64_t stalled_at(const aq_passage *p) {
+  const aq_in_flight *flight = &aq_flights[p->card];
+  uint64_t instant = later(later(flight->progress_ns, p->began_ns), flight->ends_ns) + STALL_NS;
+  if (p->now_ns < instant || aq_monitor_looked_ns() >= instant || p->now_ns > instant + UNSEEN_NS) return instant;
+  return p->now_ns + POLL_NS;
+}
+
+static uint64_t room(const aq_passage *p) {
+  return sooner(room_at(&aq_flights[p->card], p->cost, p->now_ns), stalled_at(p));
+}
+
+/* ---- the tenant's own clock ---- */
+
+static uint64_t opens_by_clock(aq_passage *p) {
+  uint64_t open_at = aq_clock_open_at(aq_core_usage(p->card));
+  p->is_long = open_at > p->now_ns;
+  return p->is_long ? sooner(open_at, p->now_ns + LOOK_NS) : room(p);
+}
+
+/* ---- an arbiter's lease ---- */
+
+static bool outlasts_lease(const aq_passage *p) {
+  const aq_in_flight *flight = &aq_flights[p->card];
+  return (int64_t)(later(p->now_ns, flight->ends_ns) + p->cost) > flight->lease_end_ns;
+}
+
+static uint64_t opens_by_lease(aq_passage *p) {
+  const aq_in_flight *flight = &aq_flights[p->card];
+  uint64_t look = p->now_ns + LOOK_NS;
+  if (aq_lease_is_closed(p->gate)) {
+    p->is_long = p->for_lease = true;
+    return flight->count ? sooner(look, stalled_at(p)) : look;
+  }
+  if (!flight->count) return p->now_ns;
+  uint64_t open_at = room(p);
+  if (open_at > p->now_ns || stalled_at(p) <= p->now_ns || !outlasts_lease(p)) return open_at;
+  p->is_long = p->for_lease = true;
+  return sooner(later(flight->ends_ns, p->now_ns + POLL_NS), look);
+}
+
+/* ---- passing ---- */
+
+/* Reads the terms. Announced first, as lease.h says: what is in flight already is announced. */
+static void ask(aq_passage *p) {
+  aq_in_flight *flight = &aq_flights[p->card];
+  if (!flight->count) aq_batch_publish(p->card, true);
+  p->gate = aq_lease_gate(p->card);
+  p->now_ns = aq_now_ns();
+  p->leased = aq_lease_holds(p->card, p->gate, p->now_ns);
+  p->is_long = p->for_lease = false;
+  flight->window_ns = p->leased ? aq_lease_window_ns(p->card) : AQ_WINDOW_NS;
+  flight->lease_end_ns = p->leased ? aq_lease_end_ns(p->card) : INT64_MAX;
+}
+
+static void go(aq_passage *p) {
+  aq_in_flight *flight = &aq_flights[p->card];
+  if (p->waits) flight->waiting--;
+  p->waits = false;
+  if (!flight->count && aq_core_leasable(p->card) && p->now_ns > flight->progress_ns + IDLE_NS) aq_lease_ring(p->card);
+}
+
+bool aq_gate_keeps(aq_passage *p) {
+  ask(p);
+  bool holds = aq_enforcement() == AQ_ENFORCE_ENFORCE && aq_core_cap(p->card);
+  p->until_ns = !holds ? p->now_ns : p->leased ? opens_by_lease(p) : opens_by_clock(p);
+  bool keeps = p->until_ns > p->now_ns;
+  if (!keeps) go(p);
+  return keeps;
+}
+
+/* Each value of the gate's word is rung for once, and each time that somebody begins to wait. */
+static void tell_arbiter(aq_passage *p) {
+  aq_in_flight *flight = &aq_flights[p->card];
+  bool is_news = !flight->waiting || flight->rung_for != p->gate;
+  if (!p->waits) flight->waiting++;
+  p->waits = true;
+  aq_batch_publish(p->card, false);
+  if (!p->for_lease || !is_news) return;
+  flight->rung_for = p->gate;
+  aq_lease_ring(p->card);
+}
+
+void aq_gate_wait(aq_passage *p) {
+  tell_arbiter(p);
+  if (p->for_lease) {
+    aq_monitor_unlock();
+    aq_lease_wait(p->card, p->gate, p->until_ns);
+    aq_monitor_lock();
+  } else {
+    aq_monitor_wait(p->until_ns);
+  }
+  __atomic_fetch_add(&aq_core_usage(p->card)->throttled_ns, aq_now_ns() - p->now_ns, __ATOMIC_RELAXED);
+}
+
+/* A page that nobody leases has its own word; none comes of what went through a closed gate. */
+void aq_gate_ticket(const aq_passage *p, aq_submission *submission) {
+  if (!aq_core_leasable(p->card)) return;
+  submission->word = aq_lease_word(p->card);
+  submission->epoch = aq_lease_is_closed(p->gate) ? AQ_GATE_CLOSED : p->gate;
+}
