@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ALIQUOT = [sys.executable, "-m", "aliquot.cli"]
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Shell:

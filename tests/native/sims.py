@@ -93,7 +93,7 @@ def run_python(machine: SimMachine, program: str, *arguments: object, **extra: s
     return done.stdout
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 10) -> None:
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
     """Returns once a condition holds; fails after so many seconds."""
     end = time.monotonic() + seconds
     while not condition():

@@ -211,7 +211,7 @@ def test_a_reused_pid_is_told_from_its_former_owner(slice64: Tenant):
             assert word >> 42 == neighbour.pid
             page.seek(slots_offset + owner_offset)
             page.write((word ^ 1).to_bytes(8, "little"))
-        assert slot_size * 256 + slots_offset == slice64.usage_page.stat().st_size
+        assert slot_size * 256 + slots_offset <= slice64.usage_page.stat().st_size
         shell.ok("cuMemAlloc_v2", OUT, LIMIT)
 
 

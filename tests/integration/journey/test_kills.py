@@ -103,6 +103,7 @@ def test_a_service_killed_at_a_step_loses_nothing(stack: Stack, node: Node, serv
     assert stack.kubectl.get("pods", "traveller")["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_killed_at_random_moments_loses_nothing(stack: Stack, node: Node, service: str) -> None:
     """Kills at moments drawn from the length of a journey; the seed is printed."""

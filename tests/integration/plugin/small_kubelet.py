@@ -21,7 +21,7 @@ from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2_grpc as dp_grpc
 from sandbox.cluster.pb.podresources.v1 import api_pb2 as pr
 from sandbox.cluster.pb.podresources.v1 import api_pb2_grpc as pr_grpc
 
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 
 
 def until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
