@@ -24,7 +24,6 @@ from timeshare.mixes import mix
 from timeshare.run import Programs, Run, programs, run
 from timeshare.verdict import Figure, answers, control_of, median, mix_errors
 
-WAKE_P99_US = 2000.0
 TRIES = 4
 
 
@@ -54,10 +53,10 @@ def measure(tools: Programs, case: Case, seconds: float, runs: int) -> Measured:
     control = control_of(case)
     while len(measured.runs) < runs and measured.discarded + len(measured.runs) < runs * TRIES:
         pair = run(tools, case, seconds), run(tools, control, seconds) if control else None
-        if max(one.wake_p99_us for one in pair if one) > WAKE_P99_US:
-            measured.discarded += 1
-        else:
+        if all(one.is_quiet for one in pair if one):
             measured.runs.append(pair)
+        else:
+            measured.discarded += 1
     return measured
 
 

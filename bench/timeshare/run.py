@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
+from arbiter import Arbiter, Terms
 from libshim.pages import CardLimit, Control, create_control, create_usage, library_path
-from sandbox.gpus import RECORDS, Busy, SimCard, SimMachine
+from sandbox.gpus import SimCard, SimMachine
+from sandbox.record import Record
 
 from .cases import Case, Law, Load, Mode, Tenant
 from .timeline import Timeline
@@ -20,6 +24,8 @@ KERNEL = Path(__file__).resolve().parents[2] / "sandbox" / "kernels" / "spin.ptx
 GIB = 1 << 30
 HEAD_START_NS = 100_000_000
 PATIENCE_S = 60
+QUIET_US = 2000.0
+"""A machine that wakes threads later than this says nothing about shares."""
 
 
 class RunError(Exception):
@@ -67,6 +73,11 @@ class Run:
     def percent(self, tenant: int) -> float:
         """Of the time, what a tenant had."""
         return self.tenants[tenant].timeline.percent(self.begin_ns, self.end_ns)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the programs had the processor when they wanted it."""
+        return self.wake_p99_us <= QUIET_US
 
     @property
     def idle_percent(self) -> float:
@@ -160,8 +171,6 @@ def _leased(case: Case, places: list[_Place], uuid: str) -> Iterator[None]:
     if case.law is not Law.LEASED:
         yield
         return
-    from arbiter import Arbiter, Terms
-
     arbiter = Arbiter()
     for tenant, place in zip(case.tenants, places, strict=True):
         terms = Terms(uuid, round(tenant.share * 100), round(tenant.most), tenant.priority)
@@ -299,22 +308,20 @@ def run(tools: Programs, case: Case, seconds: float) -> Run:
     """Lets a case's processes loose for so long.
 
     Raises:
-        RunError: a program failed, or the card's record does not reach back to the beginning.
+        RunError: a program failed.
+        SimulationError: the card's record does not reach back to the beginning.
     """
     with _staged(tools, case, seconds) as stage:
         with _leased(case, stage.places, stage.uuid), _watched(tools.wakes) as wake_p99_us:
             begin = stage.release()
             end = begin + round(seconds * 1e9)
             _sleep_until(end)
-            records = stage.machine.busy(stage.uuid)
+            record = stage.machine.record(stage.uuid, begin, end)
             periods = stage.periods(end)
-        if len(records) >= RECORDS and min(start for _, start, _ in records) > begin:
-            raise RunError(f"the record of {len(records)} intervals does not reach back {seconds} s")
-        pids = [{process.pid for process in processes} for processes in stage.processes]
-    seen = [Seen(_timeline(records, own), paused) for own, paused in zip(pids, periods, strict=True)]
-    card = Timeline.of((start, stop) for _, start, stop in records)
-    return Run(begin, end, tuple(seen), card, wake_p99_us[0])
+        pids = [[process.pid for process in processes] for processes in stage.processes]
+    seen = [Seen(_timeline(record, own), paused) for own, paused in zip(pids, periods, strict=True)]
+    return Run(begin, end, tuple(seen), Timeline.of(record.runs), wake_p99_us[0])
 
 
-def _timeline(records: list[Busy], pids: set[int]) -> Timeline:
-    return Timeline.of((start, stop) for pid, start, stop in records if pid in pids)
+def _timeline(record: Record, pids: list[int]) -> Timeline:
+    return Timeline.of(record.runs[np.isin(record.runs["pid"], pids)])

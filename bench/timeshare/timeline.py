@@ -1,6 +1,6 @@
 """When a card ran somebody: the arithmetic on the simulated card's own record of who ran when."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,14 +23,15 @@ class Timeline:
     busy: Times
 
     @classmethod
-    def of(cls, intervals: Iterable[tuple[int, int]]) -> "Timeline":
-        """From (start, end) pairs in any order, which may overlap."""
-        ordered = np.array(sorted(intervals), dtype=np.float64).reshape(-1, 2)
-        if not len(ordered):
+    def of(cls, runs: npt.NDArray[np.void]) -> "Timeline":
+        """From a record's entries in any order, which may overlap."""
+        if not len(runs):
             return cls(np.zeros(1), np.zeros(1))
-        ends = np.maximum.accumulate(ordered[:, 1])
-        first = np.append(True, ordered[1:, 0] > ends[:-1])
-        starts, ends = ordered[first, 0], ends[np.append(first[1:], True)]
+        ordered = np.sort(runs, order="start")
+        ends = np.maximum.accumulate(ordered["end"].astype(np.float64))
+        starts = ordered["start"].astype(np.float64)
+        first = np.append(True, starts[1:] > ends[:-1])
+        starts, ends = starts[first], ends[np.append(first[1:], True)]
         edges = np.stack([starts, ends], axis=1).ravel()
         ran = np.cumsum(ends - starts)
         busy = np.stack([ran - (ends - starts), ran], axis=1).ravel()

@@ -107,10 +107,13 @@ def _p99_ms(seen: Seen) -> float:
 
 def mix_errors(case: Case, run: Run) -> list[float]:
     """Points by which each tenant has less than its share of the time in which it had work, or more than it may."""
-    return [
-        max(run.percent(index) - tenant.most, _short(tenant, run, index))
-        for index, tenant in enumerate(case.tenants)
-    ]
+    short = (_short(tenant, run, index) for index, tenant in enumerate(case.tenants))
+    return list(map(max, beyond(case, run), short))
+
+
+def beyond(case: Case, run: Run) -> list[float]:
+    """Points by which each tenant has more than it may: what no busy moment of this machine can do."""
+    return [run.percent(index) - tenant.most for index, tenant in enumerate(case.tenants)]
 
 
 def _short(tenant: Tenant, run: Run, index: int) -> float:

@@ -1,6 +1,6 @@
 """A small part of `make bench-compute`, with bounds that noise does not break, and the programs it stands on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
@@ -8,13 +8,12 @@ import pytest
 from bench.timeshare.cases import Case, Law, Load, Tenant, all_cases
 from bench.timeshare.mixes import mix
 from bench.timeshare.run import Programs, Run, RunError, programs, run
-from bench.timeshare.verdict import mix_errors
-from tests.native.attempts import attempts
+from bench.timeshare.verdict import beyond, mix_errors
 
 MS = 1_000_000
 SECONDS = 2.0
 TOLERANCE = 6.0
-MIX_SECONDS = 4.0
+TRIES = 3
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +23,23 @@ def tools() -> Iterator[Programs]:
         yield made
 
 
-def bare(tools: Programs, *loads: Load, seconds: float = 0.5) -> Run:
+def bare(tools: Programs, *loads: Load) -> Run:
     """Processes of one tenant without the interceptor."""
-    return run(tools, Case("test", (Tenant(100, loads, bare=True),), law=Law.FREE), seconds)
+    return run(tools, Case("test", (Tenant(100, loads, bare=True),), law=Law.FREE), 0.5)
+
+
+def quiet(measure: Callable[[], Run]) -> Run:
+    """The first run during which this machine had time for the programs."""
+    for _ in range(TRIES):
+        seen = measure()
+        if seen.is_quiet:
+            return seen
+    pytest.skip("this machine is too busy to measure shares")
 
 
 def test_a_greedy_load_keeps_the_card_busy(tools: Programs):
     """Up to its own wake-ups."""
-    assert attempts(lambda: bare(tools, Load()).percent(0), 100, 10)[-1] > 80
+    assert quiet(lambda: bare(tools, Load((5000,)))).percent(0) > 80
 
 
 def test_a_load_pauses_as_it_is_told(tools: Programs):
@@ -54,10 +62,9 @@ def test_a_load_of_graphs_runs_their_kernels(tools: Programs):
 
 
 def test_loads_of_two_processes_are_one_tenant(tools: Programs):
-    """Their time is counted together."""
-    late = Load(after_ms=250)
-    both = attempts(lambda: bare(tools, Load((1000,), idle_us=1000, sync=1), late).percent(0), 75, 15)[-1]
-    assert 55 < both < 90
+    """One with pauses as long as its work, and one that comes half-way: together three quarters of the card."""
+    pausing, late = Load((5000,), sync=1, idle_us=5000), Load((5000,), after_ms=250)
+    assert 55 < quiet(lambda: bare(tools, pausing, late)).percent(0) < 90
 
 
 def test_a_program_that_cannot_start_is_told(tools: Programs):
@@ -66,28 +73,30 @@ def test_a_program_that_cannot_start_is_told(tools: Programs):
         bare(tools, Load(threads=100))
 
 
-EVERYDAY = ("single/30/free",)
+EVERYDAY = ("single/30/1ms-grid2112-sync64", "pair/30-30/0.1ms-20ms", "burst/30-30/1ms-1ms")
+"""Cases that leave time on the card, for what a busy machine loses of it."""
+
+
+def watched(tools: Programs, case: Case) -> Run:
+    """A run in which nobody had more than it may, however busy this machine is."""
+    seen = run(tools, case, SECONDS)
+    assert max(beyond(case, seen)) < TOLERANCE
+    return seen
 
 
 @pytest.mark.parametrize("name", EVERYDAY)
 def test_tenants_get_the_time_they_bought(tools: Programs, name: str):
     """By the card's own record, in the everyday part of the table."""
     case = next(case for case in all_cases() if case.name == name)
-
-    def worst() -> float:
-        seen = run(tools, case, SECONDS)
-        return max(abs(seen.percent(index) - tenant.share) for index, tenant in enumerate(case.tenants))
-
-    assert attempts(worst, 0, TOLERANCE)[-1] < TOLERANCE
+    seen = quiet(lambda: watched(tools, case))
+    print([tenant.timeline.percent(seen.begin_ns, seen.end_ns) for tenant in seen.tenants])
+    assert max(mix_errors(case, seen)) < TOLERANCE
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_ten_random_mixes(tools: Programs):
+@pytest.mark.parametrize("number", range(10))
+def test_in_random_mixes_tenants_get_their_shares(tools: Programs, number: int):
     """Nobody is short of its share while it has work, nor far beyond what it may have."""
-    seed = 1
-    print(f"seed {seed}")
-    for number in range(10):
-        case = mix(seed, number)
-        found = attempts(lambda case=case: max(mix_errors(case, run(tools, case, MIX_SECONDS))), 0, TOLERANCE)
-        assert found[-1] < TOLERANCE, case
+    case = mix(1, number)
+    assert max(mix_errors(case, quiet(lambda: watched(tools, case)))) < TOLERANCE, case

@@ -63,7 +63,9 @@ def after(machine: SimMachine, work: str) -> tuple[Record, str]:
     The streams begin when all is submitted, however slowly the program does so.
     """
     begin = time.monotonic_ns()
-    printed = run_python(machine, PROGRAM + COPY + work + "\nword.value = 1\ncheck(cuda.cuCtxSynchronize())", SPIN)
+    printed = run_python(
+        machine, PROGRAM + COPY + work + "\nword.value = 1\ncheck(cuda.cuCtxSynchronize())", SPIN
+    )
     return machine.record(machine.cards[0].uuid, begin, time.monotonic_ns()), printed
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from bench.timeshare.cases import Case, Load, Mode, Question, Tenant
 from bench.timeshare.run import Period, Run, Seen
-from bench.timeshare.timeline import Timeline
 from bench.timeshare.verdict import answers, control_of, median, mix_errors
+from tests.unit.bench.records import timeline
 
 MS = 1_000_000
 SECOND_NS = 1000 * MS
@@ -19,7 +19,7 @@ def turns(percents: tuple[float, ...], periods: tuple[Period, ...] = ()) -> Run:
     starts = [sum(percents[:index]) for index in range(len(percents))]
     seen = [
         Seen(
-            Timeline.of(
+            timeline(
                 (round((at + start / 10) * MS), round((at + (start + percent) / 10) * MS))
                 for at in range(0, 1000, 10)
             ),
@@ -27,7 +27,7 @@ def turns(percents: tuple[float, ...], periods: tuple[Period, ...] = ()) -> Run:
         )
         for index, (start, percent) in enumerate(zip(starts, percents, strict=True))
     ]
-    card = Timeline.of((round(at * MS), round((at + sum(percents) / 10) * MS)) for at in range(0, 1000, 10))
+    card = timeline((round(at * MS), round((at + sum(percents) / 10) * MS)) for at in range(0, 1000, 10))
     return Run(0, SECOND_NS, tuple(seen), card, 50.0)
 
 
@@ -88,8 +88,8 @@ def test_a_sleeper_is_back_when_it_runs_again_and_has_its_share():
     assert is_met(asked, turns((30, 60), awake))
     assert not is_met(asked, turns((60, 30), awake))
     late = turns((30, 60), awake)
-    timeline = Timeline.of([(150 * MS, 300 * MS), (500 * MS, 700 * MS)])
-    assert not is_met(asked, replace(late, tenants=(late.tenants[0], Seen(timeline, awake))))
+    seldom = timeline([(150 * MS, 300 * MS), (500 * MS, 700 * MS)])
+    assert not is_met(asked, replace(late, tenants=(late.tenants[0], Seen(seldom, awake))))
 
 
 def test_a_latency_is_what_is_added_to_the_same_alone():

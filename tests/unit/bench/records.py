@@ -1,0 +1,13 @@
+"""Records of a card, written by hand."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from bench.timeshare.timeline import Timeline
+from sandbox.record import ENTRY, RAN
+
+
+def timeline(intervals: Iterable[tuple[int, int]]) -> Timeline:
+    """That of one process which ran then."""
+    return Timeline.of(np.array([(1, RAN, start, end) for start, end in intervals], ENTRY))
