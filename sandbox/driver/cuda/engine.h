@@ -32,11 +32,18 @@ enum sim_op_kind {
 
 enum { SIM_TOUCHED = 8 };
 
+/* What a kernel that meets another one does before it runs on: writes a value to a word, and waits for it in another. */
+struct sim_meeting {
+    uintptr_t arrive, await; /* 0: it meets none */
+    uint32_t value;
+};
+
 /* What a kernel launch is made of. */
 struct sim_launch {
     void *function; /* the handle launched */
     unsigned int grid[3], block[3], shared;
     uint64_t ns; /* how long it runs */
+    struct sim_meeting meeting;
     uintptr_t touched[SIM_TOUCHED]; /* managed memory among its parameters; 0 behind the last */
 };
 
@@ -49,7 +56,7 @@ struct sim_word {
 };
 
 /* How far an op has come that takes several looks. */
-enum sim_op_state { SIM_OP_QUEUED, SIM_OP_BEGUN, SIM_OP_ENDED };
+enum sim_op_state { SIM_OP_QUEUED, SIM_OP_BEGUN, SIM_OP_OPEN, SIM_OP_ARRIVED, SIM_OP_ENDED };
 
 /* One piece of work. */
 struct sim_op {

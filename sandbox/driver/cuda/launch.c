@@ -8,6 +8,7 @@
 #include "managed.h"
 #include "module.h"
 #include "stream.h"
+#include "transfer.h"
 
 #define SHORT_NS 5000ULL                 /* a kernel with no such parameter */
 #define LONGEST_NS 3600000000000ULL      /* more is no duration but an address */
@@ -64,6 +65,22 @@ static void find_touched(const struct sim_ptx_kernel *ptx, void **params, void *
     }
 }
 
+/* What the kernel of that name has for parameters; false for words that are not memory. */
+static bool find_meeting(const struct sim_ptx_kernel *ptx, void **params, void **extra, struct sim_meeting *out)
+{
+    enum { NAMED_PARAMS = 4 };
+    if (ptx->param_count != NAMED_PARAMS || strcmp(ptx->name, "aliquot_meet") != 0)
+        return true;
+    const void *values[NAMED_PARAMS];
+    for (int i = 0; i < NAMED_PARAMS; i++)
+        if ((values[i] = param_value(ptx, i, params, extra)) == NULL)
+            return true;
+    memcpy(&out->arrive, values[1], sizeof out->arrive);
+    memcpy(&out->await, values[2], sizeof out->await);
+    memcpy(&out->value, values[3], sizeof out->value);
+    return sim_range_is_device(out->arrive, sizeof out->value) && sim_range_is_device(out->await, sizeof out->value);
+}
+
 static bool grid_fits(const unsigned int *grid, const unsigned int *block)
 {
     return grid[0] > 0 && grid[1] > 0 && grid[2] > 0 && block[0] > 0 && block[1] > 0 && block[2] > 0 &&
@@ -85,6 +102,8 @@ CUresult sim_launch_make(void *handle, const unsigned int *grid, const unsigned 
     if (function->ptx->param_count > 0 && params == NULL && extra == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     *out = (struct sim_launch){.function = handle, .shared = shared, .ns = duration(function->ptx, params, extra)};
+    if (!find_meeting(function->ptx, params, extra, &out->meeting))
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
     if (sim_managed_any())
         find_touched(function->ptx, params, extra, out->touched);
     memcpy(out->grid, grid, sizeof out->grid);

@@ -8,10 +8,12 @@
 #include "../machine/schedule.h"
 #include "event.h"
 #include "managed.h"
+#include "meeting.h"
 #include "memory_op.h"
 #include "stream.h"
 
-enum { LOOK_NS = 100000 }; /* how often to look at what nobody announces */
+/* How often to look at what nobody announces; and how often a kernel does that has the card meanwhile. */
+enum { LOOK_NS = 100000, SPIN_NS = 20000 };
 
 static bool concurrent(const struct sim_engine *engine)
 {
@@ -37,10 +39,20 @@ static uint64_t ready_at(const struct sim_op *op)
     return later(op->stream->queue.clock, op->submitted_at);
 }
 
+static struct sim_work work_of(const struct sim_op *op)
+{
+    return (struct sim_work){op->cost.ns, op->cost.need, op->stream->queue.mark, ready_at(op)};
+}
+
+static bool meets(const struct sim_op *op)
+{
+    return op->kind == SIM_OP_KERNEL && op->launch.meeting.await != 0;
+}
+
 static bool publish_work(struct sim_engine *engine, struct sim_op *op)
 {
     struct sim_queue *queue = &op->stream->queue;
-    struct sim_work work = {op->cost.ns, op->cost.need, queue->mark, ready_at(op)};
+    struct sim_work work = work_of(op);
     op->mark = sim_schedule_publish(engine->device->unit, engine->device->slot, &engine->plan, &work, concurrent(engine));
     if (op->mark == SIM_NEVER)
         return false;
@@ -92,6 +104,8 @@ static bool pass_other(const struct sim_engine *engine, struct sim_op *op)
 /* Publishes an op if it is for the card; false as above. */
 static bool pass(struct sim_engine *engine, struct sim_op *op)
 {
+    if (meets(op))
+        return false;
     return op->cost.place == SIM_PLACE_CARD ? publish_work(engine, op) : pass_other(engine, op);
 }
 
@@ -229,17 +243,61 @@ static void begin(struct sim_engine *engine, struct sim_op *op)
     pthread_mutex_lock(&engine->lock);
 }
 
+static bool mark_over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
+{
+    struct sim_queue *queue = &op->stream->queue;
+    if (!sim_schedule_reached(engine->device->unit, engine->device->slot, op->mark, concurrent(engine), when))
+        return false;
+    queue->clock = later(queue->clock, *when);
+    return true;
+}
+
 /* The card ends work in its own time. */
 static bool card_over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
 {
     struct sim_queue *queue = &op->stream->queue;
     publish(engine, queue);
     *when = sim_now() + LOOK_NS;
-    if (queue->unpublished == op ||
-        !sim_schedule_reached(engine->device->unit, engine->device->slot, op->mark, concurrent(engine), when))
+    return queue->unpublished != op && mark_over(engine, op, when);
+}
+
+/* Begins to meet as soon as it fits on the card: from then on the process has work that goes on and on. */
+static void open_meeting(struct sim_engine *engine, struct sim_op *op)
+{
+    struct sim_work work = work_of(op);
+    op->mark = sim_schedule_open(engine->device->unit, engine->device->slot, &engine->plan, &work, concurrent(engine));
+    if (op->mark != SIM_NEVER)
+        op->state = SIM_OP_OPEN;
+}
+
+/* What the kernel does while the process has the card: it comes, and looks for the other one, again and again. */
+static void meet(struct sim_engine *engine, struct sim_op *op)
+{
+    struct sim_work work = work_of(op);
+    if (op->state == SIM_OP_OPEN)
+        sim_meeting_arrive(&op->launch.meeting);
+    op->state = SIM_OP_ARRIVED;
+    if (!sim_meeting_holds(&op->launch.meeting))
+        return;
+    op->mark = sim_schedule_close(engine->device->unit, engine->device->slot, &engine->plan, &work, concurrent(engine));
+    op->stream->queue.mark = op->mark;
+    op->state = SIM_OP_ENDED;
+}
+
+static bool meeting_over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
+{
+    if (op->state == SIM_OP_BEGUN)
+        open_meeting(engine, op);
+    *when = sim_now() + SPIN_NS;
+    if (op->state == SIM_OP_BEGUN)
         return false;
-    queue->clock = later(queue->clock, *when);
-    return true;
+    if (op->state != SIM_OP_ENDED) {
+        if (!sim_schedule_runs(engine->device->unit, engine->device->slot, op->mark, concurrent(engine), when))
+            return false;
+        meet(engine, op);
+        *when = sim_now() + SPIN_NS;
+    }
+    return op->state == SIM_OP_ENDED && mark_over(engine, op, when);
 }
 
 static bool bus_over(struct sim_op *op, uint64_t *when)
@@ -258,6 +316,8 @@ static bool work_over(struct sim_engine *engine, struct sim_op *op, uint64_t *wh
         begin(engine, op);
     if (op->cost.place == SIM_PLACE_NONE)
         return true;
+    if (meets(op))
+        return meeting_over(engine, op, when);
     return op->cost.place == SIM_PLACE_CARD ? card_over(engine, op, when) : bus_over(op, when);
 }
 

@@ -29,10 +29,10 @@ void sim_plan_pass(struct sim_plan *plan, uint64_t now)
 
 /* ---- steps ---- */
 
-/* One placement adds two steps at most. */
+/* One placement adds two steps at most, and so do opening and closing together. */
 static int make_room(struct sim_plan *plan)
 {
-    if (plan->count + 2 <= plan->room)
+    if (plan->count + plan->open + 2 <= plan->room)
         return 1;
     size_t room = plan->room == 0 ? 16 : 2 * plan->room;
     struct sim_plan_step *grown = realloc(plan->steps, room * sizeof *grown);
@@ -96,6 +96,21 @@ static uint64_t first_fit(const struct sim_plan *plan, uint64_t earliest, uint64
     return start;
 }
 
+/* Takes so many threads more from one step up to another. */
+static void take(struct sim_plan *plan, size_t first, size_t last, uint32_t need)
+{
+    for (size_t i = first; i < last; i++)
+        plan->steps[i].taken += need;
+    if (last < plan->count)
+        join(plan, last);
+    join(plan, first);
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 uint64_t sim_plan_place(struct sim_plan *plan, uint64_t earliest, uint64_t ns, uint32_t need)
 {
     if (!make_room(plan))
@@ -104,11 +119,30 @@ uint64_t sim_plan_place(struct sim_plan *plan, uint64_t earliest, uint64_t ns, u
     if (start == SIM_NEVER || ns == 0)
         return start;
     size_t first = split(plan, start), last = split(plan, start + ns);
-    for (size_t i = first; i < last; i++)
-        plan->steps[i].taken += need;
-    join(plan, last);
-    join(plan, first);
-    if (start + ns > plan->end)
-        plan->end = start + ns;
+    take(plan, first, last, need);
+    plan->end = later(plan->end, start + ns);
     return start;
+}
+
+uint64_t sim_plan_open(struct sim_plan *plan, uint64_t earliest, uint32_t need)
+{
+    if (!make_room(plan))
+        return SIM_NEVER;
+    uint64_t start = first_fit(plan, earliest, SIM_NEVER, need);
+    if (start == SIM_NEVER)
+        return start;
+    size_t first = split(plan, start);
+    take(plan, first, plan->count, need);
+    plan->open++;
+    return start;
+}
+
+void sim_plan_close(struct sim_plan *plan, uint64_t end, uint32_t need)
+{
+    size_t first = split(plan, end);
+    for (size_t i = first; i < plan->count; i++)
+        plan->steps[i].taken -= need;
+    join(plan, first);
+    plan->open--;
+    plan->end = later(plan->end, end);
 }

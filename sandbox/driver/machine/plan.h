@@ -25,6 +25,7 @@ struct sim_plan {
     struct sim_plan_step *steps;
     size_t count, room;
     uint64_t end; /* when the last of what is placed ends */
+    unsigned int open; /* kernels whose end is not known */
 };
 
 /* Threads that a grid takes of a card, at most all of it. */
@@ -33,7 +34,15 @@ uint32_t sim_plan_need(const unsigned int grid[3], const unsigned int block[3]);
 /* Forgets what was over by `now`. */
 void sim_plan_pass(struct sim_plan *plan, uint64_t now);
 
-/* Places work of `ns` at `earliest` or later; returns when it begins. SIM_NEVER: the host is out of memory. */
+/*
+ * Places work of `ns` at `earliest` or later; returns when it begins. SIM_NEVER: what is open leaves no room for it, or the host is
+ * out of memory.
+ */
 uint64_t sim_plan_place(struct sim_plan *plan, uint64_t earliest, uint64_t ns, uint32_t need);
+
+/* The same for work that goes on until it is closed. */
+uint64_t sim_plan_open(struct sim_plan *plan, uint64_t earliest, uint32_t need);
+/* It ends at an instant that is not past. */
+void sim_plan_close(struct sim_plan *plan, uint64_t end, uint32_t need);
 
 #endif

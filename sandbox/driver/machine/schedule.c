@@ -2,6 +2,7 @@
 #include "schedule.h"
 
 #define LONGEST_WAIT_NS 20000000ULL
+#define ENDLESS (1ULL << 62) /* the demand of a process with a kernel whose end is not known */
 
 static uint64_t later(uint64_t a, uint64_t b)
 {
@@ -164,20 +165,56 @@ static uint64_t ready_since(const struct sim_unit *unit, const struct sim_slot *
     return sooner(later(ready, slot->ready_at), now);
 }
 
+/* Under the lock: the process is about to have work for the card. Returns how much of its own time it has had. */
+static uint64_t arrive(struct sim_unit *unit, struct sim_slot *slot, struct sim_plan *plan, uint64_t ready, bool concurrent, uint64_t now)
+{
+    advance(unit, concurrent, now);
+    if (!has_work(slot))
+        slot->ready_at = ready_since(unit, slot, ready, concurrent, now);
+    uint64_t done = progress(slot, now);
+    sim_plan_pass(plan, done);
+    return done;
+}
+
 uint64_t sim_schedule_publish(struct sim_unit *unit, int index, struct sim_plan *plan, const struct sim_work *work, bool concurrent)
 {
     sim_unit_lock(unit);
     uint64_t now = sim_now();
-    advance(unit, concurrent, now);
     struct sim_slot *slot = &unit->slots[index];
-    if (!has_work(slot))
-        slot->ready_at = ready_since(unit, slot, work->ready, concurrent, now);
-    uint64_t done = progress(slot, now);
-    sim_plan_pass(plan, done);
+    uint64_t done = arrive(unit, slot, plan, work->ready, concurrent, now);
     uint64_t start = sim_plan_place(plan, later(work->after, done), work->ns, work->need);
     uint64_t mark = start == SIM_NEVER ? SIM_NEVER : start + work->ns;
     if (mark != SIM_NEVER)
         slot->demand = later(slot->demand, mark);
+    advance(unit, concurrent, now);
+    sim_unit_unlock(unit);
+    return mark;
+}
+
+/* ---- kernels whose end is not known ---- */
+
+uint64_t sim_schedule_open(struct sim_unit *unit, int index, struct sim_plan *plan, const struct sim_work *work, bool concurrent)
+{
+    sim_unit_lock(unit);
+    uint64_t now = sim_now();
+    struct sim_slot *slot = &unit->slots[index];
+    uint64_t done = arrive(unit, slot, plan, work->ready, concurrent, now);
+    uint64_t start = sim_plan_open(plan, later(work->after, done), work->need);
+    if (start != SIM_NEVER)
+        slot->demand = ENDLESS;
+    advance(unit, concurrent, now);
+    sim_unit_unlock(unit);
+    return start;
+}
+
+uint64_t sim_schedule_close(struct sim_unit *unit, int index, struct sim_plan *plan, const struct sim_work *work, bool concurrent)
+{
+    sim_unit_lock(unit);
+    uint64_t now = sim_now();
+    struct sim_slot *slot = &unit->slots[index];
+    uint64_t mark = arrive(unit, slot, plan, now, concurrent, now) + work->ns;
+    sim_plan_close(plan, mark, work->need);
+    slot->demand = plan->open > 0 ? ENDLESS : plan->end;
     advance(unit, concurrent, now);
     sim_unit_unlock(unit);
     return mark;
@@ -232,6 +269,18 @@ bool sim_schedule_reached(struct sim_unit *unit, int slot, uint64_t mark, bool c
     bool yes = reached(unit, &unit->slots[slot], mark, concurrent, when);
     sim_unit_unlock(unit);
     return yes;
+}
+
+bool sim_schedule_runs(struct sim_unit *unit, int index, uint64_t mark, bool concurrent, uint64_t *when)
+{
+    sim_unit_lock(unit);
+    uint64_t now = sim_now();
+    struct sim_slot *slot = &unit->slots[index];
+    advance(unit, concurrent, now);
+    bool runs = slot->running && now >= slot->run_start && progress(slot, now) >= mark;
+    *when = runs ? now : earliest(unit, slot, later(mark, slot->done), concurrent, now);
+    sim_unit_unlock(unit);
+    return runs;
 }
 
 /* ---- the record ---- */

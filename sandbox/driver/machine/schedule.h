@@ -29,6 +29,16 @@ uint64_t sim_schedule_publish(struct sim_unit *unit, int slot, struct sim_plan *
                               bool concurrent);
 
 /*
+ * The same for a kernel that goes on until it is closed; returns the mark at which it begins. The process has work meanwhile
+ * however often its turn ends.
+ */
+uint64_t sim_schedule_open(struct sim_unit *unit, int slot, struct sim_plan *plan, const struct sim_work *work, bool concurrent);
+/* It goes on for `work->ns` of the process's time and is over then: returns that mark. */
+uint64_t sim_schedule_close(struct sim_unit *unit, int slot, struct sim_plan *plan, const struct sim_work *work, bool concurrent);
+/* Has the process the card now, and its work got to a mark? If not, *when is an instant to look again. */
+bool sim_schedule_runs(struct sim_unit *unit, int slot, uint64_t mark, bool concurrent, uint64_t *when);
+
+/*
  * Has the mark been reached? Then *when is the instant it was. Otherwise *when is an instant before which it cannot be
  * (at most 20 ms from now, since neighbours may die).
  */
