@@ -55,6 +55,8 @@ class SimCard:
     numa_node: int = 0
     concurrent: bool = False
     """Contexts run side by side, as under MPS, instead of in turns of 2 ms."""
+    switch_us: float = 0
+    """What it takes to hand the card from one process to another, in which nobody has it."""
     context_mib: int = 0
     """What every context costs."""
     green_mib: int = 0
@@ -332,6 +334,7 @@ def _card_lines(index: int, card: SimCard) -> list[str]:
         "context_mib": card.context_mib,
         "green_mib": card.green_mib,
         "module_mib": card.module_mib,
+        "switch_us": card.switch_us,
         "copy_gib_s": card.copy_gib_s,
         "memory_gib_s": card.memory_gib_s,
         "minor": card.minor,

@@ -55,6 +55,21 @@ def test_concurrent_cards_run_all_at_once(tmp_path: Path):
     assert shares(records, pids) == pytest.approx([1, 1], abs=0.02)
 
 
+def test_handing_the_card_over_takes_its_time(tmp_path: Path):
+    """Between the turns of two processes nobody has it; one process's turns go on without a gap."""
+    machine = SimMachine(tmp_path / "slow", [SimCard(switch_us=500)])
+    machine.create()
+    records, _ = race(machine, (MS, 60), (MS, 60))
+    record = machine.record(machine.cards[0].uuid, records[0].start_ns, records[-1].end_ns)
+    handovers = sum(later.pid != earlier.pid for earlier, later in pairwise(records))
+    assert handovers > 20
+    assert record.switching_ns() == handovers * MS // 2
+    for earlier, later in pairwise(records):
+        if later.pid != earlier.pid:
+            assert later.start_ns - earlier.end_ns >= MS // 2
+    assert record.busy_ns() == 120 * MS
+
+
 def test_a_stopped_process_keeps_its_place_and_no_more(machine: SimMachine):
     """What it had queued runs in its turns; a neighbour gets the rest."""
     stopped = start(machine, "launch", MS, 50, "wait")

@@ -25,7 +25,7 @@ uint64_t sim_now(void)
 
 /* ---- the file ---- */
 
-static void init_unit(struct sim_unit *unit)
+static void init_unit(struct sim_unit *unit, const struct sim_card *card)
 {
     pthread_mutexattr_t attr;
     pthread_mutexattr_init(&attr);
@@ -34,15 +34,16 @@ static void init_unit(struct sim_unit *unit)
     pthread_mutex_init(&unit->lock, &attr);
     pthread_mutexattr_destroy(&attr);
     unit->last = SIM_NO_SLOT;
+    unit->switch_ns = card->switch_ns;
 }
 
 /* Only the units there are: each is some megabytes of a file that is sparse until then. */
 static void init_state(struct sim_state *state, const struct sim_scenario *scenario)
 {
     for (int card = 0; card < scenario->card_count; card++) {
-        init_unit(&state->units[sim_unit_of_card(card)]);
+        init_unit(&state->units[sim_unit_of_card(card)], &scenario->cards[card]);
         for (int mig = 0; mig < scenario->cards[card].mig_count; mig++)
-            init_unit(&state->units[sim_unit_of_mig(card, mig)]);
+            init_unit(&state->units[sim_unit_of_mig(card, mig)], &scenario->cards[card]);
     }
     memcpy(state->magic, MAGIC, sizeof MAGIC);
 }

@@ -62,6 +62,7 @@ struct sim_unit {
     _Atomic uint32_t slots_used; /* slots at and beyond this index were never claimed */
     _Atomic unsigned int accounting; /* NVML keeps accounts of processes */
     int32_t last;                /* the slot that had the latest turn */
+    uint64_t switch_ns;          /* what a handover takes, as the scenario has it */
     uint64_t free_at;            /* when the latest turn ended */
     uint64_t copier_free_at[2];  /* when the engines that copy in and out are free; see copier.h */
     struct sim_slot slots[SIM_SLOTS];

@@ -98,6 +98,8 @@ static void read_card_number(struct sim_card *card, const char *key, const char 
         card->copy_speed = speed(value);
     else if (strcmp(key, "memory_gib_s") == 0)
         card->memory_speed = speed(value);
+    else if (strcmp(key, "switch_us") == 0)
+        card->switch_ns = (uint64_t)(strtod(value, NULL) * 1000);
     else if (strcmp(key, "minor") == 0)
         card->minor = atoi(value);
     else if (strcmp(key, "numa_node") == 0)

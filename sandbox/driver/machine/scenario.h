@@ -36,6 +36,7 @@ struct sim_card {
     uint64_t module;       /* bytes that a module costs in every context that it is loaded in */
     uint64_t copy_speed;   /* bytes a microsecond over the bus, in each direction; 0: copies take no time */
     uint64_t memory_speed; /* the same of the card's memory */
+    uint64_t switch_ns;    /* what it takes to hand the card from one process to another */
     int minor;
     int numa_node; /* -1: none */
     int temperature;

@@ -99,6 +99,16 @@ static uint64_t turn_end(const struct sim_unit *unit, uint32_t used, int current
     return sooner(work_end(slot), later(slot->run_start + SIM_TURN_NS, rival));
 }
 
+/* The card goes to a process; returns when it has it. */
+static uint64_t hand_over(struct sim_unit *unit, int to, uint64_t start)
+{
+    if (unit->switch_ns == 0 || unit->last == SIM_NO_SLOT || unit->last == to)
+        return start;
+    uint64_t end = start + unit->switch_ns;
+    sim_record_add(&unit->log, (struct sim_record){atomic_load(&unit->slots[to].pid), SIM_SWITCHED, start, end});
+    return end;
+}
+
 static void advance_turns(struct sim_unit *unit, uint64_t now)
 {
     uint32_t used = atomic_load(&unit->slots_used);
@@ -116,7 +126,7 @@ static void advance_turns(struct sim_unit *unit, uint64_t now)
             return;
         int next = pick(unit, used, start);
         if (next != SIM_NO_SLOT)
-            begin_turn(&unit->slots[next], start);
+            begin_turn(&unit->slots[next], hand_over(unit, next, start));
     }
 }
 
