@@ -1,4 +1,4 @@
-/* The pool of batches, the queue of those in flight on each card, and the contexts they belong to.
+/* The pool of batches, and the queue of those in flight on each card.
  *
  * A card's batches are charged in the order in which they were submitted: with the clock's rule that every instant is
  * charged once, a short batch that overtakes a long one on another stream hides nothing of it.
@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "cards.h"
 #include "core_limit.h"
 #include "cost.h"
 #include "lease.h"
@@ -15,53 +14,14 @@
 #include "ticket.h"
 #include "work.h"
 
-#define CONTEXTS 64
 #define BATCH_NS UINT64_C(1000000) /* a batch takes no more work than this */
 
 aq_in_flight aq_flights[AQ_MAX_CARDS];
 
 static aq_batch batches[AQ_BATCH_COUNT];
 static int batches_made; /* the others were never used */
-static aq_batch *free_batches;
-static aq_core_context contexts[CONTEXTS];
+static aq_batch *blank; /* batches without events; the others that are idle are their contexts' */
 static uint64_t generations;
-
-/* ---- contexts ---- */
-
-static CUevent new_event(void) {
-  CUevent event = NULL;
-  int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* of this thread: making an event must not spoil its capture */
-  bool exchanged = AQ_CUDA(cuThreadExchangeStreamCaptureMode) && !AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
-  if (!AQ_CUDA(cuEventCreate) || AQ_CUDA(cuEventCreate)(&event, 0) != CUDA_SUCCESS) event = NULL;
-  if (exchanged) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
-  return event;
-}
-
-static aq_core_context *known_context(CUcontext handle) {
-  for (int i = 0; i < CONTEXTS; i++)
-    if (contexts[i].handle == handle) return &contexts[i];
-  return NULL;
-}
-
-aq_core_context *aq_batch_context(CUcontext handle) {
-  aq_core_context *context = known_context(handle);
-  if (context) return context->card < 0 ? NULL : context;
-  context = known_context(NULL);
-  CUdevice device;
-  if (!context || AQ_CUDA(cuCtxGetDevice)(&device) != CUDA_SUCCESS) return NULL;
-  CUevent reference = new_event();
-  if (!reference) return NULL;
-  *context = (aq_core_context){.handle = handle, .device = device, .card = aq_card_of_device(device), .reference = reference,
-                               .offset_ns = UINT64_MAX, .fresh_offset_ns = UINT64_MAX};
-  if (context->card < 0) return NULL;
-  aq_clock_check(aq_core_usage(context->card), aq_now_ns());
-  return context;
-}
-
-aq_core_context *aq_batch_contexts(size_t *count) {
-  *count = CONTEXTS;
-  return contexts;
-}
 
 /* ---- joining ---- */
 
@@ -81,19 +41,21 @@ bool aq_batch_can_join(const aq_batch *batch, const aq_core_context *context, co
   return batch && batch->context == context && aq_cost(what) && (batch->estimate < BATCH_NS || batch->unmeasured) && batch->member_count < AQ_BATCH_MEMBERS;
 }
 
-/* The one that was used last: it has events, and is in the cache. */
-static aq_batch *free_batch(void) {
-  if (!free_batches && batches_made < AQ_BATCH_COUNT) return &batches[batches_made++];
-  aq_batch *batch = free_batches;
-  if (batch) free_batches = batch->next;
+static aq_batch *pop(aq_batch **list) {
+  aq_batch *batch = *list;
+  if (batch) *list = batch->next;
   return batch;
+}
+
+static void push(aq_batch **list, aq_batch *batch) {
+  batch->next = *list;
+  *list = batch;
 }
 
 /* A batch can be used again when neither its card's queue nor its thread has it. */
 static void set_free(aq_batch *batch) {
   if (batch->state != AQ_BATCH_FREE || batch->in_call) return;
-  batch->next = free_batches;
-  free_batches = batch;
+  push(batch->events_of ? &batch->context->idle : &blank, batch);
 }
 
 void aq_batch_call_ends(aq_batch *batch) {
@@ -102,18 +64,33 @@ void aq_batch_call_ends(aq_batch *batch) {
   set_free(batch);
 }
 
-/* Events belong to a context; a batch that changes contexts gets new ones. The old ones went with the old context, or
- * are given back here. */
-static bool has_events(aq_batch *batch, const aq_core_context *context) {
-  if (batch->events_of == context->handle) return true;
-  if (batch->events_of) {
-    AQ_CUDA(cuEventDestroy_v2)(batch->start);
-    AQ_CUDA(cuEventDestroy_v2)(batch->end);
-  }
-  batch->start = new_event();
-  batch->end = batch->start ? new_event() : NULL;
-  batch->events_of = batch->end ? context->handle : NULL;
-  return batch->end != NULL;
+static aq_batch *idle_of_another(void) {
+  size_t count;
+  aq_core_context *contexts = aq_core_contexts(&count);
+  for (size_t i = 0; i < count; i++)
+    if (contexts[i].idle) return pop(&contexts[i].idle);
+  return NULL;
+}
+
+bool aq_batch_is_lacking(const aq_submission *submission, const aq_core_context *context) {
+  return !context->idle && !aq_batch_can_join(aq_batch_of(submission->ticket), context, submission->what);
+}
+
+aq_batch *aq_batch_take_blank(aq_events *had) {
+  *had = (aq_events){NULL, NULL};
+  if (!blank && batches_made < AQ_BATCH_COUNT) return &batches[batches_made++];
+  aq_batch *batch = pop(&blank);
+  if (batch || !(batch = idle_of_another())) return batch;
+  *had = batch->events;
+  batch->events_of = NULL;
+  return batch;
+}
+
+void aq_batch_equip(aq_batch *batch, aq_core_context *context, const aq_events *events) {
+  if (events) batch->events = *events;
+  batch->events_of = events ? context->handle : NULL;
+  batch->context = context;
+  set_free(batch);
 }
 
 static void enqueue(aq_batch *batch) {
@@ -131,20 +108,18 @@ static uint64_t others_charged(int card) {
 
 /* Clears all but its events and the members, of which there are none. */
 static void renew(aq_batch *batch) {
-  CUevent start = batch->start, end = batch->end;
+  aq_events events = batch->events;
   CUcontext events_of = batch->events_of;
   memset(batch, 0, offsetof(aq_batch, members));
-  batch->start = start;
-  batch->end = end;
+  batch->events = events;
   batch->events_of = events_of;
 }
 
 static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_core_context *context) {
   aq_ticket *ticket = submission->ticket;
-  aq_batch *batch = free_batch();
+  aq_batch *batch = pop(&context->idle);
   if (!batch) return NULL;
   renew(batch);
-  if (!has_events(batch, context)) return set_free(batch), NULL;
   batch->state = AQ_BATCH_OPEN;
   batch->context = context;
   batch->stream = submission->stream;
@@ -357,10 +332,10 @@ void aq_batch_give_up(aq_batch *batch, uint64_t busy) {
 
 void aq_batch_reset(void) {
   memset(batches, 0, sizeof batches);
-  memset(contexts, 0, sizeof contexts);
   memset(aq_flights, 0, sizeof aq_flights);
   batches_made = 0;
-  free_batches = NULL;
+  blank = NULL;
+  aq_core_contexts_forget();
 }
 
 void aq_batch_forget(aq_core_context *context) {
@@ -369,5 +344,6 @@ void aq_batch_forget(aq_core_context *context) {
     if (batch->state == AQ_BATCH_OPEN && batch->context == context) aq_batch_give_up(batch, batch->estimate);
     if (batch->events_of == context->handle) batch->events_of = NULL;
   }
-  *context = (aq_core_context){0};
+  for (aq_batch *batch; (batch = pop(&context->idle));) push(&blank, batch);
+  *context = (aq_core_context){.handle = NULL};
 }

@@ -2,29 +2,19 @@
  *
  * An open batch belongs to its thread, which alone records its events; the monitor takes over when the end event is
  * reached. All its work lies before its end event, but for what its ticket was spent on since. Everything here is called
- * under the one lock of compute.c. Events are made and destroyed under it too, which is safe: no callback of the driver may
- * submit work, so none can want the lock.
+ * under the one lock of compute.c, and asks the driver nothing.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef AQ_BATCH_H
 #define AQ_BATCH_H
 
 #include "aliquot_pages.h"
 #include "compute.h"
+#include "core_context.h"
+#include "event.h"
 
 #define AQ_WINDOW_NS UINT64_C(8000000) /* known work in flight, on one card by one process, where an arbiter does not say */
 #define AQ_BATCH_COUNT 256
 #define AQ_BATCH_MEMBERS 32
-
-/* A context of the process, and where its events stand on the host's clock: host time = offset + time since `reference`.
- * The offset is the least that was seen, since an event is never seen before it happens. */
-typedef struct {
-  CUcontext handle; /* NULL: free */
-  CUdevice device;
-  int card;
-  CUevent reference;
-  bool referenced; /* the reference event was recorded */
-  uint64_t offset_ns, fresh_offset_ns; /* UINT64_MAX: not seen yet; the fresh one replaces the other with the reference */
-} aq_core_context;
 
 typedef struct {
   const void *what;
@@ -40,8 +30,8 @@ typedef struct aq_batch {
   aq_core_context *context;
   int card;
   CUstream stream;
-  CUevent start, end;    /* of `events_of`, kept from batch to batch */
-  CUcontext events_of;
+  aq_events events;    /* of `events_of`, kept from batch to batch */
+  CUcontext events_of; /* NULL: it has none */
   bool fresh;            /* the start event is still to be recorded */
   bool recorded;         /* the end event was recorded at least once */
   uint32_t in_call;      /* the owner is between begin and end */
@@ -57,7 +47,7 @@ typedef struct aq_batch {
   bool abandoned;        /* the driver refused its only submission */
   uint64_t from_ns, to_ns; /* once done: when it ran, host time; from 0: not known, it took to_ns */
   uint64_t unnamed;        /* nanoseconds of work that is no member, for want of places */
-  struct aq_batch *next;   /* in its card's queue, by age; or free */
+  struct aq_batch *next;   /* in its card's queue, by age; or idle */
   uint32_t member_count;
   aq_batch_member members[AQ_BATCH_MEMBERS]; /* last: the places without a member are not cleared */
 } aq_batch;
@@ -80,11 +70,14 @@ typedef struct {
 
 extern aq_in_flight aq_flights[AQ_MAX_CARDS];
 
-/* The entry of the current context, made when it is new; NULL when there are too many, or it is of a card not ours. */
-aq_core_context *aq_batch_context(CUcontext handle);
-
 /* The ticket's batch while it is its thread's, else NULL. */
 aq_batch *aq_batch_of(const struct aq_ticket *ticket);
+
+/* Whether the submission needs a new batch and none has events of its context. Then: a batch that has none any more, with the
+ * events to be ended that it had (NULL: all are in use); and, with new events or NULL, it is one of the context's. */
+bool aq_batch_is_lacking(const aq_submission *submission, const aq_core_context *context);
+aq_batch *aq_batch_take_blank(aq_events *had);
+void aq_batch_equip(aq_batch *batch, aq_core_context *context, const aq_events *events);
 
 /* The submission joins its thread's batch on the stream if it can, else a new one; NULL when there is none to be had. */
 aq_batch *aq_batch_join(struct aq_lane *lane, const aq_submission *submission, aq_core_context *context, uint64_t now);
@@ -131,8 +124,5 @@ void aq_batch_give_up(aq_batch *batch, uint64_t busy);
 /* Forgets a context that is gone, with its batches and events; or everything (after fork). Neither touches the driver. */
 void aq_batch_forget(aq_core_context *context);
 void aq_batch_reset(void);
-
-/* All entries of contexts, free ones too. */
-aq_core_context *aq_batch_contexts(size_t *count);
 
 #endif

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "batch.h"
+#include "cards.h"
 #include "core_limit.h"
 #include "gate.h"
 #include "loader.h"
@@ -79,9 +80,9 @@ static CUcontext current_context(void) {
 /* Copies the events to record, so that they are looked up under the lock and recorded without it. */
 static void take_events(aq_submission *submission, aq_batch *batch) {
   aq_core_context *context = batch->context;
-  if (batch->fresh) submission->start = batch->start;
+  if (batch->fresh) submission->start = batch->events.start;
   if (batch->fresh && !context->referenced) submission->reference = context->reference;
-  submission->end = batch->end;
+  submission->end = batch->events.end;
   context->referenced = true;
   batch->fresh = false;
 }
@@ -107,7 +108,7 @@ static void leave(aq_lane *lane, aq_ticket *ticket, tails *left) {
 /* Records the end event of a batch that was left; never in a capture, nor on another context's default stream. */
 static void end_left(aq_batch *batch, CUcontext current) {
   aq_submission submission = {.batch = batch, .stream = batch->stream, .epoch = AQ_GATE_CLOSED};
-  if (!is_capturing(batch->stream) && current == batch->events_of) submission.end = batch->end;
+  if (!is_capturing(batch->stream) && current == batch->events_of) submission.end = batch->events.end;
   aq_submit_end(&submission, CUDA_SUCCESS);
 }
 
@@ -142,26 +143,69 @@ static void end_now(tails *left, CUcontext current) {
   aq_monitor_lock();
 }
 
-/* Under the lock, which is given up while it waits. Before a thread waits for long what it came by is to be measured. */
-static void pass_gate(aq_lane *lane, aq_submission *submission, const aq_core_context *context) {
+/* ---- what takes the driver's word: under the lock, which is given up meanwhile ---- */
+
+/* The entry of the current context, made when it is new; NULL: its work is not measured. */
+static aq_core_context *know_context(CUcontext handle) {
+  aq_core_context *context = aq_core_context_of(handle);
+  if (context) return context->card < 0 ? NULL : context;
+  aq_core_context made = {.handle = handle};
+  aq_monitor_unlock();
+  made.card = aq_current_device(&made.device) == CUDA_SUCCESS ? aq_card_of_device(made.device) : AQ_NO_CARD;
+  made.reference = made.card < 0 ? NULL : aq_event_new();
+  aq_monitor_lock();
+  bool known = aq_core_context_of(handle); /* another thread was faster */
+  if (!known && (made.reference || made.card < 0)) context = aq_core_context_add(&made);
+  if (context && context->card >= 0) aq_clock_check(aq_core_usage(context->card), aq_now_ns());
+  if (context) return context->card < 0 ? NULL : context;
+  aq_monitor_unlock();
+  aq_event_end(made.reference);
+  aq_monitor_lock();
+  return known ? know_context(handle) : NULL;
+}
+
+/* Gives a batch events of the context. False: there is none. */
+static bool equip_batch(aq_core_context *context) {
+  aq_events had, events;
+  CUcontext handle = context->handle;
+  aq_batch *batch = handle ? aq_batch_take_blank(&had) : NULL; /* none: it has ended meanwhile */
+  if (!batch) return false;
+  aq_monitor_unlock();
+  aq_events_end(&had);
+  bool made = aq_events_new(&events);
+  aq_monitor_lock();
+  bool lives = made && context->handle == handle;
+  aq_batch_equip(batch, context, lives ? &events : NULL);
+  return lives;
+}
+
+/* Before a thread waits for long, what it came by is to be measured. True: it waited, or did that. */
+static bool waits_at_gate(aq_lane *lane, aq_submission *submission, const aq_core_context *context, aq_passage *passage) {
   tails left = {.count = 0};
-  aq_passage passage = aq_gate_arrive(context->card, submission->what);
-  while (aq_gate_keeps(&passage)) {
-    const aq_batch *own = aq_batch_of(submission->ticket);
-    if (passage.is_long && own && own->unmeasured) {
-      leave(lane, submission->ticket, &left);
-      end_now(&left, context->handle);
-    } else {
-      aq_gate_wait(&passage);
-    }
+  if (!aq_gate_keeps(passage)) return false;
+  const aq_batch *own = aq_batch_of(submission->ticket);
+  if (passage->is_long && own && own->unmeasured) {
+    leave(lane, submission->ticket, &left);
+    end_now(&left, context->handle);
+  } else {
+    aq_gate_wait(passage);
   }
+  return true;
+}
+
+/* In the end there is a batch to join, and the gate is open, at the same moment. */
+static void pass_gate(aq_lane *lane, aq_submission *submission, aq_core_context *context) {
+  aq_passage passage = aq_gate_arrive(context->card, submission->what);
+  do {
+    while (aq_batch_is_lacking(submission, context) && equip_batch(context)) continue;
+  } while (waits_at_gate(lane, submission, context, &passage));
   aq_gate_ticket(&passage, submission);
 }
 
 static void enter(aq_lane *lane, aq_submission *submission, CUcontext handle) {
   tails left = {.count = 0};
   aq_monitor_lock();
-  aq_core_context *context = aq_batch_context(handle);
+  aq_core_context *context = know_context(handle);
   leave_others(lane, submission, context, &left);
   end_now(&left, handle);
   if (context && aq_core_cap(context->card)) {

@@ -89,12 +89,12 @@ static void ask(look *at, CUcontext *current) {
   const aq_batch *batch = at->batch;
   if (at->verdict != RUNNING) return;
   if (*current != batch->events_of && AQ_CUDA(cuCtxSetCurrent)(batch->events_of) == CUDA_SUCCESS) *current = batch->events_of;
-  CUresult result = AQ_CUDA(cuEventQuery)(batch->end);
+  CUresult result = AQ_CUDA(cuEventQuery)(batch->events.end);
   if (result == CUDA_ERROR_NOT_READY) return;
   at->seen_ns = aq_now_ns();
   CUevent reference = batch->context->reference;
-  bool known = result == CUDA_SUCCESS && elapsed(reference, batch->start, &at->from_ms) &&
-               elapsed(reference, batch->end, &at->to_ms);
+  bool known = result == CUDA_SUCCESS && elapsed(reference, batch->events.start, &at->from_ms) &&
+               elapsed(reference, batch->events.end, &at->to_ms);
   at->verdict = known ? OVER : UNKNOWN;
 }
 
@@ -124,8 +124,8 @@ static uint64_t on_host(uint64_t offset, double ms) { return ms < 0 ? offset - n
 /* The clocks drift apart and floats lose digits: every few seconds the latest end becomes the reference. */
 static void renew_reference(aq_core_context *context, aq_batch *batch, double ms) {
   CUevent reference = context->reference;
-  context->reference = batch->end;
-  batch->end = reference;
+  context->reference = batch->events.end;
+  batch->events.end = reference;
   context->offset_ns = on_host(context->fresh_offset_ns, ms);
   context->fresh_offset_ns = UINT64_MAX;
 }
@@ -231,12 +231,12 @@ static bool lock_soon(void) {
   return !pthread_mutex_timedlock(&lock, &until);
 }
 
-/* Before the driver takes itself down: one last look, and nobody asks any more. */
+/* Before the driver takes itself down: one last look, unless a context is ending, and nobody asks any more. */
 static void at_exit(void) {
   uint64_t until = aq_now_ns() + EXIT_WAIT_NS;
   if (!lock_soon()) return;
   while (asking && aq_now_ns() < until) wait_on(&finished, until);
-  if (running && !asking) poll();
+  if (running && !asking && !pauses) poll();
   leaving = true;
   pthread_cond_signal(&wanted);
   while (running && aq_now_ns() < until) wait_on(&finished, until);
@@ -292,7 +292,7 @@ void aq_compute_resume(void) {
 static void drop(CUcontext handle, CUdevice device) {
   size_t count;
   pthread_mutex_lock(&lock);
-  aq_core_context *contexts = aq_batch_contexts(&count);
+  aq_core_context *contexts = aq_core_contexts(&count);
   for (size_t i = 0; i < count; i++)
     if (contexts[i].handle && (handle ? contexts[i].handle == handle : contexts[i].device == device)) aq_batch_forget(&contexts[i]);
   pthread_mutex_unlock(&lock);

@@ -18,6 +18,7 @@
 #define LONGEST_NS UINT64_C(10000000000)
 #define STANDSTILL_NS UINT64_C(200000000) /* nothing came back for so long */
 #define PAUSE_NS 50000
+#define PILE 256 /* marks that a program which never waits may leave lying before they are looked at */
 
 typedef struct returning {
   struct returning *next;
@@ -29,6 +30,8 @@ typedef struct returning {
 
 static aq_lock changing; /* over the list */
 static returning *list;  /* relaxed outside of the lock: a hint */
+static uint32_t listed;  /* how many those are; likewise */
+static uint32_t enough;  /* of them to look which are over, though nobody waits; relaxed */
 
 /* Each is set before the other is looked at, so that of a thread that looks at events and one that ends their context at
  * least one sees the other. */
@@ -57,6 +60,34 @@ static CUevent mark(CUstream stream, CUcontext *in) {
   return marked ? event : NULL;
 }
 
+static bool any(void) { return __atomic_load_n(&list, __ATOMIC_RELAXED); }
+
+/* Takes the whole list: the driver is asked without the lock. */
+static returning *take_all(void) {
+  aq_lock_acquire(&changing);
+  returning *all = list;
+  __atomic_store_n(&list, NULL, __ATOMIC_RELAXED);
+  __atomic_store_n(&listed, 0, __ATOMIC_RELAXED);
+  aq_lock_release(&changing);
+  return all;
+}
+
+static void put(returning *one) {
+  aq_lock_acquire(&changing);
+  one->next = list;
+  __atomic_store_n(&list, one, __ATOMIC_RELAXED);
+  __atomic_store_n(&listed, listed + 1, __ATOMIC_RELAXED);
+  aq_lock_release(&changing);
+}
+
+/* Looking costs as much as there are, so it is put off until there are twice as many as were left the last time. */
+static void look_at_pile(void) {
+  if (__atomic_load_n(&listed, __ATOMIC_RELAXED) < __atomic_load_n(&enough, __ATOMIC_RELAXED)) return;
+  aq_returns_collect();
+  uint32_t left = __atomic_load_n(&listed, __ATOMIC_RELAXED);
+  __atomic_store_n(&enough, left > PILE / 2 ? 2 * left : PILE, __ATOMIC_RELAXED);
+}
+
 bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, CUstream stream) {
   returning *one = malloc(sizeof *one);
   CUcontext context = NULL;
@@ -68,29 +99,9 @@ bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, CUstream strea
     return false;
   }
   *one = (returning){.charge = *charge, .memory = memory, .event = event, .context = context};
-  aq_lock_acquire(&changing);
-  one->next = list;
-  __atomic_store_n(&list, one, __ATOMIC_RELAXED);
-  aq_lock_release(&changing);
+  put(one);
+  look_at_pile();
   return true;
-}
-
-static bool any(void) { return __atomic_load_n(&list, __ATOMIC_RELAXED); }
-
-/* Takes the whole list: the driver is asked without the lock. */
-static returning *take_all(void) {
-  aq_lock_acquire(&changing);
-  returning *all = list;
-  __atomic_store_n(&list, NULL, __ATOMIC_RELAXED);
-  aq_lock_release(&changing);
-  return all;
-}
-
-static void put_back(returning *one) {
-  aq_lock_acquire(&changing);
-  one->next = list;
-  __atomic_store_n(&list, one, __ATOMIC_RELAXED);
-  aq_lock_release(&changing);
 }
 
 /* Puts back those whose time has not come; returns the others. */
@@ -99,7 +110,7 @@ static returning *take_finished(void) {
   for (returning *one = take_all(), *next; one; one = next) {
     next = one->next;
     if (AQ_CUDA(cuEventQuery)(one->event) == CUDA_ERROR_NOT_READY) {
-      put_back(one);
+      put(one);
       continue;
     }
     AQ_CUDA(cuEventDestroy_v2)(one->event);
@@ -149,7 +160,7 @@ void aq_returns_end_context(CUcontext context) {
   for (returning *one = any() ? take_all() : NULL, *next; one; one = next) {
     next = one->next;
     if (one->context == context) end(one);
-    else put_back(one);
+    else put(one);
   }
 }
 
@@ -178,5 +189,6 @@ bool aq_returns_await(aq_patience *patience) {
 void aq_returns_forget(void) {
   aq_lock_reset(&changing);
   list = NULL;
+  listed = 0;
   looking = pauses = 0;
 }

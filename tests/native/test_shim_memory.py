@@ -154,6 +154,14 @@ def test_a_pool_reuses_what_it_keeps_without_taking_more(slice64: Tenant):
             assert used(slice64) == LIMIT
 
 
+def test_a_program_that_never_waits_gets_back_what_it_freed(slice64: Tenant):
+    """Plain memory freed in stream order piles up neither on the account nor in our process."""
+    with Shell(slice64).begin() as shell:
+        for _ in range(1000):
+            shell.ok("cuMemFreeAsync", shell.ok("cuMemAlloc_v2", OUT, 4096), 0)
+        assert used(slice64) < 500 * 4096
+
+
 PLAIN = {
     "cuMemAlloc_v2": lambda s: s.ok("cuMemAlloc_v2", OUT, LIMIT),
     "cuMemAllocManaged": lambda s: s.ok("cuMemAllocManaged", OUT, LIMIT, 1),

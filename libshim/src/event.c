@@ -1,0 +1,30 @@
+/* Events that take part in no capture.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "event.h"
+
+#include "loader.h"
+
+CUevent aq_event_new(void) {
+  CUevent event = NULL;
+  int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* of this thread: making an event must not spoil its capture */
+  bool exchanged = AQ_CUDA(cuThreadExchangeStreamCaptureMode) && !AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  if (!AQ_CUDA(cuEventCreate) || AQ_CUDA(cuEventCreate)(&event, 0) != CUDA_SUCCESS) event = NULL;
+  if (exchanged) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  return event;
+}
+
+bool aq_events_new(aq_events *events) {
+  events->start = aq_event_new();
+  events->end = events->start ? aq_event_new() : NULL;
+  if (!events->end) aq_events_end(events);
+  return events->end;
+}
+
+void aq_event_end(CUevent event) {
+  if (event && AQ_CUDA(cuEventDestroy_v2)) AQ_CUDA(cuEventDestroy_v2)(event);
+}
+
+void aq_events_end(const aq_events *events) {
+  aq_event_end(events->start);
+  aq_event_end(events->end);
+}
