@@ -15,6 +15,8 @@
 /* How often to look at what nobody announces; and how often a kernel does that has the card meanwhile. */
 enum { LOOK_NS = 100000, SPIN_NS = 20000 };
 
+#define BATCH_NS 1000000ULL
+
 static bool concurrent(const struct sim_engine *engine)
 {
     return engine->device->card->concurrent;
@@ -252,13 +254,27 @@ static bool mark_over(struct sim_engine *engine, struct sim_op *op, uint64_t *wh
     return true;
 }
 
+/* How much later the last of the kernels ends that are behind an op in its stream, up to a while: nobody is told of the others. */
+static uint64_t batch_ns(const struct sim_op *op)
+{
+    const struct sim_op *unpublished = op->stream->queue.unpublished, *last = op;
+    while (last->next != NULL && last->next != unpublished && last->next->cost.place == SIM_PLACE_CARD &&
+           last->next->mark - op->mark < BATCH_NS)
+        last = last->next;
+    return last->mark - op->mark;
+}
+
 /* The card ends work in its own time. */
 static bool card_over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
 {
     struct sim_queue *queue = &op->stream->queue;
     publish(engine, queue);
     *when = sim_now() + LOOK_NS;
-    return queue->unpublished != op && mark_over(engine, op, when);
+    if (queue->unpublished == op)
+        return false;
+    bool over = mark_over(engine, op, when);
+    *when += batch_ns(op);
+    return over;
 }
 
 /* Begins to meet as soon as it fits on the card: from then on the process has work that goes on and on. */
