@@ -100,7 +100,7 @@ class Arbiter:
         polls: Looks at tenants' bells in turns, as on kernels before Linux 5.16, which cannot wait for several.
     """
 
-    def __init__(self, *, lease_ns: int = 10_000_000, lent_ns: int = 5_000_000, polls: bool = False) -> None:
+    def __init__(self, *, lease_ns: int = 10_000_000, lent_ns: int = 10_000_000, polls: bool = False) -> None:
         rules = lib.aq_law_rules()
         rules.lease_ns, rules.lent_ns = lease_ns, lent_ns
         self._native = ffi.gc(

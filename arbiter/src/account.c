@@ -7,20 +7,20 @@
 
 #define IDLE_NS (20 * AQ_MS)         /* without work for so long is idle */
 #define IDLE_CREDIT_NS (100 * AQ_MS) /* of lag that an idle tenant keeps */
+#define FINE_MOST_NS (50 * AQ_MS)    /* that is given back */
+#define REST_CREDIT_NS (10 * AQ_MS)  /* of lag that a tenant keeps that had the card and nothing to do */
 #define ROOM_NS (100 * AQ_MS)        /* of time that a bounded borrower may make up for */
-#define LEVEL_NS (20 * AQ_MS)        /* all of a card's tenants lag by more: there is not enough of it */
+#define LEVEL_NS (150 * AQ_MS)       /* all of a card's tenants lag by more: there is not enough of it */
 #define LAG_MOST_NS (1000 * AQ_MS)   /* some lag by more: those of higher priority leave too little */
 
 /* Among how many contexts the card's time goes: with a stray on it a holder has it only in turns. */
-static double sharers(const aq_card *card) {
-  return card->strays ? card->strays + (card->holders ? card->holders : 1) : 1;
-}
+static double sharers(const aq_card *card) { return card->strays ? card->strays + card->holders : 1; }
 
 static void charge(const aq_tenant *tenant, aq_seat *seat, double ns) {
   seat->used_ns += ns;
   seat->room_ns -= ns;
   if (tenant->kind == AQ_LENT && !tenant->stray) seat->lent_ns += ns;
-  else seat->due_ns -= ns;
+  else seat->due_ns -= ns, seat->contested_ns = fmax(0, seat->contested_ns - ns);
 }
 
 static bool has_work(const aq_seat *seat) { return seat->said.waiting || seat->said.in_flight; }
@@ -33,12 +33,20 @@ static bool is_idle(const aq_tenant *tenant, const aq_seat *seat, uint64_t now) 
   return tenant->no_shows || (!has_work(seat) && now > seat->wanted_ns + IDLE_NS);
 }
 
+static void give_back(aq_seat *seat, double dt) {
+  double ns = fmin(seat->fined_ns, dt);
+  seat->fined_ns -= ns;
+  seat->due_ns += ns;
+}
+
 void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, double dt) {
   bool held = is_held(tenant, seat), stray = tenant->stray && seat->said.in_flight && seat->said.moving;
   seat->due_ns += seat->share * dt;
   seat->room_ns = fmin(seat->room_ns + seat->most * dt, seat->most * ROOM_NS);
   if (has_work(seat)) seat->guaranteed_ns += seat->share * dt;
   if (held) seat->held_ns += dt;
+  if (held && tenant->kind == AQ_OWN && seat->card->claims) seat->contested_ns += dt / sharers(seat->card);
+  if (!seat->card->claims && !seat->card->owned) give_back(seat, dt);
   if (is_idle(tenant, seat, now)) seat->due_ns = fmin(seat->due_ns, seat->share * IDLE_CREDIT_NS);
   if (tenant->trust != AQ_TRUSTED && held) charge(tenant, seat, dt / sharers(seat->card));
   else if (tenant->trust == AQ_TRUSTED && stray) {
@@ -56,22 +64,42 @@ void aq_account_use(aq_tenant *tenant, aq_seat *seat, double busy) {
   if (tenant->kind == AQ_LENT) tenant->lent_turn_ns += ns / seat->share;
 }
 
-void aq_account_waste(aq_seat *seat, double ns) {
-  if (ns > 0) seat->due_ns -= ns;
-}
-
 /* What is in flight is not charged yet, but had. */
 static double pending(const aq_tenant *tenant, const aq_seat *seat, uint64_t now) {
   if (!is_held(tenant, seat) || !seat->said.in_flight || tenant->kind != AQ_OWN || tenant->trust != AQ_TRUSTED) return 0;
   return (double)(now - seat->paid_ns) / sharers(seat->card);
 }
 
+void aq_account_fine(const aq_law *law, const aq_tenant *tenant, aq_seat *seat) {
+  double ns = seat->contested_ns - pending(tenant, seat, law->now_ns);
+  if (ns <= 0) return;
+  seat->contested_ns -= ns;
+  seat->fined_ns = fmin(seat->fined_ns + ns, FINE_MOST_NS);
+  seat->due_ns -= ns;
+}
+
+void aq_account_rest(aq_tenant *tenant) {
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (tenant->open >> i & 1) tenant->seats[i].due_ns = fmin(tenant->seats[i].due_ns, tenant->seats[i].share * REST_CREDIT_NS);
+}
+
+static double lag_at(const aq_law *law, const aq_tenant *tenant, const aq_seat *seat) {
+  return (seat->due_ns - pending(tenant, seat, law->now_ns)) / seat->share;
+}
+
 double aq_account_lag(const aq_law *law, const aq_tenant *tenant) {
   double least = INFINITY;
   for (uint32_t i = 0; i < tenant->count; i++) {
     const aq_seat *seat = &tenant->seats[i];
-    if (tenant->members >> i & 1) least = fmin(least, (seat->due_ns - pending(tenant, seat, law->now_ns)) / seat->share);
+    if (tenant->members >> i & 1) least = fmin(least, lag_at(law, tenant, seat) + seat->fined_ns / seat->share);
   }
+  return least;
+}
+
+double aq_account_merit(const aq_law *law, const aq_tenant *tenant) {
+  double least = INFINITY;
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (tenant->members >> i & 1) least = fmin(least, lag_at(law, tenant, &tenant->seats[i]));
   return least;
 }
 
@@ -97,7 +125,7 @@ static bool sits_at(const aq_tenant *tenant, const aq_card *card) {
 static double least_lag(const aq_law *law, const aq_tenant *but, const aq_card *card) {
   double least = INFINITY;
   for (const aq_tenant *other = law->tenants; other; other = other->next)
-    if (other != but && other->wants && sits_at(other, card)) least = fmin(least, aq_account_lag(law, other));
+    if (other != but && other->wants && sits_at(other, card)) least = fmin(least, aq_account_merit(law, other));
   return least;
 }
 
@@ -119,24 +147,37 @@ void aq_account_wake(const aq_law *law, aq_tenant *tenant) {
   }
 }
 
-/* Takes `excess` from the lag of those that lag. */
-static void shift(const aq_law *law, const aq_card *card, double excess) {
+/* ---- where more is due than there is ---- */
+
+typedef void (*aq_seat_visit)(aq_law *law, aq_tenant *tenant, aq_seat *seat, void *of);
+
+/* The seats at a card of tenants with work. */
+static void visit(aq_law *law, const aq_card *card, aq_seat_visit seen, void *of) {
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
-    for (uint32_t i = 0; i < tenant->count; i++) {
-      aq_seat *seat = &tenant->seats[i];
-      if (seat->card == card && seat->due_ns > 0) seat->due_ns = fmax(0, seat->due_ns - excess * seat->share);
-    }
+    for (uint32_t i = 0; i < tenant->count; i++)
+      if (tenant->seats[i].card == card && tenant->wants) seen(law, tenant, &tenant->seats[i], of);
 }
 
-void aq_account_level(const aq_law *law, const aq_card *card) {
-  double least = INFINITY, most = 0;
-  for (const aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
-    for (uint32_t i = 0; i < tenant->count; i++) {
-      const aq_seat *seat = &tenant->seats[i];
-      if (seat->card != card || !tenant->wants) continue;
-      least = fmin(least, seat->due_ns / seat->share);
-      most = fmax(most, seat->due_ns / seat->share);
-    }
-  double excess = fmax(most - fmax(LAG_MOST_NS, 4.0 * card->quantum_ns), least < INFINITY ? least - LEVEL_NS : 0);
-  if (excess > 0) shift(law, card, excess);
+typedef struct {
+  double least, most;
+} aq_lags;
+
+static void gather(aq_law *law, aq_tenant *tenant, aq_seat *seat, void *of) {
+  aq_lags *lags = of;
+  double lag = lag_at(law, tenant, seat);
+  lags->least = fmin(lags->least, lag);
+  lags->most = fmax(lags->most, lag);
+}
+
+static void shift(aq_law *law, aq_tenant *tenant, aq_seat *seat, void *excess) {
+  (void)law, (void)tenant;
+  if (seat->due_ns > 0) seat->due_ns = fmax(0, seat->due_ns - *(double *)excess * seat->share);
+}
+
+void aq_account_level(aq_law *law, const aq_card *card) {
+  aq_lags lags = {.least = INFINITY};
+  visit(law, card, gather, &lags);
+  double short_by = lags.least < INFINITY ? lags.least - LEVEL_NS : 0;
+  double excess = fmax(short_by, lags.most - fmax(LAG_MOST_NS, 4.0 * card->quantum_ns));
+  if (excess > 0) visit(law, card, shift, &excess);
 }

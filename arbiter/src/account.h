@@ -11,11 +11,18 @@ void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, doubl
 /* It was on the card for so long, as it says. */
 void aq_account_use(aq_tenant *tenant, aq_seat *seat, double busy);
 
-/* It kept the card from others for so long without using it. */
-void aq_account_waste(aq_seat *seat, double ns);
+/* It had the card, and nothing to do: whatever it has not had is not for want of the card. */
+void aq_account_rest(aq_tenant *tenant);
+
+/* Once in a step: who held the card while another with a claim to it waited pays for it, used or not: by its place in the
+ * line, not with its share, and it has it back when the card has time for all. */
+void aq_account_fine(const aq_law *law, const aq_tenant *tenant, aq_seat *seat);
 
 /* How far the tenant is behind what is due to it, in nanoseconds of time; negative: ahead. */
 double aq_account_lag(const aq_law *law, const aq_tenant *tenant);
+
+/* The same, less what it was fined for: who is first of those who lag. */
+double aq_account_merit(const aq_law *law, const aq_tenant *tenant);
 
 /* How long until it may be lent time, if at all; not positive: now. */
 double aq_account_lent_in(const aq_tenant *tenant);
@@ -24,6 +31,6 @@ double aq_account_lent_in(const aq_tenant *tenant);
 void aq_account_wake(const aq_law *law, aq_tenant *tenant);
 
 /* Where more is due than a card has, it is missing to all alike. */
-void aq_account_level(const aq_law *law, const aq_card *card);
+void aq_account_level(aq_law *law, const aq_card *card);
 
 #endif

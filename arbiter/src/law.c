@@ -11,13 +11,15 @@
 #include "rank.h"
 
 #define SOONEST_NS UINT64_C(20000) /* between two steps that nothing else asked for */
+#define UNHURRIED_NS (100 * AQ_MS) /* a lease that nobody waits for keeps no work out */
 #define WAKE_NS (20 * AQ_MS)       /* who had no work for so long is new to the others */
 
 aq_rules aq_law_rules(void) {
   return (aq_rules){
       .lease_ns = 10 * AQ_MS,
-      .lent_ns = 5 * AQ_MS,
-      .idle_ns = 300000,
+      .least_ns = 3 * AQ_MS,
+      .lent_ns = 10 * AQ_MS,
+      .idle_ns = 500000,
       .start_ns = 2 * AQ_MS,
       .drain_ns = 80 * AQ_MS,
       .window_ns = 2 * AQ_MS,
@@ -121,6 +123,15 @@ int aq_law_quantum(aq_law *law, const char *uuid, uint64_t lease_ns) {
   return card != NULL;
 }
 
+/* ---- time ---- */
+
+static void pass_time(aq_law *law, uint64_t now) {
+  double dt = now > law->now_ns ? (double)(now - law->now_ns) : 0;
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
+    for (uint32_t i = 0; i < tenant->count; i++) aq_account_pass(tenant, &tenant->seats[i], now, dt);
+  if (dt > 0) law->now_ns = now;
+}
+
 /* ---- what they say ---- */
 
 static bool has_work(const aq_report *said) { return said->waiting || said->in_flight; }
@@ -133,10 +144,11 @@ static bool any_in_flight(const aq_tenant *tenant) {
 
 void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t index, const aq_report *report, uint64_t now) {
   aq_seat *seat = &tenant->seats[index];
+  pass_time(law, now);
   aq_report said = tenant->trust == AQ_BLIND ? (aq_report){.waiting = 1} : *report;
   bool wakes = has_work(&said) && !has_work(&seat->said) && (!seat->wanted_ns || now > seat->wanted_ns + WAKE_NS);
   if (said.used_ns) aq_account_use(tenant, seat, (double)said.used_ns), seat->paid_ns = now;
-  if (said.used_ns || said.in_flight) seat->active_ns = now;
+  if (said.used_ns || (said.in_flight && (said.moving || !tenant->stray))) seat->active_ns = now;
   if (has_work(&said)) seat->wanted_ns = now;
   seat->said = said;
   seat->seen = true;
@@ -151,19 +163,14 @@ void aq_law_rang(aq_tenant *tenant) {
 
 /* ---- a step ---- */
 
-static void pass_time(aq_law *law, uint64_t now) {
-  double dt = now > law->now_ns ? (double)(now - law->now_ns) : 0;
-  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
-    for (uint32_t i = 0; i < tenant->count; i++) aq_account_pass(tenant, &tenant->seats[i], now, dt);
-  if (dt > 0) law->now_ns = now;
-}
-
 static void count_seat(const aq_law *law, const aq_tenant *tenant, uint32_t index, uint32_t *busy) {
   const aq_seat *seat = &tenant->seats[index];
   aq_card *card = seat->card;
   bool held = tenant->state != AQ_SHUT && tenant->open >> index & 1;
   bool stray = tenant->stray && tenant->trust == AQ_TRUSTED && seat->said.in_flight && seat->said.moving;
   if (held && !stray) card->holders++;
+  if (held && tenant->kind == AQ_OWN) card->owned = true;
+  if (tenant->members >> index & 1 && tenant->rank.claim == AQ_OWN && aq_rank_in_line(law, tenant)) card->claims++;
   if (stray) card->strays++;
   if (seat->wanted_ns && law->now_ns < seat->wanted_ns + 100 * AQ_MS) (*busy)++;
   if (tenant->priority > card->highest) card->highest = tenant->priority;
@@ -172,8 +179,8 @@ static void count_seat(const aq_law *law, const aq_tenant *tenant, uint32_t inde
 static void count_cards(aq_law *law) {
   for (aq_card *card = law->cards; card; card = card->next) {
     uint32_t busy = 0;
-    card->holders = card->strays = card->highest = 0;
-    card->reserved = false;
+    card->holders = card->strays = card->claims = card->highest = 0;
+    card->reserved = card->owned = false;
     for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
       for (uint32_t i = 0; i < tenant->count; i++)
         if (tenant->seats[i].card == card) count_seat(law, tenant, i, &busy);
@@ -226,9 +233,14 @@ static uint64_t next_step(const aq_law *law) {
   return next > law->now_ns + SOONEST_NS ? next : law->now_ns + SOONEST_NS;
 }
 
+static void fine_all(aq_law *law) {
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
+    for (uint32_t i = 0; i < tenant->count; i++) aq_account_fine(law, tenant, &tenant->seats[i]);
+}
+
 uint64_t aq_law_step(aq_law *law, uint64_t now) {
-  count_cards(law);
   pass_time(law, now);
+  fine_all(law);
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
     if (tenant->state == AQ_DRAINING) aq_lease_drain(law, tenant);
   aq_rank_all(law);
@@ -236,6 +248,7 @@ uint64_t aq_law_step(aq_law *law, uint64_t now) {
     if (tenant->state == AQ_LEASED) aq_lease_review(law, tenant);
   count_cards(law);
   grant(law);
+  count_cards(law);
   for (const aq_card *card = law->cards; card; card = card->next) aq_account_level(law, card);
   return next_step(law);
 }
@@ -246,7 +259,7 @@ aq_lease aq_law_lease(const aq_tenant *tenant, uint32_t seat) {
   return (aq_lease){
       .open = tenant->state == AQ_LEASED && tenant->open >> seat & 1,
       .serial = tenant->serial,
-      .end_ns = tenant->lease_end_ns,
+      .end_ns = tenant->lease_end_ns + (tenant->unhurried ? UNHURRIED_NS : 0),
       .window_ns = tenant->window_ns,
   };
 }

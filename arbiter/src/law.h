@@ -23,6 +23,7 @@ typedef struct {
 /* How long things may take, in nanoseconds. */
 typedef struct {
   uint64_t lease_ns;
+  uint64_t least_ns;        /* of a lease, before it is ended for somebody who works in short bursts */
   uint64_t lent_ns;         /* a lease of time that nobody claims */
   uint64_t idle_ns;         /* a holder that does nothing for so long makes way */
   uint64_t start_ns;        /* so long it may take to begin */

@@ -13,8 +13,7 @@
 
 #define RENEW_NS UINT64_C(500000)      /* so long before a lease's end it is decided who has the next */
 #define BLIND_DRAIN_NS (5 * AQ_MS)     /* who says nothing that is believed has drained by then */
-#define FARTHEST_END_NS (1000 * AQ_MS) /* expected ends beyond are not believed */
-#define DRAIN_ERROR_NS (1 * AQ_MS)     /* between the end of work and the word of it */
+#define FARTHEST_END_NS (120 * AQ_MS)  /* expected ends beyond are not waited for */
 #define SUSPECT_NS (2 * AQ_MS)
 #define SHUN_NS (5 * AQ_MS) /* after the first no-show; then twice as long each time */
 #define SHUN_DOUBLES 6
@@ -31,6 +30,13 @@ static bool is_open(const aq_tenant *tenant, uint32_t seat) { return tenant->ope
 static bool any_in_flight(const aq_tenant *tenant) {
   for (uint32_t i = 0; i < tenant->count; i++)
     if (tenant->seats[i].said.in_flight) return true;
+  return false;
+}
+
+/* What is in flight of a process that was stopped is not going on, as far as anybody can tell. */
+static bool is_busy(const aq_tenant *tenant) {
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (tenant->seats[i].said.in_flight && (tenant->seats[i].said.moving || !tenant->stray)) return true;
   return false;
 }
 
@@ -92,16 +98,18 @@ static void set_terms(const aq_law *law, aq_tenant *tenant, aq_claim kind) {
 void aq_lease_grant(aq_law *law, aq_tenant *tenant) {
   tenant->state = AQ_LEASED;
   tenant->since_ns = law->now_ns;
-  tenant->started = any_in_flight(tenant);
+  tenant->started = is_busy(tenant) || tenant->trust == AQ_BLIND;
   tenant->open = tenant->members;
+  tenant->unhurried = false;
   tenant->serial++;
   for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].paid_ns = tenant->seats[i].active_ns = law->now_ns;
+  for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].contested_ns = 0;
   set_terms(law, tenant, tenant->rank.claim);
 }
 
-/* Who waits though its gate is open waits for another end of the lease: it must be told. */
+/* Who waits though its gate is open may wait for another end of the lease: it must be told. */
 static void renew(const aq_law *law, aq_tenant *tenant) {
-  if (any_waiting(tenant)) tenant->serial++;
+  if (any_waiting(tenant) && !tenant->unhurried) tenant->serial++;
   set_terms(law, tenant, tenant->rank.claim);
 }
 
@@ -114,10 +122,7 @@ static void end(const aq_law *law, aq_tenant *tenant) {
   tenant->state = AQ_DRAINING;
   tenant->since_ns = law->now_ns;
   tenant->serial++;
-  for (uint32_t i = 0; i < tenant->count; i++) {
-    tenant->seats[i].seen = false;
-    tenant->seats[i].used_before_drain_ns = tenant->seats[i].used_ns;
-  }
+  for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].seen = false;
   if (tenant->stray) shut(tenant, law->now_ns);
 }
 
@@ -129,22 +134,26 @@ static uint64_t idle_limit(const aq_law *law, const aq_tenant *tenant) {
 }
 
 static bool is_idle(const aq_law *law, const aq_tenant *tenant) {
-  return tenant->trust != AQ_BLIND && !any_in_flight(tenant) && law->now_ns >= last_active(tenant) + idle_limit(law, tenant);
+  return tenant->trust != AQ_BLIND && !is_busy(tenant) && law->now_ns >= last_active(tenant) + idle_limit(law, tenant);
 }
 
-/* It had the lease and did not begin: it may be stopped. The time is its own loss. */
+/* It had the lease and did not begin: it may be stopped. */
 static void miss(const aq_law *law, aq_tenant *tenant) {
   uint32_t doubles = tenant->no_shows < SHUN_DOUBLES ? tenant->no_shows : SHUN_DOUBLES;
   tenant->no_shows++;
   tenant->shunned_until_ns = law->now_ns + (SHUN_NS << doubles);
-  for (uint32_t i = 0; i < tenant->count; i++)
-    if (is_open(tenant, i)) aq_account_waste(&tenant->seats[i], (double)(law->now_ns - tenant->since_ns));
 }
 
-static bool is_displaced(const aq_tenant *tenant, const aq_tenant *rival) {
+/* Who works in short bursts need not wait for a whole lease of somebody who is not as far behind. */
+static bool is_overdue(const aq_law *law, const aq_tenant *tenant, const aq_tenant *rival) {
+  bool may = rival->gave_up && rival->rank.claim == AQ_OWN && law->now_ns >= tenant->since_ns + law->rules.least_ns;
+  return may && rival->rank.merit > aq_account_merit(law, tenant) + (double)law->rules.lease_ns;
+}
+
+static bool is_displaced(const aq_law *law, const aq_tenant *tenant, const aq_tenant *rival) {
   aq_rank held = {.claim = tenant->kind, .priority = tenant->priority};
   if (quantum(tenant)) return rival->rank.claim == AQ_OWN && rival->priority > tenant->priority;
-  return aq_rank_displaces(&rival->rank, &held);
+  return aq_rank_displaces(&rival->rank, &held) || (rival->priority == tenant->priority && is_overdue(law, tenant, rival));
 }
 
 static void review_end(const aq_law *law, aq_tenant *tenant, const aq_tenant *rival) {
@@ -158,9 +167,12 @@ static void review_end(const aq_law *law, aq_tenant *tenant, const aq_tenant *ri
 void aq_lease_review(aq_law *law, aq_tenant *tenant) {
   const aq_tenant *rival = aq_rank_rival(law, tenant);
   bool idle = is_idle(law, tenant);
-  if (any_in_flight(tenant) || !any_waiting(tenant)) tenant->started = true, tenant->no_shows = 0;
+  tenant->unhurried = !rival && aq_account_lent_in(tenant) <= 0;
+  if (is_busy(tenant) || (!any_waiting(tenant) && !tenant->stray)) tenant->started = true, tenant->no_shows = 0;
   if (idle && !tenant->started) miss(law, tenant);
-  if ((rival && (idle || is_displaced(tenant, rival))) || (idle && !tenant->started) || tenant->members & ~tenant->open)
+  tenant->gave_up = idle;
+  if (idle) aq_account_rest(tenant);
+  if ((rival && (idle || is_displaced(law, tenant, rival))) || (idle && !tenant->started) || tenant->members & ~tenant->open)
     end(law, tenant);
   else if (law->now_ns + RENEW_NS >= tenant->lease_end_ns) review_end(law, tenant, rival);
 }
@@ -173,22 +185,12 @@ static uint64_t drained_by(const aq_law *law, const aq_tenant *tenant) {
   return later(tenant->since_ns, expected) + law->rules.drain_ns;
 }
 
-/* Who says to have work in flight keeps the card from others, whatever it says to have used. */
-static void settle(const aq_law *law, aq_tenant *tenant) {
-  for (uint32_t i = 0; i < tenant->count; i++) {
-    aq_seat *seat = &tenant->seats[i];
-    double drained = (double)(law->now_ns - tenant->since_ns), said = seat->used_ns - seat->used_before_drain_ns;
-    if (is_open(tenant, i) && tenant->trust == AQ_TRUSTED) aq_account_waste(seat, drained - DRAIN_ERROR_NS - said);
-  }
-  shut(tenant, law->now_ns);
-}
-
 void aq_lease_drain(const aq_law *law, aq_tenant *tenant) {
   bool blind = tenant->trust == AQ_BLIND, late = law->now_ns >= drained_by(law, tenant);
   bool drained = !blind && all_seen(tenant) && !any_in_flight(tenant);
   if (!drained && !late) return;
   tenant->stray = !drained && !blind;
-  settle(law, tenant);
+  shut(tenant, law->now_ns);
 }
 
 /* ---- when to look again ---- */
@@ -197,8 +199,9 @@ static uint64_t next_while_leased(const aq_law *law, const aq_tenant *tenant) {
   bool rests = !tenant->wants && tenant->lease_end_ns <= law->now_ns + RENEW_NS;
   uint64_t decide = tenant->lease_end_ns - RENEW_NS;
   uint64_t next = rests ? UINT64_MAX : decide > law->now_ns ? decide : tenant->lease_end_ns;
-  if (!aq_rank_rival(law, tenant) && tenant->started) return next;
-  uint64_t look = any_in_flight(tenant) ? later(last_end(tenant), law->now_ns) : last_active(tenant);
+  if (tenant->trust == AQ_BLIND || (!aq_rank_rival(law, tenant) && tenant->started)) return next;
+  if (law->now_ns < tenant->since_ns + law->rules.least_ns) next = sooner(next, tenant->since_ns + law->rules.least_ns);
+  uint64_t look = is_busy(tenant) ? later(last_end(tenant), law->now_ns) : last_active(tenant);
   return sooner(next, look + idle_limit(law, tenant));
 }
 

@@ -17,7 +17,8 @@ static bool used_lately(const aq_law *law, const aq_seat *seat) {
 
 /* A holder that is between two pieces of work has not lost interest. */
 static bool wants(const aq_law *law, const aq_tenant *tenant, const aq_seat *seat) {
-  return has_work(seat) || (tenant->state == AQ_LEASED && tenant->started && law->now_ns < seat->active_ns + law->rules.idle_ns);
+  bool stray = tenant->stray && tenant->state == AQ_SHUT; /* it has all the card that it can have */
+  return seat->said.waiting || (seat->said.in_flight && !stray) || (tenant->state == AQ_LEASED && tenant->started && law->now_ns < seat->active_ns + law->rules.idle_ns);
 }
 
 static void look(const aq_law *law, aq_tenant *tenant) {
@@ -34,7 +35,7 @@ aq_rank aq_rank_of(const aq_law *law, const aq_tenant *tenant) {
   aq_rank rank = {.claim = AQ_NOTHING, .priority = tenant->priority};
   if (!tenant->wants) return rank;
   double lag = aq_account_lag(law, tenant);
-  if (lag >= 0) rank.claim = AQ_OWN, rank.merit = lag;
+  if (lag >= 0) rank.claim = AQ_OWN, rank.merit = aq_account_merit(law, tenant);
   else if (aq_account_lent_in(tenant) <= 0) rank.claim = AQ_LENT, rank.merit = -tenant->lent_turn_ns;
   return rank;
 }

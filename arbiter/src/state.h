@@ -16,6 +16,8 @@ typedef struct aq_card {
   uint32_t holders; /* tenants that have it leased, or have not drained */
   uint32_t strays;  /* that run on it without a lease, work that nothing can stop */
   bool reserved;    /* for a tenant that waits for another of its cards */
+  uint32_t claims;  /* tenants that wait for it by right */
+  bool owned;       /* leased by right */
   bool contended;   /* more than one tenant has had work lately */
   uint32_t highest; /* priority of a tenant with a seat */
   struct aq_card *next;
@@ -32,8 +34,9 @@ typedef struct {
   uint64_t paid_ns;   /* what ran before this instant is charged */
   double due_ns;      /* share * time - time used: before 0 the tenant has no claim */
   double room_ns;     /* most * time - time used */
+  double contested_ns; /* held by right while another with a right to it waited, and not charged yet */
+  double fined_ns;     /* charged without having been used */
   double overrun_ns;  /* charged ahead of its report, as a stray */
-  double used_before_drain_ns;
   double guaranteed_ns, used_ns, lent_ns, held_ns;
 } aq_seat;
 
@@ -56,6 +59,7 @@ struct aq_tenant {
   aq_state state;
   aq_claim kind;       /* of the lease it has, or had last */
   bool started;        /* since it got the lease */
+  bool gave_up;        /* its last lease, because it had nothing to do */
   bool stray;          /* runs on without a lease, since it last had nothing in flight */
   uint32_t open;       /* seats whose gate the lease opens, a bit each */
   uint32_t serial;
@@ -63,6 +67,7 @@ struct aq_tenant {
   uint64_t shunned_until_ns;
   uint64_t since_ns;   /* of the state */
   uint64_t lease_end_ns, window_ns;
+  bool unhurried;      /* nobody waits for the lease to end, and it may be had again */
   double lent_turn_ns; /* lent time by share; the least is next */
   /* As of this step. */
   uint32_t members; /* seats that are leased together, a bit each */
