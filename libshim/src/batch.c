@@ -300,19 +300,20 @@ static void publish_progress(int card) {
 }
 
 /* The batch is no longer its thread's and no longer in flight. */
-static void close_batch(aq_batch *batch) {
+static void close_batch(aq_batch *batch, uint64_t ended) {
   aq_in_flight *flight = &aq_flights[batch->card];
   aq_ticket_take_back(batch);
   flight->estimate -= batch->estimate;
   flight->count--;
-  flight->progress_ns = aq_now_ns();
+  flight->progress_ns = ended;
   flight->ends_ns = flight->progress_ns + flight->estimate;
   batch->state = AQ_BATCH_DONE;
   make_nobodys(batch);
 }
 
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to) {
-  close_batch(batch);
+  uint64_t now = aq_now_ns();
+  close_batch(batch, to < now ? to : now);
   batch->from_ns = from;
   batch->to_ns = to + batch->unmeasured;
   learn(batch, to > from ? to - from : 0);
@@ -321,7 +322,7 @@ void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to) {
 }
 
 void aq_batch_give_up(aq_batch *batch, uint64_t busy) {
-  close_batch(batch);
+  close_batch(batch, aq_now_ns());
   batch->from_ns = 0;
   batch->to_ns = busy;
   charge_finished(&aq_flights[batch->card]);

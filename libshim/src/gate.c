@@ -25,11 +25,12 @@ aq_passage aq_gate_arrive(int card, const void *what) {
 }
 
 /* The instant at which work of this cost may join what is in flight: none at all beside work of unknown length, a window
- * of short work, or one long kernel when the one before it is nearly over. */
+ * of short work, or one long kernel when the one before it is nearly over. What a kernel takes varies: where two of them
+ * fill the window the third is not kept out by a thousandth, nor one of a pair by the other's being older. */
 static uint64_t room_at(const aq_in_flight *flight, uint64_t cost, uint64_t now) {
   uint64_t together = flight->estimate + cost;
-  if (!flight->count || (cost && together <= flight->window_ns)) return now;
-  if (!cost || together > 2 * cost) return UINT64_MAX;
+  if (!flight->count || (cost && together <= flight->window_ns + flight->window_ns / 8)) return now;
+  if (!cost || together > 2 * cost + cost / 8) return UINT64_MAX;
   return flight->ends_ns > flight->window_ns ? flight->ends_ns - flight->window_ns : now;
 }
 

@@ -12,6 +12,7 @@
 #include "work.h"
 
 #define SILENT_NS INT64_C(60000000)
+#define OVERRUN_NS INT64_C(2000000) /* by which work may outlast its lease, lest the card idle before the next */
 
 /* Compared signed: the arbiter may have written after our clock was read. */
 bool aq_lease_holds(int card, uint32_t gate, uint64_t now) {
@@ -28,7 +29,7 @@ uint64_t aq_lease_window_ns(int card) {
 }
 
 int64_t aq_lease_end_ns(int card) {
-  return (int64_t)__atomic_load_n(&aq_slice.control->cards[card].lease_end_ns, __ATOMIC_RELAXED);
+  return (int64_t)__atomic_load_n(&aq_slice.control->cards[card].lease_end_ns, __ATOMIC_RELAXED) + OVERRUN_NS;
 }
 
 void aq_lease_wait(int card, uint32_t gate, uint64_t until_ns) {

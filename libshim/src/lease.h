@@ -25,7 +25,7 @@ bool aq_lease_holds(int card, uint32_t gate, uint64_t now);
 /* The share at which work is charged to the tenant's own clock, as aq_core_cap; under a lease that clock only counts. */
 uint32_t aq_lease_price(int card);
 
-/* The terms of the open lease. */
+/* The terms of the open lease: how much may be in flight, and until when. */
 uint64_t aq_lease_window_ns(int card);
 int64_t aq_lease_end_ns(int card);
 

@@ -140,7 +140,7 @@ def test_more_than_the_window_is_never_in_flight(machine: SimMachine, begin: Beg
 
 
 def test_work_does_not_outlast_the_lease(machine: SimMachine, begin: Begin):
-    """Though there is room for 8 ms in flight, at the lease's end no more than a kernel is."""
+    """Though there is room for 8 ms in flight, at the lease's end no more than 2 ms are."""
 
     def attempt() -> float:
         end = time.monotonic_ns() + 30 * MS
