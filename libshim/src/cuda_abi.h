@@ -101,6 +101,92 @@ typedef struct {
   unsigned int NumChannels, Flags;
 } CUDA_ARRAY3D_DESCRIPTOR;
 
+/* The ends of a copy are told as of their kinds only what the layout needs. */
+typedef struct {
+  size_t x, y;
+  int type;
+  void *host;
+  CUdeviceptr device;
+  CUarray array;
+  size_t pitch;
+} aq_end_2d;
+
+typedef struct {
+  aq_end_2d source, target;
+  size_t WidthInBytes, Height;
+} CUDA_MEMCPY2D;
+
+typedef struct {
+  unsigned int source_x, source_y;
+  int source_type;
+  void *source_host;
+  CUdeviceptr_v1 source_device;
+  CUarray source_array;
+  unsigned int source_pitch;
+  unsigned int target_x, target_y;
+  int target_type;
+  void *target_host;
+  CUdeviceptr_v1 target_device;
+  CUarray target_array;
+  unsigned int target_pitch;
+  unsigned int WidthInBytes, Height;
+} CUDA_MEMCPY2D_v1;
+
+typedef struct {
+  size_t x, y, z, level;
+  int type;
+  void *host;
+  CUdeviceptr device;
+  CUarray array;
+  void *context; /* of a copy between peers */
+  size_t pitch, height;
+} aq_end_3d;
+
+typedef struct {
+  aq_end_3d source, target;
+  size_t WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D;
+
+typedef CUDA_MEMCPY3D CUDA_MEMCPY3D_PEER;
+
+typedef struct {
+  unsigned int source_x, source_y, source_z, source_level;
+  int source_type;
+  void *source_host;
+  CUdeviceptr_v1 source_device;
+  CUarray source_array;
+  void *source_reserved;
+  unsigned int source_pitch, source_height;
+  unsigned int target_x, target_y, target_z, target_level;
+  int target_type;
+  void *target_host;
+  CUdeviceptr_v1 target_device;
+  CUarray target_array;
+  void *target_reserved;
+  unsigned int target_pitch, target_height;
+  unsigned int WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D_v1;
+
+typedef struct {
+  uint64_t source[5], target[5]; /* operands */
+  size_t width, height, depth;
+  int order;
+  unsigned int flags;
+} CUDA_MEMCPY3D_BATCH_OP;
+
+typedef struct {
+  size_t srcNumBytes, dstNumBytes;
+  uint32_t *dstActBytes;
+  const void *src;
+  void *dst;
+  int algo;
+  unsigned char padding[20];
+} CUmemDecompressParams;
+
+static_assert(sizeof(CUDA_MEMCPY2D) == 128 && sizeof(CUDA_MEMCPY2D_v1) == 96, "CUDA's layout");
+static_assert(sizeof(CUDA_MEMCPY3D) == 200 && sizeof(CUDA_MEMCPY3D_v1) == 144, "CUDA's layout");
+static_assert(sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112 && sizeof(CUmemDecompressParams) == 64, "CUDA's layout");
+
 enum { CUDA_ARRAY3D_LAYERED = 0x01, CUDA_ARRAY3D_CUBEMAP = 0x04, CUDA_ARRAY3D_SPARSE = 0x40, CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80 };
 
 enum { CU_MEM_LOCATION_TYPE_DEVICE = 1, CU_MEM_LOCATION_TYPE_HOST = 2, CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN = 6 };

@@ -13,7 +13,7 @@ static const aq_hook rows[] = {
 #undef AQ_HOOK
 
 #define ROWS (sizeof rows / sizeof *rows)
-#define INDEX_SIZE 1024
+#define INDEX_SIZE 2048
 
 static_assert(ROWS * 2 < INDEX_SIZE, "the index stays sparse");
 

@@ -52,6 +52,8 @@ def graph_of(count):
     graph = check(cuda.cuStreamEndCapture(streams[0]))
     return check(cuda.cuGraphInstantiate(graph, 0))
 
+FILL_BYTES = microseconds * 4_295_000  # takes so long at 4000 GiB/s
+memory = check(cuda.cuMemAlloc(FILL_BYTES)) if how == "fill" else 0
 graph = graph_of(4) if how == "graph" else None
 if how == "fork":
     spin(streams[0])
@@ -76,6 +78,8 @@ while time.monotonic() < end:
             spin(streams[0], ((10_000,), (ctypes.c_uint64,)))
         if graph is not None:
             check(cuda.cuGraphLaunch(graph, streams[0]))
+        elif how == "fill":
+            check((*cuda.cuMemsetD8Async(memory, 0, FILL_BYTES, streams[0]), None))
         else:
             spin(streams[i % 2] if how == "streams" else streams[0])
         if how == "left":
@@ -143,6 +147,7 @@ CASES = [
     Case(30, "kernel", 1000, 4),
     Case(30, "kernel", 20_000, 4),
     Case(60, "graph", 1000, 2),
+    Case(30, "fill", 200, 32),
     *(
         pytest.param(case, marks=pytest.mark.slow)
         for case in (Case(30, "kernel", 100, 64), Case(30, "streams", 1000, 4), Case(10, "kernel", 5000, 1))

@@ -199,6 +199,16 @@ static void ends_with_a_wait(void) {
   MUST(!ticket_is_good() && !is_good_for(streams[0]));
 }
 
+static void ends_with_a_copy_that_waits(void) {
+  CUdeviceptr memory;
+  char byte;
+  MUST(!cuMemAlloc_v2(&memory, 1));
+  get_ticket();
+  MUST(!cuMemcpyDtoH_v2(&byte, memory, 1));
+  MUST(!ticket_is_good());
+  MUST(!cuMemFree_v2(memory));
+}
+
 static void ends_with_another_context(void) {
   CUcontext popped;
   get_ticket();
@@ -327,6 +337,7 @@ int main(int argc, char **argv) {
   is_not_had_at_a_closed_gate();
   MUST(holds(stays_with_the_same_context));
   ends_with_a_wait();
+  ends_with_a_copy_that_waits();
   ends_with_another_context();
   MUST(holds(stays_while_its_work_waits));
   MUST(holds(ends_with_a_capture_elsewhere));

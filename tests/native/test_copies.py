@@ -1,0 +1,182 @@
+"""Copies and fills are work: the gate holds them, the page counts them, in every family and flavour."""
+
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from libshim.coverage.table import read_table
+from libshim.pages import CardLimit
+from sandbox.gpus import SimMachine
+from tests.native.leases import Lessor, Work
+from tests.native.shells import OUT, Shell
+from tests.native.sims import wait_for
+from tests.native.tenants import Tenant
+
+MIB = 1 << 20
+BYTES = 8 * MIB
+TEXELS, ARRAY_BYTES = 131072, 2 * MIB
+ROW, ROWS = 8192, 1024
+DEVICE = 2
+
+SYMBOLS = [
+    row.symbol
+    for row in read_table()
+    if row.hooked and re.match("cuMemcpy|cuMemset|cuMemBatchDecompress", row.symbol)
+]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is copied between: addresses (those of the first ABI have 32 bits), and arrays of bytes."""
+
+    host: int
+    device: int
+    other: int
+    narrow: int
+    narrow_other: int
+    array: int
+    other_array: int
+    context: int
+
+
+def packed(form: str, *values: int) -> str:
+    """A structure as the shell takes it."""
+    return "x" + struct.pack(form, *values).hex()
+
+
+def memory_in(shell: Shell) -> Memory:
+    """Takes it."""
+    line = packed("=QQiI", TEXELS, 0, 0x20, 4)
+    return Memory(
+        host=shell.ok("cuMemAllocHost_v2", OUT, BYTES),
+        device=shell.ok("cuMemAlloc_v2", OUT, BYTES),
+        other=shell.ok("cuMemAlloc_v2", OUT, BYTES),
+        narrow=shell.ok("cuMemAlloc", OUT, BYTES),
+        narrow_other=shell.ok("cuMemAlloc", OUT, BYTES),
+        array=shell.ok("cuArrayCreate_v2", OUT, line),
+        other_array=shell.ok("cuArrayCreate_v2", OUT, line),
+        context=shell.ok("cuCtxGetCurrent", OUT),
+    )
+
+
+def flat(m: Memory, kind: str, x: str) -> str:
+    """CUDA_MEMCPY2D, in words of `kind`, of memory at addresses of `x`: places, what and where, pitch, for each end."""
+    addresses = (m.narrow, m.narrow_other) if kind == "I" else (m.device, m.other)
+    ends = [value for address in addresses for value in (0, 0, DEVICE, 0, address, 0, ROW)]
+    return packed("@" + f"{kind}{kind}iP{x}P{kind}" * 2 + kind * 2, *ends, ROW, ROWS)
+
+
+def deep(m: Memory, kind: str, x: str) -> str:
+    """CUDA_MEMCPY3D, the same with a third dimension."""
+    addresses = (m.narrow, m.narrow_other) if kind == "I" else (m.device, m.other)
+    context = m.context if kind == "P" else 0
+    word = "Q" if kind == "P" else kind
+    ends = [
+        value for address in addresses for value in (0, 0, 0, 0, DEVICE, 0, address, 0, context, ROW, ROWS)
+    ]
+    return packed("@" + f"{word * 4}iP{x}PP{word * 2}" * 2 + word * 3, *ends, ROW, ROWS, 1)
+
+
+def operation(m: Memory) -> str:
+    """CUDA_MEMCPY3D_BATCH_OP between pointers."""
+    location = (1, 0)
+    ends = [value for address in (m.other, m.device) for value in (1, address, 0, 0, *location)]
+    return packed("@" + "iQQQii" * 2 + "QQQiI", *ends, BYTES, 1, 1, 1, 0)
+
+
+def one(value: int) -> str:
+    """A list of one address or size."""
+    return packed("@Q", value)
+
+
+LINES: dict[str, Callable[[Memory, bool], tuple[object, ...]]] = {
+    "cuMemcpy": lambda m, _: (m.device, m.other, BYTES),
+    "cuMemcpyPeer": lambda m, _: (m.device, m.context, m.other, m.context, BYTES),
+    "cuMemcpyHtoD": lambda m, v1: (m.narrow if v1 else m.device, m.host, BYTES),
+    "cuMemcpyDtoH": lambda m, v1: (m.host, m.narrow if v1 else m.device, BYTES),
+    "cuMemcpyDtoD": lambda m, v1: (*((m.narrow, m.narrow_other) if v1 else (m.device, m.other)), BYTES),
+    "cuMemcpyDtoA": lambda m, v1: (m.array, 0, m.narrow if v1 else m.device, ARRAY_BYTES),
+    "cuMemcpyAtoD": lambda m, v1: (m.narrow if v1 else m.device, m.array, 0, ARRAY_BYTES),
+    "cuMemcpyHtoA": lambda m, _: (m.array, 0, m.host, ARRAY_BYTES),
+    "cuMemcpyAtoH": lambda m, _: (m.host, m.array, 0, ARRAY_BYTES),
+    "cuMemcpyAtoA": lambda m, _: (m.array, 0, m.other_array, 0, ARRAY_BYTES),
+    "cuMemcpy2D": lambda m, v1: (flat(m, *("II" if v1 else "QQ")),),
+    "cuMemcpy2DUnaligned": lambda m, v1: (flat(m, *("II" if v1 else "QQ")),),
+    "cuMemcpy3D": lambda m, v1: (deep(m, *("II" if v1 else "QQ")),),
+    "cuMemcpy3DPeer": lambda m, _: (deep(m, "P", "Q"),),
+    "cuMemcpyWithAttributes": lambda m, _: (m.device, m.other, BYTES, packed("=5Q", 1, 0, 0, 0, 0)),
+    "cuMemcpy3DWithAttributes": lambda m, _: (operation(m), 0),
+    "cuMemsetD8": lambda m, v1: (m.narrow if v1 else m.device, 7, BYTES),
+    "cuMemsetD16": lambda m, v1: (m.narrow if v1 else m.device, 7, BYTES // 2),
+    "cuMemsetD32": lambda m, v1: (m.narrow if v1 else m.device, 7, BYTES // 4),
+    "cuMemsetD2D8": lambda m, v1: (m.narrow if v1 else m.device, ROW, 7, ROW, ROWS),
+    "cuMemsetD2D16": lambda m, v1: (m.narrow if v1 else m.device, ROW, 7, ROW // 2, ROWS),
+    "cuMemsetD2D32": lambda m, v1: (m.narrow if v1 else m.device, ROW, 7, ROW // 4, ROWS),
+}
+MANY: dict[str, Callable[[Memory, bool], tuple[object, ...]]] = {
+    "cuMemcpyBatch": lambda m, v1: (
+        *(one(m.device), one(m.other), one(BYTES), 1, packed("=5Q", 1, 0, 0, 0, 0), one(0), 1),
+        *((OUT,) if v1 else ()),
+    ),
+    "cuMemcpy3DBatch": lambda m, v1: (1, operation(m), *((OUT,) if v1 else ()), 0),
+    "cuMemBatchDecompress": lambda m, _: (
+        *(packed("@QQPPPi20x", BYTES, BYTES, 0, m.other, m.device, 1), 1, 0, OUT),
+    ),
+}
+NOT_SIMULATED = re.compile(
+    r"cuMemcpy[HD]to[HD](Async)?|cuMemsetD(2D)?\d+|cuMemcpy[23]D(Unaligned)?(Async)?|cuMemcpy(Ato.|.toA).*"
+)
+"""Addresses of 32 bits, and lines of arrays: the simulated driver refuses them when they have passed the gate."""
+
+
+def arguments(symbol: str, m: Memory, stream: int) -> tuple[object, ...]:
+    """With which a call succeeds, and moves BYTES."""
+    name = re.sub("_pt[ds][sz]$", "", symbol)
+    stem = name.removesuffix("_v2").removesuffix("Async")
+    is_first = not name.endswith("_v2") and not (stem.startswith("cuMemset") and name.endswith("Async"))
+    make = LINES.get(stem) or MANY[stem]
+    return (*make(m, is_first), *((stream,) if "Async" in name else ()))
+
+
+@pytest.fixture
+def lessor(machine: SimMachine, tenant: Callable[..., Tenant]) -> Lessor:
+    """Of a tenant with a share of the first card."""
+    own = tenant(limits=[CardLimit(machine.cards[0].uuid, 1 << 30, core_share_bp=3000, core_most_percent=30)])
+    return Lessor(own)
+
+
+@pytest.mark.parametrize("symbol", SYMBOLS)
+def test_a_copy_or_fill_waits_at_a_closed_gate_and_is_counted(lessor: Lessor, symbol: str):
+    """It is made when the gate opens, and the page says how long the card took."""
+    with lessor, Shell(lessor.tenant).begin() as shell:
+        lessor.open(window_us=8000)
+        memory = memory_in(shell)
+        lessor.close()
+        before = lessor.tenant.usage().cards[0].busy_ns
+        stream = shell.ok("cuStreamCreate", OUT, 1)
+        shell.say(" ".join(map(str, (symbol, *arguments(symbol, memory, stream)))))
+        wait_for(lambda: lessor.works() == [Work.WAITING], "the call at the gate")
+        lessor.open(window_us=8000)
+        status, *_ = shell.hear().split()
+        assert status == ("801" if NOT_SIMULATED.fullmatch(symbol) else "0")
+        if status == "0":
+            wait_for(lambda: lessor.tenant.usage().cards[0].busy_ns > before, "its time")
+
+
+def test_what_is_small_goes_by(lessor: Lessor):
+    """Below a MiB nothing is held up, and nothing in flight is left without an event by a call that waits."""
+    with lessor, Shell(lessor.tenant).begin() as shell:
+        lessor.open()
+        memory = memory_in(shell)
+        lessor.close()
+        for name, target, source in (
+            ("HtoD", "device", "host"),
+            ("DtoH", "host", "device"),
+            ("DtoD", "device", "other"),
+        ):
+            shell.ok(f"cuMemcpy{name}_v2", getattr(memory, target), getattr(memory, source), MIB - 1)
+        shell.ok("cuMemsetD8_v2", memory.device, 0, MIB - 1)
+        assert lessor.works() == []
