@@ -66,6 +66,15 @@ def name_of(directory: Path) -> ProcessName:
     )
 
 
+def pod_of(pid: int, proc: Path = PROC) -> str | None:
+    """The UID of the pod that a process of this machine belongs to, by its cgroup; None: of none, or it has ended."""
+    try:
+        found = POD_UID.search((proc / str(pid) / "cgroup").read_text())
+    except OSError:
+        return None
+    return found[1].replace("_", "-") if found else None
+
+
 def identity_of(pid: int, proc: Path = PROC) -> tuple[int, int, int] | None:
     """A process of this machine as usage pages name it: pid, namespace, start time; None if it has ended."""
     try:

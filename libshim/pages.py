@@ -71,6 +71,7 @@ class CardLimit:
             it, and all it has while that arbiter is silent; 0: nobody leases, `core_percent` holds.
         core_most_percent: What it may have of the card's time when others leave it theirs.
         priority: 0 to 9; the higher is let in first.
+        doubted: Whether the agent does not believe what the tenant says of its time.
     """
 
     uuid: str
@@ -83,6 +84,7 @@ class CardLimit:
     core_share_bp: int = 0
     core_most_percent: int = 0
     priority: int = 0
+    doubted: bool = False
 
 
 @dataclass(frozen=True)
@@ -339,6 +341,7 @@ def _encode_card(path: Path, page: Any, index: int, card: CardLimit) -> None:
     entry.core_share = _in_range(path, "a core share in hundredths of a percent", card.core_share_bp, 10_000)
     entry.core_most = _in_range(path, "most of the cores in percent", card.core_most_percent, 100)
     entry.priority = _in_range(path, "priority", card.priority, 9)
+    entry.flags |= lib.AQ_CARD_DOUBTED if card.doubted else 0
     if card.grant_bytes is not None:
         entry.flags |= lib.AQ_CARD_BURST
         entry.memory_grant = _in_range(path, "the grant in bytes", card.grant_bytes, lib.AQ_MEMORY_MAX)
@@ -371,6 +374,7 @@ def _decode_card(page: Any, index: int) -> CardLimit:
         core_share_bp=card.core_share,
         core_most_percent=card.core_most,
         priority=card.priority,
+        doubted=bool(card.flags & lib.AQ_CARD_DOUBTED),
     )
 
 

@@ -22,6 +22,7 @@ from aliquot.inventory import GPUNodeStatus
 from aliquot.kube.api import Api
 from aliquot.metrics import Metrics, add_routes
 from aliquot.processes import ProcessTable, read_processes
+from arbiter import Arbiter
 from plugin.card_table import CardTable
 from plugin.cards import Card, CardsError, Nvml
 from plugin.cdi_spec import CdiSpecs
@@ -36,6 +37,7 @@ from plugin.identity import Identifier
 from plugin.interceptor import install_interceptor
 from plugin.inventory import Publisher, describe
 from plugin.journal import Journal
+from plugin.leases import Leases
 from plugin.ledger import Ledger
 from plugin.limits import Limits
 from plugin.metrics import NodeCollector
@@ -44,6 +46,7 @@ from plugin.pod_resources import PodResources, PodResourcesError
 from plugin.pods import Pods
 from plugin.pools import Pools
 from plugin.preference import SlicePreference, choose_any, slice_id
+from plugin.quanta import Quanta
 from plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
 from plugin.registration import Registration
 from plugin.settings import Settings
@@ -51,6 +54,7 @@ from plugin.tenancies import Tenancies
 from plugin.tenants import Tenants
 from plugin.terms import Terms
 from plugin.turns import Turns
+from plugin.watchdog import Watchdog
 from plugin.watched import Watched
 
 log = logging.getLogger(__name__)
@@ -112,10 +116,12 @@ class Agent:
         self._tenants = Tenants(settings.run_dir)
         self._ledger = Ledger({})
         self._turns = Turns()
+        self._arbiter = Arbiter() if settings.arbiter else None
+        self._leases = Leases(self._arbiter)
         self._processes = ProcessTable(frozenset(), frozenset())
         self._pods = Pods(api, settings.node, settings.state_dir / "pods")
         self._ledger.on_change(self._pods.notify)
-        self._terms = Terms(self._table, self._pods, self._ledger, leased=settings.arbiter)
+        self._terms = Terms(self._table, self._pods, self._ledger, self._leases)
         self._pod_resources = PodResources(settings.pod_resources_socket)
         self._checkpoint = settings.device_plugins / FILE_NAME
         self._specs = CdiSpecs(
@@ -128,7 +134,10 @@ class Agent:
         self._housekeeper = self._build_housekeeper()
         self._granter = Granter(self._ledger, self._tenancies, self._tenants)
         self._gate = self._build_gate()
+        self._events = Events(api, settings.node)
         self._limits = self._build_limits()
+        self._watchdog = self._build_watchdog()
+        self._quanta = Quanta(self._table, self._tenants, self._leases)
         self._overheads = Overheads(nvml, self._table, self._tenants)
         self._publisher = Publisher(api, settings.node, self._status)
 
@@ -142,6 +151,7 @@ class Agent:
             tenants=self._tenants,
             specs=self._specs,
             ledger=self._ledger,
+            leases=self._leases,
             turns=self._turns,
         )
 
@@ -160,8 +170,13 @@ class Agent:
             turns=self._turns,
             granter=self._granter,
             relieve=self._housekeeper.sweep,
+            equipped=self._look_again,
             wait_s=self._settings.wait_s,
         )
+
+    def _look_again(self, uid: str) -> None:
+        """Limits know of the gate, which was built first."""
+        self._limits.look_again(uid)
 
     def _build_limits(self) -> Limits:
         return Limits(
@@ -171,8 +186,19 @@ class Agent:
             tenants=self._tenants,
             turns=self._turns,
             terms=self._terms,
-            events=Events(self._api, self._settings.node),
+            leases=self._leases,
+            events=self._events,
             rebuilt=self._gate.rebuilt,
+        )
+
+    def _build_watchdog(self) -> Watchdog:
+        return Watchdog(
+            nvml=self._nvml,
+            leases=self._leases,
+            tenancies=self._tenancies,
+            tenants=self._tenants,
+            pods=self._pods,
+            events=self._events,
         )
 
     async def run(self) -> None:
@@ -180,7 +206,7 @@ class Agent:
         self._take_over(await asyncio.to_thread(self._nvml.cards))
         recover_tenancies(self._tenancies, self._tenants, self._settings.node)
         adopt_tenancies(self._ledger, self._tenancies)
-        async with self._serving_metrics(), asyncio.TaskGroup() as group:
+        async with self._serving_metrics(), self._arbitrating(), asyncio.TaskGroup() as group:
             for work in (
                 self._rebuild(),
                 self._pods.run(),
@@ -195,6 +221,8 @@ class Agent:
                 self._publisher.run(),
                 self._granter.run(),
                 self._overheads.run(),
+                self._watchdog.run(),
+                self._quanta.run(),
             ):
                 group.create_task(work)
             await self._serve_resources(group)
@@ -301,6 +329,18 @@ class Agent:
             for one in allocation.ids:
                 devices.setdefault(one, Device(one))
         return {resource: [found[one] for one in sorted(found)] for resource, found in listed.items()}
+
+    @contextlib.asynccontextmanager
+    async def _arbitrating(self) -> AsyncIterator[None]:
+        """Has the arbiter's thread run. Where it has ended, the caps in their pages hold for tenants."""
+        if self._arbiter is None:
+            yield
+            return
+        self._arbiter.start()
+        try:
+            yield
+        finally:
+            self._arbiter.stop()
 
     @contextlib.asynccontextmanager
     async def _serving_metrics(self) -> AsyncIterator[None]:

@@ -45,6 +45,18 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Utilization:
+    """That a process, by its pid on this machine, kept a card busy for this part (0 to 1) of a while until `until_us`.
+
+    The driver's clock; a sample begins where the one before it ended.
+    """
+
+    pid: int
+    busy: float
+    until_us: int
+
+
+@dataclass(frozen=True)
 class CardEvent:
     """Something the driver reported: `uuid` is empty where it could not say of which card; `xid` 0 is ECC."""
 
@@ -65,6 +77,9 @@ class Nvml(Protocol):
 
     def processes(self, uuid: str) -> dict[int, int]:
         """Bytes by process on a card, by the pid on this machine; what the driver cannot tell is left out."""
+
+    def utilization(self, uuid: str, since_us: int) -> tuple[Utilization, ...]:
+        """Samples of the processes that kept a card busy after a moment of the driver's clock."""
 
     def next_event(self, timeout_ms: int) -> CardEvent | None:
         """The next health event of any card, or None when the time is over."""
@@ -115,6 +130,17 @@ class PyNvml:
         except self._nvml.NVMLError as error:
             raise CardsError(f"card {uuid}: {error}") from error
         return {one.pid: one.usedGpuMemory for one in found if one.usedGpuMemory is not None}
+
+    def utilization(self, uuid: str, since_us: int) -> tuple[Utilization, ...]:
+        """Samples of the processes that kept a card busy after a moment of the driver's clock."""
+        try:
+            handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+            found = self._nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
+        except self._nvml.NVMLError_NotFound:  # nobody worked
+            return ()
+        except self._nvml.NVMLError as error:
+            raise CardsError(f"card {uuid}: {error}") from error
+        return tuple(Utilization(one.pid, one.smUtil / 100, one.timeStamp) for one in found)
 
     def next_event(self, timeout_ms: int) -> CardEvent | None:
         """The next health event of any card; the first call subscribes to them."""

@@ -45,7 +45,11 @@ TRY_EVERY_S = 0.5
 
 
 class Gate:
-    """Lets containers in. `relieve` is asked to give back what ended pods held when a pod does not fit."""
+    """Lets containers in.
+
+    `relieve` is asked to give back what ended pods held when a pod does not fit, `equipped` is told of pods that have
+    got pages.
+    """
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class Gate:
         turns: Turns,
         granter: Granter,
         relieve: Callable[[], Awaitable[None]],
+        equipped: Callable[[str], None],
         wait_s: float,
     ) -> None:
         self._node = node
@@ -78,6 +83,7 @@ class Gate:
         self._turns = turns
         self._granter = granter
         self._relieve = relieve
+        self._equipped = equipped
         self._wait_s = wait_s
         self.rebuilt = asyncio.Event()
 
@@ -119,6 +125,7 @@ class Gate:
         for name, container in containers.items():
             nodes = [self._cards.node_of(share.uuid) for share in container.cards]
             await self._equip(starting, name, self._terms.control_of(starting.pod, container), nodes)
+        self._equipped(starting.pod.uid)
 
     async def _open_instances(self, starting: Starting) -> None:
         """MIG instances: the ids are the cards, so there is no placement and nothing to divide."""

@@ -18,6 +18,7 @@ from libshim.pages import PageError, read_usage
 from plugin.cdi_spec import CdiSpecs
 from plugin.checkpoint import read_checkpoint
 from plugin.journal import Journal
+from plugin.leases import Leases, lease_name
 from plugin.ledger import Ledger
 from plugin.pod_resources import PodResources, PodResourcesError, Running
 from plugin.pods import Pods
@@ -44,6 +45,7 @@ class Housekeeper:
     tenants: Tenants
     specs: CdiSpecs
     ledger: Ledger
+    leases: Leases
     turns: Turns
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     unclaimed_since: dict[str, float] = field(default_factory=dict)
@@ -121,6 +123,8 @@ class Housekeeper:
         """The tenancy's file goes last, so that a kill half-way is finished by the next sweep."""
         for nonce in tenancy.all_nonces:
             self.specs.remove(nonce)
+        for tenant in self.tenants.of_pod(tenancy.pod_uid):
+            self.leases.leave(lease_name(tenant.pod_uid, tenant.container))
         self.tenants.remove(tenancy.pod_uid)
         self.pods.forget(tenancy.pod_uid)
         self.tenancies.remove(tenancy.pod_uid)

@@ -23,6 +23,7 @@ from aliquot.placement import Placement, PlacementError, read_placement
 from libshim.pages import Control, PageError, read_usage
 from plugin.events import Events
 from plugin.identity import PodName
+from plugin.leases import Leases
 from plugin.ledger import Ledger, LedgerError
 from plugin.pods import Pods
 from plugin.tenancies import Tenancies, Tenancy
@@ -50,6 +51,7 @@ class Limits:
     tenants: Tenants
     turns: Turns
     terms: Terms
+    leases: Leases
     events: Events
     rebuilt: asyncio.Event
     _in_force: dict[str, dict[str, Control]] = field(default_factory=dict)
@@ -62,6 +64,11 @@ class Limits:
             settled = [await self._follow(tenancy.pod_uid) for tenancy in self.tenancies]
             self._forget({tenancy.pod_uid for tenancy in self.tenancies})
             await asyncio.wait({changed}, timeout=None if all(settled) else RETRY_S)
+
+    def look_again(self, uid: str) -> None:
+        """Somebody else has written pages of this pod, by what was known when they began."""
+        self._in_force.pop(uid, None)
+        self.pods.notify()
 
     def _forget(self, here: Collection[str]) -> None:
         """Keeps nothing of pods that are gone."""
@@ -128,10 +135,11 @@ class Limits:
         return {one.name: self.terms.control_of(pod, one) for one in placement.containers}
 
     def _write(self, uid: str, controls: dict[str, Control]) -> None:
-        """Writes the pages there are; a container that has not started gets its own at the gate."""
+        """Writes the pages there are, and has time leased by them; other containers get theirs at the gate."""
         for tenant in self.tenants.of_pod(uid):
             if tenant.container in controls and tenant.control.exists():
                 limit(tenant, controls[tenant.container])
+                self.leases.follow(tenant, controls[tenant.container])
 
     def _uses_more(self, uid: str, controls: Mapping[str, Control]) -> bool:
         """Whether a container has more of a card than its limit, or hides what it has."""

@@ -2,8 +2,8 @@
 
 A tenant is believed about itself only: the limit and the share come from the agent's own page, the use
 from the tenant's, and of its processes only those that live count. What is not known is left out of the
-scrape rather than shown as zero: a page that cannot be read, and the time of a slice without a cap, which
-nobody measures.
+scrape rather than shown as zero: a page that cannot be read, and the time of a slice that has its card alone without
+a cap, which nobody measures.
 """
 
 import logging
@@ -19,10 +19,12 @@ from aliquot.units import MIB
 from libshim.pages import (
     OVERFLOW_CARDS,
     CardLimit,
+    CardTime,
     CardUsage,
     Enforcement,
     PageError,
     read_control,
+    read_times,
     read_usage,
 )
 from plugin.cards import Card
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 
 NS = 1e9
 PERCENT = 100.0
+WHOLE_BP = 10_000
 SLICE_LABELS = ("node", "card", "namespace", "pod", "container")
 CARD_LABELS = ("node", "card")
 
@@ -45,6 +48,7 @@ class Slice:
     labels: tuple[str, ...]
     limit: CardLimit
     usage: CardUsage
+    time: CardTime
     enforcement: Enforcement
     overflow_bytes: int
 
@@ -68,8 +72,18 @@ SLICE_GAUGES: Told = (
     ),
     (
         "core_share_ratio",
-        "Share of the card's compute time the slice may use; 1 for a slice without a cap.",
-        lambda one: (one.limit.core_percent or PERCENT) / PERCENT,
+        "Share of the card's compute time that is the slice's own; 1 for a slice without a cap, alone on its card.",
+        lambda one: one.limit.core_share_bp / WHOLE_BP or (one.limit.core_percent or PERCENT) / PERCENT,
+    ),
+    (
+        "core_most_ratio",
+        "Share of the card's compute time the slice may have when others leave it theirs.",
+        lambda one: (one.limit.core_most_percent or one.limit.core_percent or PERCENT) / PERCENT,
+    ),
+    (
+        "trusted",
+        "1 for a slice whose word of its compute time is believed.",
+        lambda one: float(not one.limit.doubted),
     ),
     (
         "enforcement_level",
@@ -92,7 +106,24 @@ SLICE_COUNTERS: Told = (
         lambda one: one.usage.allocations_denied,
     ),
 )
-CAPPED_COUNTERS: Told = (
+LEASED_COUNTERS: Told = (
+    (
+        "core_guaranteed_seconds",
+        "Compute time due to the slice by its share while it had work.",
+        lambda one: one.time.guaranteed_ns / NS,
+    ),
+    (
+        "core_used_seconds",
+        "Compute time the arbiter has charged the slice for.",
+        lambda one: one.time.used_ns / NS,
+    ),
+    (
+        "core_lent_seconds",
+        "Of that, time beyond the slice's own share.",
+        lambda one: one.time.lent_ns / NS,
+    ),
+)
+MEASURED_COUNTERS: Told = (
     ("busy_seconds", "Compute time used.", lambda one: one.usage.busy_ns / NS),
     (
         "throttled_seconds",
@@ -119,13 +150,18 @@ class NodeCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Everything, as of now."""
         slices = list(self._slices())
-        capped = [one for one in slices if one.limit.core_percent]
+        leased = [one for one in slices if one.limit.core_share_bp]
+        measured = [one for one in slices if one.limit.core_percent or one.limit.core_share_bp]
         burst = [one for one in slices if one.limit.grant_bytes is not None]
         for gauges, told in ((SLICE_GAUGES, slices), (BURST_GAUGES, burst)):
             for name, about, read in gauges:
                 gauge = GaugeMetricFamily(f"aliquot_slice_{name}", about, labels=SLICE_LABELS)
                 yield _filled(gauge, told, read)
-        for counters, told in ((SLICE_COUNTERS, slices), (CAPPED_COUNTERS, capped)):
+        for counters, told in (
+            (SLICE_COUNTERS, slices),
+            (MEASURED_COUNTERS, measured),
+            (LEASED_COUNTERS, leased),
+        ):
             for name, about, read in counters:
                 family = CounterMetricFamily(f"aliquot_slice_{name}", about, labels=SLICE_LABELS)
                 yield _filled(family, told, read)
@@ -179,6 +215,7 @@ def read_slices(tenant: TenantPages, alive: Collection[ProcessName]) -> Iterator
     """The parts of cards a container has, and what its living processes say they use of each; without labels."""
     try:
         control, usage = read_control(tenant.control), read_usage(tenant.usage)
+        times = read_times(tenant.control)
     except (OSError, PageError) as error:
         log.debug("slice left out of the scrape: %s", error)
         return
@@ -186,4 +223,4 @@ def read_slices(tenant: TenantPages, alive: Collection[ProcessName]) -> Iterator
     for index, limit in enumerate(control.cards):
         used = replace(usage.cards[index], memory_used_bytes=sum(p.memory_bytes[index] for p in living))
         overflow = sum(p.memory_bytes[OVERFLOW_CARDS + index] for p in living) if limit.overflow_bytes else 0
-        yield Slice((), limit, used, control.enforcement, overflow)
+        yield Slice((), limit, used, times[index], control.enforcement, overflow)

@@ -12,6 +12,7 @@ from libshim.pages import CardLimit, Control, Enforcement
 from plugin.card_table import CardTable
 from plugin.core_shares import is_free, share_bp
 from plugin.identity import PodName
+from plugin.leases import Leases, lease_name
 from plugin.ledger import Ledger
 from plugin.pods import Pods
 
@@ -20,20 +21,21 @@ TENANT_NAME_BYTES = 127
 
 @dataclass(frozen=True)
 class Terms:
-    """Knows what is needed to write a control page. `leased`: an arbiter divides the cards' time."""
+    """Knows what is needed to write a control page."""
 
     cards: CardTable
     pods: Pods
     ledger: Ledger
-    leased: bool
+    leases: Leases
 
     def control_of(self, pod: PodName, container: ContainerPlacement) -> Control:
         """The control page of a container with slices."""
         enforcement = self._enforcement(pod, container)
         limits = tuple(self._limit(pod, container, share) for share in container.cards)
-        if self.leased and enforcement is Enforcement.ENFORCE:
+        if self.leases.arbiter is not None and enforcement is Enforcement.ENFORCE:
             pairs = zip(limits, container.cards, strict=True)
-            limits = tuple(self._timed(limit, container, share) for limit, share in pairs)
+            doubted = lease_name(pod.uid, container.name) in self.leases.doubts
+            limits = tuple(self._timed(limit, container, share, doubted=doubted) for limit, share in pairs)
         return Control(tenant_name(pod, container.name), limits, enforcement)
 
     def _enforcement(self, pod: PodName, container: ContainerPlacement) -> Enforcement:
@@ -59,7 +61,9 @@ class Terms:
             context_bytes=self.cards.context_bytes(share.uuid),
         )
 
-    def _timed(self, limit: CardLimit, container: ContainerPlacement, share: CardShare) -> CardLimit:
+    def _timed(
+        self, limit: CardLimit, container: ContainerPlacement, share: CardShare, *, doubted: bool
+    ) -> CardLimit:
         """The same limit where an arbiter leases the card to those who share it, and whoever is alone there is free."""
         promised = self.ledger.promised(share.uuid)
         terms = self.cards.pool(share.uuid).core_terms_for(container.policy, share.cores)
@@ -70,6 +74,7 @@ class Terms:
             core_share_bp=share_bp(share.cores, promised),
             core_most_percent=terms.most_percent,
             priority=terms.priority,
+            doubted=doubted,
         )
 
     def _overflows(self, pod: PodName, container: ContainerPlacement, share: CardShare) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.processes import POD_UID, ProcessName, name_of, read_processes
+from aliquot.processes import ProcessName, name_of, pod_of, read_processes
 
 
 def test_a_living_process_is_found_by_pid_namespace_and_start_time():
@@ -33,7 +33,16 @@ def test_a_zombie_is_dead():
         "0::/kubepods.slice/kubepods-pod579440e0_a5b1_4921_8e8c_c63689d36b11.slice/cri-containerd-abc.scope",
     ],
 )
-def test_a_pods_cgroup_names_its_uid(cgroup: str):
+def test_a_pods_cgroup_names_its_uid(cgroup: str, tmp_path: Path):
     """As cgroupfs and systemd write it."""
-    (uid,) = POD_UID.findall(cgroup)
-    assert uid.replace("_", "-") == "579440e0-a5b1-4921-8e8c-c63689d36b11"
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(f"{cgroup}\n")
+    assert pod_of(7, tmp_path) == "579440e0-a5b1-4921-8e8c-c63689d36b11"
+
+
+def test_who_is_in_no_pod_is_nobodys(tmp_path: Path):
+    """A process of the node, and one that has ended."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text("0::/user.slice/session.scope\n")
+    assert pod_of(7, tmp_path) is None
+    assert pod_of(8, tmp_path) is None

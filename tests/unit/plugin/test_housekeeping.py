@@ -13,11 +13,13 @@ from aliquot.kube.objects import ObjectMeta, Pod, PodSpec
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.processes import ProcessTable
 from aliquot.request import ContainerKind
+from arbiter import Arbiter
 from libshim.pages import CardLimit, Control
 from plugin.cdi_spec import CdiSpecs
 from plugin.housekeeping import UNCLAIMED_FOR_S, Housekeeper
 from plugin.interceptor import Interceptor
 from plugin.journal import Allocation, Journal
+from plugin.leases import Leases
 from plugin.ledger import Capacity, Ledger
 from plugin.pod_resources import Holder, PodResources, Running
 from plugin.pods import Pods
@@ -50,6 +52,7 @@ class Node:
         self.tenants = Tenants(root / "run")
         self.ledger = Ledger({"GPU-1": Capacity(16384)})
         self.turns = Turns()
+        self.leases = Leases(Arbiter())
         self.pods = Pods(Api(Access("http://127.0.0.1:9")), "n1", root / "pods")
         self.pods._reflector.synced.set()
         self.housekeeper = Housekeeper(
@@ -61,6 +64,7 @@ class Node:
             tenants=self.tenants,
             specs=CdiSpecs(root / "cdi", root, root, Interceptor(root, root, {})),
             ledger=self.ledger,
+            leases=self.leases,
             turns=self.turns,
         )
 
@@ -117,6 +121,21 @@ def test_a_pod_that_is_being_let_in_keeps_its_place(tmp_path: Path):
     del turn
     node.sweep()
     assert "new" not in node.ledger
+
+
+def test_a_pod_that_is_gone_is_leased_no_more_time(tmp_path: Path):
+    """Or its neighbours' shares would be leased to nobody."""
+    node = Node(tmp_path)
+    node.let_in("old")
+    limit = CardLimit("GPU-1", 10 << 30, core_share_bp=5000, core_most_percent=100)
+    (tenant,) = node.tenants.of_pod("old")
+    node.leases.follow(tenant, Control("default/web-0/old", (limit,)))
+    assert set(node.leases.states()) == {"old/main"}
+    node.told("new")
+    node.checkpoint("new")
+    node.sweep()
+    assert "old" not in node.ledger
+    assert not node.leases.states()
 
 
 def test_a_predecessor_is_given_back_once_the_kubelet_runs_its_successor(tmp_path: Path):

@@ -23,12 +23,13 @@ from plugin.card_table import CardTable
 from plugin.cards import Card
 from plugin.events import Events
 from plugin.identity import PodName
+from plugin.leases import Leases
 from plugin.ledger import Capacity, Ledger
 from plugin.limits import REASON, Limits
 from plugin.pods import Pods
 from plugin.recovery import adopt_tenancies
 from plugin.tenancies import Tenancies, Tenancy
-from plugin.tenants import Tenants
+from plugin.tenants import Tenants, limit
 from plugin.terms import Terms
 from plugin.turns import Turns
 from tests.tools.kills import restored, states_during
@@ -80,7 +81,8 @@ class Node:
             tenancies=tenancies,
             tenants=Tenants(self.root),
             turns=Turns(),
-            terms=Terms(CardTable(0, Path("/proc"), pool_of), pods, ledger, leased=False),
+            terms=Terms(CardTable(0, Path("/proc"), pool_of), pods, ledger, Leases(None)),
+            leases=Leases(None),
             events=Events(api, "n1"),
             rebuilt=rebuilt,
         )
@@ -168,6 +170,19 @@ def test_who_is_lowered_below_its_use_stays_charged_until_it_has_freed_it(node: 
     asyncio.run(limits._follow(UID))
     assert node.written_down() == (1024, 10)
     assert limits.ledger.promised("GPU-a").memory_mib == 1024
+
+
+def test_pages_that_the_gate_wrote_by_what_held_before_are_written_again(node: Node) -> None:
+    """It began before the card had another tenant, and ended when the others' pages were right already."""
+    limits = node.agent()
+    asyncio.run(limits._follow(UID))
+    (tenant,) = limits.tenants.of_pod(UID)
+    limit(tenant, limits.terms.control_of(POD, placement(4096, 90).containers[0]))
+    asyncio.run(limits._follow(UID))
+    assert node.page() == (4096, 90), "who looks at no page cannot know"
+    limits.look_again(UID)
+    asyncio.run(limits._follow(UID))
+    assert node.page() == (4096, 20)
 
 
 def test_nothing_is_followed_before_the_ledger_knows_everybody(node: Node) -> None:

@@ -12,11 +12,13 @@ from aliquot.kube.api import Api
 from aliquot.placement import CardShare, Charge, ContainerPlacement
 from aliquot.pool import NO_POOL, Enforcement, PoolSpec
 from aliquot.request import ContainerKind
+from arbiter import Arbiter
 from libshim.pages import CardLimit
 from libshim.pages import Enforcement as PageEnforcement
 from plugin.card_table import CardTable
 from plugin.cards import Card
 from plugin.identity import PodName
+from plugin.leases import Leases
 from plugin.ledger import Capacity, Ledger
 from plugin.pods import Pods
 from plugin.terms import Terms
@@ -38,9 +40,8 @@ def make(tmp_path: Path) -> Callable[..., Terms]:
         cards = CardTable(0, Path("/proc"), lambda model: pools.get(model, NO_POOL))
         cards.set([Card(model, n, n, model, 16384, -1, f"{n}") for n, model in enumerate(POOLS)])
         ledger = Ledger({model: Capacity(16384) for model in POOLS})
-        return Terms(
-            cards, Pods(Api(Access("http://127.0.0.1:1")), "n1", tmp_path / "pods"), ledger, leased=leased
-        )
+        pods = Pods(Api(Access("http://127.0.0.1:1")), "n1", tmp_path / "pods")
+        return Terms(cards, pods, ledger, Leases(Arbiter() if leased else None))
 
     return terms
 
@@ -123,3 +124,13 @@ def test_time_that_is_not_enforced_is_not_leased(make: Callable[..., Terms], wea
 def test_without_an_arbiter_every_share_is_a_cap(make: Callable[..., Terms]) -> None:
     """Whatever the mode."""
     assert core_words(limit(make({}, leased=False), 30, BURST)) == (30, 0, 0, 0)
+
+
+def test_whose_word_is_not_believed_is_told_so_in_the_page(make: Callable[..., Terms]) -> None:
+    """For those who look at the page; alone on the card nobody asks."""
+    terms = make({})
+    terms.leases.doubt("u/main", "it lies")
+    assert limit(terms, 30).doubted
+    assert not limit(terms, 0).doubted
+    terms.leases.doubt("u/main", None)
+    assert not limit(terms, 30).doubted

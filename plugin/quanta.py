@@ -1,0 +1,93 @@
+"""Asks for long leases of a card whose tenants' memory does not fit on it together.
+
+What does not fit is on the host, and has to come to the card, and something else to leave it, whenever another tenant
+works. Leased for milliseconds, a card would do nothing but move memory.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from aliquot.units import MIB
+from libshim.pages import OVERFLOW_CARDS, PageError, read_card_usages, read_control
+from plugin.card_table import CardTable
+from plugin.leases import Leases
+from plugin.tenants import TenantPages, Tenants
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+BYTES_PER_S = 12 * 10**9
+"""What PCIe 4 moves; a faster link loses less time than it may."""
+WORTH = 10
+"""A lease is so many times as long as it takes to move what does not fit in and out."""
+STEP_NS = 500_000_000
+MOST_NS = 30_000_000_000
+
+
+@dataclass
+class Quanta:
+    """Looks at the memory of all tenants that are leased time."""
+
+    cards: CardTable
+    tenants: Tenants
+    leases: Leases
+    look_every_s: float = LOOK_EVERY_S
+    _asked: dict[str, int] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            await asyncio.sleep(self.look_every_s)
+            await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        """Asks for what has changed."""
+        wanted = dict(self._wanted())
+        for card in wanted.keys() | self._asked.keys():
+            if wanted.get(card) != self._asked.get(card):
+                self.leases.quantum(card, wanted.get(card))
+                log.info("card %s is leased for %s", card, _spell(wanted.get(card)))
+        self._asked = wanted
+
+    def _wanted(self) -> Iterator[tuple[str, int]]:
+        """Cards whose tenants have more memory than there is, and how long they shall be leased for."""
+        offers = self.cards.offers()
+        for card, held in self._held().items():
+            beyond = sum(held) - offers[card].usable_mib * MIB if card in offers else 0
+            if beyond > 0 and len(held) > 1:
+                yield card, quantum_ns(beyond)
+
+    def _held(self) -> Mapping[str, list[int]]:
+        """Bytes of each tenant that is leased time of a card: on the card, and for it on the host."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for tenant in self.tenants:
+            try:
+                for card, size in _memory(tenant):
+                    found[card].append(size)
+            except (OSError, PageError) as error:
+                log.debug("the memory of %s is not counted: %s", tenant.directory, error)
+        return found
+
+
+def quantum_ns(beyond: int) -> int:
+    """How long to lease a card for, of which this many bytes more are in use than it has."""
+    moving_ns = -(-2 * beyond * 10**9 // BYTES_PER_S)
+    return min(MOST_NS, -(-moving_ns * WORTH // STEP_NS) * STEP_NS)
+
+
+def _memory(tenant: TenantPages) -> Iterator[tuple[str, int]]:
+    usages = read_card_usages(tenant.usage)
+    for index, limit in enumerate(read_control(tenant.control).cards):
+        host = usages[OVERFLOW_CARDS + index].memory_used_bytes if limit.overflow_bytes is not None else 0
+        size = usages[index].memory_used_bytes + limit.adjust_bytes + host
+        if limit.core_share_bp and size > 0:
+            yield limit.uuid, size
+
+
+def _spell(quantum: int | None) -> str:
+    return (
+        f"{quantum / 1e9:g} s at a time, because its tenants' memory does not fit" if quantum else "as usual"
+    )

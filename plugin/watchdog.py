@@ -1,0 +1,189 @@
+"""Compares what tenants say of their time with what the driver sees, and believes nobody who keeps much quiet.
+
+A tenant's usage page says how long it had a card, and the arbiter charges it for that. Who says less than it had would
+have more than its share. The driver's own samples are too coarse to charge by, but good enough to find that out within
+two seconds. Whoever is found is charged for the time that it holds the card and is lent nothing; an event, the log and
+the metrics tell of it. It is believed again after a minute without a difference.
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aliquot.processes import ProcessName, identity_of, pod_of
+from arbiter import TenantState
+from libshim.pages import PageError, read_control, read_usage
+from plugin.arrears import Arrears
+from plugin.cards import CardsError, Nvml
+from plugin.events import Events
+from plugin.identity import PodName
+from plugin.leases import Leases, lease_name
+from plugin.pods import Pods
+from plugin.tenancies import Tenancies
+from plugin.tenants import TenantPages, Tenants
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.25
+REASON = "UsageNotBelieved"
+LONGEST_SAMPLE_S = 1.0
+NS, US = 1e9, 1e6
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a leased tenant says: seconds that it has had, by card, and its processes; nothing if it cannot be read."""
+
+    busy_s: Mapping[str, float]
+    processes: frozenset[ProcessName] = frozenset()
+
+
+@dataclass
+class Watchdog:
+    """Looks at all tenants that are leased time, again and again."""
+
+    nvml: Nvml
+    leases: Leases
+    tenancies: Tenancies
+    tenants: Tenants
+    pods: Pods
+    events: Events
+    look_every_s: float = LOOK_EVERY_S
+    _arrears: dict[TenantPages, Arrears] = field(default_factory=dict)
+    _before: Mapping[TenantPages, Said] = field(default_factory=dict)
+    _looked_s: float = 0.0
+    _sampled_us: dict[str, int] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Looks until cancelled; a driver that hangs holds up this look alone."""
+        while True:
+            await asyncio.sleep(self.look_every_s)
+            for tenant, reason in (await asyncio.to_thread(self._look)).items():
+                await self._judge(tenant, reason)
+
+    def _look(self) -> dict[TenantPages, str]:
+        """Why each leased tenant is not to be believed; nothing: it is."""
+        now_s, said = time.monotonic(), dict(self._said())
+        seen = self._seen(said)
+        passed_s, before = now_s - self._looked_s, self._before
+        self._looked_s, self._before = now_s, said
+        self._arrears = {tenant: self._arrears.get(tenant) or Arrears() for tenant in said}
+        states = self.leases.states()
+        return {
+            tenant: self._nonsense(tenant, states) or self._compare(tenant, before, seen, passed_s)
+            for tenant in said
+        }
+
+    def _nonsense(self, tenant: TenantPages, states: Mapping[str, TenantState]) -> str:
+        """What the arbiter finds wrong with what a tenant says, whatever the driver sees."""
+        name = _name(tenant)
+        reason = states[name].reason if name in states and name not in self.leases.doubts else None
+        if reason:
+            self._arrears[tenant].damaged()
+        return reason or ""
+
+    def _compare(
+        self,
+        tenant: TenantPages,
+        before: Mapping[TenantPages, Said],
+        seen: Mapping[tuple[TenantPages, str], float],
+        passed_s: float,
+    ) -> str:
+        arrears, now_s = self._arrears[tenant], self._before[tenant].busy_s
+        before_s = before[tenant].busy_s if tenant in before else {}
+        cards = now_s.keys() & before_s.keys()
+        arrears.enter(
+            passed_s,
+            {card: seen.get((tenant, card), 0.0) for card in cards},
+            {card: now_s[card] - before_s[card] for card in cards},
+        )
+        return (
+            "it says to have had less of a card's time than the driver saw it have"
+            if arrears.doubtful
+            else ""
+        )
+
+    async def _judge(self, tenant: TenantPages, reason: str) -> None:
+        name, tenancy = _name(tenant), self.tenancies.get(tenant.pod_uid)
+        if (name in self.leases.doubts) == bool(reason) or tenancy is None:
+            return
+        self.leases.doubt(name, reason or None)
+        self.pods.notify()
+        pod = PodName(tenancy.namespace, tenancy.pod, tenant.pod_uid)
+        if reason:
+            text = f"container {tenant.container}: {reason}; until it is believed again it is lent no time"
+            await self.events.warn(pod, REASON, text)
+        else:
+            self.events.over(pod, REASON)
+            log.info("container %s of pod %s is believed again", tenant.container, pod)
+
+    def _said(self) -> Iterator[tuple[TenantPages, Said]]:
+        """By tenant that is leased time."""
+        for tenant in self.tenants:
+            try:
+                cards = [
+                    card.uuid if card.core_share_bp else "" for card in read_control(tenant.control).cards
+                ]
+            except (OSError, PageError) as error:
+                log.debug("%s is not looked at: %s", tenant.directory, error)
+                continue
+            if any(cards):
+                yield tenant, _said_by(tenant, cards)
+
+    def _seen(self, said: Mapping[TenantPages, Said]) -> Mapping[tuple[TenantPages, str], float]:
+        """Seconds that the driver saw each tenant work since the look before, by card."""
+        seen: dict[tuple[TenantPages, str], float] = defaultdict(float)
+        for card in {card for one in said.values() for card in one.busy_s}:
+            try:
+                busy = self._sample(card)
+            except CardsError as error:
+                log.debug("nobody is compared on one card: %s", error)
+                continue
+            for pid, seconds in busy.items():
+                tenant = _whose(pid, card, said)
+                if tenant:
+                    seen[tenant, card] += seconds
+        return seen
+
+    def _sample(self, card: str) -> Mapping[int, float]:
+        """Seconds of work by process since the last sample of a card."""
+        since_us = self._sampled_us.get(card, 0)
+        begun: dict[int, int] = {}
+        busy: dict[int, float] = defaultdict(float)
+        for one in sorted(self.nvml.utilization(card, since_us), key=lambda one: one.until_us):
+            span_s = (one.until_us - begun.get(one.pid, since_us)) / US
+            busy[one.pid] += one.busy * min(span_s, LONGEST_SAMPLE_S)
+            begun[one.pid] = one.until_us
+        self._sampled_us[card] = max(begun.values(), default=since_us)
+        return busy
+
+
+def _name(tenant: TenantPages) -> str:
+    return lease_name(tenant.pod_uid, tenant.container)
+
+
+def _said_by(tenant: TenantPages, cards: Sequence[str]) -> Said:
+    """What one tenant says; `cards` in its pages' order, empty where it is leased nothing."""
+    try:
+        usage = read_usage(tenant.usage)
+    except (OSError, PageError):
+        return Said({})
+    named = (ProcessName(one.pid, one.pid_namespace, one.start_time) for one in usage.processes)
+    busy_s = {uuid: usage.cards[index].busy_ns / NS for index, uuid in enumerate(cards) if uuid}
+    return Said(busy_s, frozenset(named))
+
+
+def _whose(pid: int, card: str, said: Mapping[TenantPages, Said]) -> TenantPages | None:
+    """The tenant of a process: by its pages, or, where these do not name it, its pod's only container on the card."""
+    identity = identity_of(pid)
+    if identity is None:
+        return None
+    for tenant, one in said.items():
+        if card in one.busy_s and ProcessName(*identity) in one.processes:
+            return tenant
+    uid = pod_of(pid)
+    of_pod = [tenant for tenant, one in said.items() if tenant.pod_uid == uid and card in one.busy_s]
+    return of_pod[0] if len(of_pod) == 1 else None

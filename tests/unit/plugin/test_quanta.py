@@ -1,0 +1,66 @@
+"""Long leases where tenants' memory does not fit on their card together."""
+
+from pathlib import Path
+
+import pytest
+
+from arbiter import Arbiter
+from libshim.pages import CardLimit, Control
+from plugin.card_table import CardTable
+from plugin.cards import Card
+from plugin.leases import Leases
+from plugin.quanta import MOST_NS, Quanta, quantum_ns
+from plugin.tenants import Tenants
+from tests.unit.plugin.usage import write_usage
+
+GIB = 1 << 30
+UUID = "GPU-a"
+
+
+@pytest.fixture
+def quanta(tmp_path: Path) -> Quanta:
+    """A node with a card of 16 GiB."""
+    cards = CardTable(0, Path("/proc"))
+    cards.set([Card(UUID, 0, 0, "H200", 16384, -1, "0")])
+    return Quanta(cards, Tenants(tmp_path), Leases(Arbiter()))
+
+
+def holds(quanta: Quanta, name: str, size: int, share_bp: int = 5000) -> None:
+    """A tenant uses so much memory."""
+    limit = CardLimit(UUID, 32 * GIB, core_share_bp=share_bp, core_most_percent=100)
+    tenant = quanta.tenants.prepare(name, "main", Control(f"default/{name}/main", (limit,)))
+    write_usage(tenant.usage, size)
+
+
+def asked(quanta: Quanta) -> int | None:
+    """What the arbiter was asked for."""
+    quanta.look()
+    assert quanta.leases.arbiter
+    return quanta.leases.arbiter._quanta.get(UUID)
+
+
+def test_a_card_is_leased_for_long_while_its_tenants_do_not_fit(quanta: Quanta) -> None:
+    """By how much more they have than there is, and as usual when they fit again."""
+    holds(quanta, "one", 10 * GIB)
+    assert asked(quanta) is None
+    holds(quanta, "two", 10 * GIB)
+    longer = asked(quanta)
+    assert longer == quantum_ns(4 * GIB)
+    holds(quanta, "two", 12 * GIB)
+    assert (asked(quanta) or 0) > longer
+    holds(quanta, "two", 6 * GIB)
+    assert asked(quanta) is None
+
+
+def test_who_does_not_fit_alone_has_nobody_to_be_kept_from(quanta: Quanta) -> None:
+    """Its own memory moves whoever has the card for however long."""
+    holds(quanta, "one", 20 * GIB)
+    holds(quanta, "free", GIB, share_bp=0)
+    assert asked(quanta) is None
+
+
+def test_a_quantum_is_worth_the_moving() -> None:
+    """4 GiB out and in take 0.7 s at 12 GB/s; and nobody is kept waiting for minutes."""
+    assert quantum_ns(1) == 500_000_000
+    assert quantum_ns(4 * GIB) == 7_500_000_000
+    assert quantum_ns(1 << 40) == MOST_NS
