@@ -14,7 +14,7 @@
 #define LAG_MOST_NS (1000 * AQ_MS)   /* some lag by more: those of higher priority leave too little */
 
 /* Among how many contexts the card's time goes: with a stray on it a holder has it only in turns. */
-static double sharers(const aq_card *card) { return card->strays ? card->strays + card->holders : 1; }
+static double sharers(const aq_card *card) { return card->strays ? card->strays + card->runners : 1; }
 
 static void charge(const aq_tenant *tenant, aq_seat *seat, double ns) {
   seat->used_ns += ns;

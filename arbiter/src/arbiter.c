@@ -14,7 +14,8 @@
 
 #include "guest.h"
 
-#define BEAT_NS UINT64_C(8000000) /* tenants count on ours every 60 ms */
+#define BEAT_NS UINT64_C(10000000) /* tenants count on one every 60 ms */
+#define BEAT_SLACK_NS UINT64_C(3000000) /* sooner, if the thread is awake */
 #define TRIES 4                   /* to let in who comes when somebody was kept out */
 
 struct aq_arbiter {
@@ -53,16 +54,18 @@ static uint64_t work(aq_arbiter *arbiter) {
     next = aq_law_step(arbiter->law, now);
     again = false;
     for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-      if (aq_guest_tell(guest)) aq_guest_read(guest, arbiter->law, now_ns()), again = true;
+      if (aq_guest_tell(guest)) aq_guest_read(guest, arbiter->law, AQ_KNOWN_SLOTS, now_ns()), again = true;
   }
   return again ? now : next;
 }
 
-/* Those who rang, those whose bell need not have rung, or all. */
-static void look(aq_arbiter *arbiter, const aq_guest *rang, bool all) {
-  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-    if (all || guest == rang || aq_law_holds(guest->tenant) || aq_law_suspect(arbiter->law, guest->tenant))
-      aq_guest_read(guest, arbiter->law, now_ns());
+/* Those who rang, those of whom something is to be seen without a bell, or all. */
+static void look(aq_arbiter *arbiter, const aq_guest *rang, bool any_rang, bool all) {
+  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
+    bool watched = aq_law_holds(guest->tenant) || aq_law_suspect(arbiter->law, guest->tenant);
+    if (!all && !any_rang && !watched && guest != rang) continue;
+    aq_guest_read(guest, arbiter->law, all ? AQ_ALL_SLOTS : watched ? AQ_KNOWN_SLOTS : AQ_BELLS_ONLY, now_ns());
+  }
 }
 
 static const aq_guest *rung_by(const aq_arbiter *arbiter, int place) {
@@ -90,8 +93,8 @@ static void *run(void *of) {
   pthread_mutex_lock(&arbiter->lock);
   for (int place = -2; !arbiter->leaving;) {
     uint64_t now = now_ns();
-    bool beats = now >= arbiter->beat_ns + BEAT_NS;
-    look(arbiter, place > 0 ? rung_by(arbiter, place) : NULL, beats || place == -2 || place == 0);
+    bool beats = now >= arbiter->beat_ns + BEAT_NS - BEAT_SLACK_NS;
+    look(arbiter, place > 0 ? rung_by(arbiter, place) : NULL, place == -2, beats || place == 0);
     uint64_t next = work(arbiter);
     if (beats) beat(arbiter, now_ns());
     uint64_t beat_at = arbiter->beat_ns + BEAT_NS;

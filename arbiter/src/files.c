@@ -117,19 +117,20 @@ static bool is_buried(const aq_files *files, uint32_t slot) {
 }
 
 static bool says_something(const aq_usage_work *line) {
-  static const aq_usage_work nothing;
-  return memcmp(line, &nothing, sizeof nothing);
+  uint32_t any = 0;
+  for (uint32_t card = 0; card < AQ_MAX_CARDS; card++) any |= line->cards[card];
+  return any;
 }
 
 static void add_lines(const aq_files *files, uint64_t now, aq_words *words) {
-  for (uint32_t slot = 0; slot < AQ_MAX_SLOTS; slot++) {
+  for (uint32_t slot = 0; slot < files->slots; slot++) {
     const aq_usage_work *line = &files->lines.works[slot];
     if (!says_something(line) || is_buried(files, slot)) continue;
     for (uint32_t card = 0; card < files->control->card_count; card++) add_word(&words->cards[card], line->cards[card], now);
   }
 }
 
-const char *aq_files_read(aq_files *files, uint64_t now, aq_words *words) {
+const char *aq_files_read(aq_files *files, aq_words *words) {
   union {
     aq_usage_page page;
     char bytes[BELLS_SIZE];
@@ -137,12 +138,18 @@ const char *aq_files_read(aq_files *files, uint64_t now, aq_words *words) {
   memset(words, 0, sizeof *words);
   if (!read_at(files, head.bytes, BELLS_SIZE, 0)) return "its usage page was cut short";
   if (head.page.magic != AQ_USAGE_MAGIC || head.page.version != AQ_PAGE_VERSION) return "its usage page is none any more";
-  if (!read_at(files, &files->lines, sizeof files->lines, AQ_USAGE_SIZE)) return "its usage page has no annex";
   for (uint32_t card = 0; card < files->control->card_count; card++) {
     words->busy_ns[card] = head.page.cards[card].busy_ns;
     words->bells[card] = head.page.cards[card].bell;
   }
+  return NULL;
+}
+
+const char *aq_files_read_work(aq_files *files, bool all, uint64_t now, aq_words *words) {
+  if (all) files->slots = AQ_MAX_SLOTS;
+  if (!read_at(files, &files->lines, files->slots * sizeof(aq_usage_work), AQ_USAGE_SIZE)) return "its usage page has no annex";
   add_lines(files, now, words);
+  while (files->slots && !says_something(&files->lines.works[files->slots - 1])) files->slots--;
   return NULL;
 }
 
@@ -157,7 +164,7 @@ static bool is_gone(const aq_files *files, uint32_t slot) {
 }
 
 void aq_files_bury(aq_files *files) {
-  for (uint32_t slot = 0; slot < AQ_MAX_SLOTS; slot++) {
+  for (uint32_t slot = 0; slot < files->slots; slot++) {
     if (!says_something(&files->lines.works[slot])) continue;
     files->buried[slot] = is_gone(files, slot);
     files->dead.works[slot] = files->lines.works[slot];

@@ -11,6 +11,7 @@ typedef struct {
   aq_control_page *control;
   char *bells; /* the usage page's first bytes; never touched */
   int usage;
+  uint32_t slots;       /* the first ones, in which anybody was when all were last looked at */
   aq_usage_annex lines; /* as last read */
   aq_usage_annex dead;  /* the lines of slots whose owner was found dead */
   bool buried[AQ_MAX_SLOTS];
@@ -30,8 +31,12 @@ void aq_files_close(aq_files *files);
 /* The place of a card in the control page; -1: it is not there. */
 int aq_files_card(const aq_files *files, const char *uuid);
 
-/* Reads what the tenant says, as of `now`. Returns NULL, or what is wrong with its page. */
-const char *aq_files_read(aq_files *files, uint64_t now, aq_words *words);
+/* Reads what a tenant has had, and its bells. Returns NULL, or what is wrong with its page. */
+const char *aq_files_read(aq_files *files, aq_words *words);
+
+/* Adds what its processes have to do, as of `now`: of all, or of those in slots where there were any already. Who comes to
+ * another slot rings. */
+const char *aq_files_read_work(aq_files *files, bool all, uint64_t now, aq_words *words);
 
 /* Sees which processes that say to have work have ended. */
 void aq_files_bury(aq_files *files);

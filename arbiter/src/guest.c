@@ -58,17 +58,21 @@ static bool has_rung(aq_guest *guest, const aq_words *words) {
   return rung;
 }
 
-void aq_guest_read(aq_guest *guest, aq_law *law, uint64_t now) {
+static const char *read_work(aq_guest *guest, const aq_law *law, bool all, uint64_t now, aq_words *words) {
+  if (aq_law_suspect(law, guest->tenant)) aq_files_bury(&guest->files);
+  const char *damage = aq_files_read_work(&guest->files, all, now, words);
+  return damage ? damage : judge(guest, words, now);
+}
+
+void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now) {
   aq_words words;
-  const char *damage = aq_files_read(&guest->files, now, &words);
-  if (!damage && aq_law_suspect(law, guest->tenant)) {
-    aq_files_bury(&guest->files);
-    damage = aq_files_read(&guest->files, now, &words);
-  }
-  if (!damage) damage = judge(guest, &words, now);
+  const char *damage = aq_files_read(&guest->files, &words);
+  bool rung = has_rung(guest, &words);
+  if (depth == AQ_BELLS_ONLY && !rung && !damage) return;
+  if (!damage) damage = read_work(guest, law, rung || depth == AQ_ALL_SLOTS, now, &words);
   if (damage && !guest->damage) guest->damage = damage;
   aq_law_trust(guest->tenant, aq_guest_trust(guest));
-  if (has_rung(guest, &words)) aq_law_rang(guest->tenant);
+  if (rung) aq_law_rang(guest->tenant);
   for (uint32_t i = 0; i < guest->count; i++) aq_law_report(law, guest->tenant, i, &words.cards[guest->places[i]], now);
 }
 
@@ -83,7 +87,7 @@ void aq_guest_await(const aq_guest *guest, aq_waiting *waiting) {
 /* From here on it is believed, if it can be. */
 void aq_guest_forgive(aq_guest *guest, uint64_t now) {
   aq_words words;
-  guest->damage = aq_files_read(&guest->files, now, &words);
+  guest->damage = aq_files_read(&guest->files, &words);
   guest->read_ns = now;
   for (uint32_t i = 0; i < guest->count; i++) {
     guest->busy_ns[i] = words.busy_ns[guest->places[i]];

@@ -32,8 +32,15 @@ void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint64_t now);
 /* What was wrong with what it says is forgotten. */
 void aq_guest_forgive(aq_guest *guest, uint64_t now);
 
+/* How much there is to read. */
+typedef enum {
+  AQ_BELLS_ONLY, /* all, if one was rung */
+  AQ_KNOWN_SLOTS,
+  AQ_ALL_SLOTS,
+} aq_depth;
+
 /* Reads what it says and reports it. */
-void aq_guest_read(aq_guest *guest, aq_law *law, uint64_t now);
+void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now);
 
 /* Opens and closes its gates as its leases stand. Returns whether one was closed: then it is to be read once more. */
 bool aq_guest_tell(aq_guest *guest);

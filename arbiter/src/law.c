@@ -168,7 +168,7 @@ static void count_seat(const aq_law *law, const aq_tenant *tenant, uint32_t inde
   aq_card *card = seat->card;
   bool held = tenant->state != AQ_SHUT && tenant->open >> index & 1;
   bool stray = tenant->stray && tenant->trust == AQ_TRUSTED && seat->said.in_flight && seat->said.moving;
-  if (held && !stray) card->holders++;
+  if (held && !stray) card->holders++, card->runners += seat->said.in_flight;
   if (held && tenant->kind == AQ_OWN) card->owned = true;
   if (tenant->members >> index & 1 && tenant->rank.claim == AQ_OWN && aq_rank_in_line(law, tenant)) card->claims++;
   if (stray) card->strays++;
@@ -179,7 +179,7 @@ static void count_seat(const aq_law *law, const aq_tenant *tenant, uint32_t inde
 static void count_cards(aq_law *law) {
   for (aq_card *card = law->cards; card; card = card->next) {
     uint32_t busy = 0;
-    card->holders = card->strays = card->claims = card->highest = 0;
+    card->holders = card->runners = card->strays = card->claims = card->highest = 0;
     card->reserved = card->owned = false;
     for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
       for (uint32_t i = 0; i < tenant->count; i++)

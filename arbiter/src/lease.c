@@ -195,14 +195,23 @@ void aq_lease_drain(const aq_law *law, aq_tenant *tenant) {
 
 /* ---- when to look again ---- */
 
+/* A holder that always had work is looked at less often the longer it has had. */
+static uint64_t next_idle_look(const aq_law *law, const aq_tenant *tenant) {
+  uint64_t limit = idle_limit(law, tenant);
+  if (!is_busy(tenant)) return last_active(tenant) + limit;
+  return later(last_end(tenant), law->now_ns) + later(limit, (law->now_ns - tenant->since_ns) / 2);
+}
+
+/* A rival that is ahead stays ahead: the next lease is its own, and there is nothing to decide before the end. */
 static uint64_t next_while_leased(const aq_law *law, const aq_tenant *tenant) {
+  const aq_tenant *rival = aq_rank_rival(law, tenant);
   bool rests = !tenant->wants && tenant->lease_end_ns <= law->now_ns + RENEW_NS;
+  bool decided = rival && aq_rank_before(&rival->rank, &tenant->rank);
   uint64_t decide = tenant->lease_end_ns - RENEW_NS;
-  uint64_t next = rests ? UINT64_MAX : decide > law->now_ns ? decide : tenant->lease_end_ns;
-  if (tenant->trust == AQ_BLIND || (!aq_rank_rival(law, tenant) && tenant->started)) return next;
-  if (law->now_ns < tenant->since_ns + law->rules.least_ns) next = sooner(next, tenant->since_ns + law->rules.least_ns);
-  uint64_t look = is_busy(tenant) ? later(last_end(tenant), law->now_ns) : last_active(tenant);
-  return sooner(next, look + idle_limit(law, tenant));
+  uint64_t next = rests ? UINT64_MAX : decide > law->now_ns && !decided ? decide : tenant->lease_end_ns;
+  if (tenant->trust == AQ_BLIND || (!rival && tenant->started)) return next;
+  if (rival && rival->gave_up) next = sooner(next, later(tenant->since_ns + law->rules.least_ns, law->now_ns + LOOK_NS / 5));
+  return sooner(next, next_idle_look(law, tenant));
 }
 
 uint64_t aq_lease_next(const aq_law *law, const aq_tenant *tenant) {

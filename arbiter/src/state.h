@@ -14,6 +14,7 @@ typedef struct aq_card {
   uint32_t seats;
   /* As of this step. */
   uint32_t holders; /* tenants that have it leased, or have not drained */
+  uint32_t runners; /* of these, with work in flight */
   uint32_t strays;  /* that run on it without a lease, work that nothing can stop */
   bool reserved;    /* for a tenant that waits for another of its cards */
   uint32_t claims;  /* tenants that wait for it by right */

@@ -51,7 +51,9 @@ class Kernel:
     """One kernel; of a collective those on all cards go on when the last of them has begun."""
 
     process: "Process"
+    length: int
     left: int
+    follows: bool
     began: int = -1
     others: "list[tuple[Card, Kernel]]" = field(default_factory=list)
 
@@ -101,7 +103,7 @@ class Card:
         self.queues[process].popleft()
         if not self.queues[process]:
             del self.queues[process]
-        process.finished(self, kernel.began)
+        process.finished(self, kernel)
 
     def turn(self) -> None:
         """Decides who runs from now on."""
@@ -145,6 +147,7 @@ class Seat:
     index: int
     in_flight: int = 0
     expected: int = 0
+    queued: int = 0
     waiting: bool = False
     used: int = 0
     ended: int = -S
@@ -191,40 +194,47 @@ class Process:
 
     def _may(self, seat: Seat, length: int) -> bool:
         lease, now = seat.told, self.world.now
-        ends = max(seat.expected, now) + length
-        if lease.open and (not seat.in_flight or (ends <= lease.end_ns and ends - now <= lease.window_ns)):
+        free = max(seat.expected, now)
+        if not lease.open or (seat.in_flight and free + length > lease.end_ns):
+            if not seat.waiting:
+                seat.waiting = True
+                self.world.ring(self)
+            return False
+        if not seat.in_flight or seat.queued + length <= lease.window_ns:
             return True
-        if not seat.waiting and (not lease.open or ends > lease.end_ns):
-            seat.waiting = True
-            self.world.ring(self)
-        return False
+        if seat.queued > length:
+            return False
+        if free - now > lease.window_ns:
+            self.world.at(free - lease.window_ns, self.go)
+            return False
+        return True
 
     def _submit(self, seat: Seat, length: int) -> None:
         now = self.world.now
         if not seat.in_flight and now > seat.ended + MS:
             self.world.ring(self)
-        seat.waiting, seat.in_flight, seat.expected = (
-            False,
-            seat.in_flight + 1,
-            max(seat.expected, now) + length,
-        )
-        kernel = Kernel(self, length)
+        seat.waiting, seat.queued = False, seat.queued + length
+        seat.expected = max(seat.expected, now) + length
+        kernel = Kernel(self, length, length, follows=seat.in_flight > 0)
+        seat.in_flight += 1
         for card, other in self._kernels:
             kernel.others.append((card, other))
             other.others.append((seat.card, kernel))
         self._kernels.append((seat.card, kernel))
         seat.card.submit(kernel)
 
-    def finished(self, card: Card, began: int) -> None:
-        """The card has done a kernel; the process hears of it later."""
+    def finished(self, card: Card, kernel: Kernel) -> None:
+        """A kernel is done; the process hears of it later. Events do not tell slices of others from its own."""
         seat = next(seat for seat in self.seats if seat.card is card)
-        busy, seat.ended = self.world.now - max(began, seat.ended), self.world.now
-        self.world.at(self.world.now + WAKE, self._reap, seat, busy)
+        since = seat.ended if kernel.follows else kernel.began
+        seat.ended = self.world.now
+        self.world.at(self.world.now + WAKE, self._reap, seat, kernel.length, self.world.now - since)
 
-    def _reap(self, seat: Seat, busy: int) -> None:
+    def _reap(self, seat: Seat, length: int, busy: int) -> None:
         if self.stopped:
-            self.world.at(self.world.now + MS, self._reap, seat, busy)
+            self.world.at(self.world.now + MS, self._reap, seat, length, busy)
             return
+        seat.queued -= length
         seat.in_flight -= 1
         seat.used += int(busy * self.reports)
         if not seat.in_flight and not seat.told.open:

@@ -44,7 +44,8 @@ class Player:
         self.control = ffi.cast("aq_control_page *", ffi.from_buffer(self._maps[0]))
         raw = ffi.from_buffer(self._maps[1])
         self.usage = ffi.cast("aq_usage_page *", raw)
-        self._words = ffi.cast("aq_usage_annex *", raw + lib.AQ_USAGE_SIZE).works[slot].cards
+        self._annex = ffi.cast("aq_usage_annex *", raw + lib.AQ_USAGE_SIZE)
+        self._words = self._annex.works[slot].cards
         self._live_in(slot)
 
     def _live_in(self, slot: int) -> None:
@@ -57,6 +58,11 @@ class Player:
         """Publishes what it has to do."""
         end = (end_ns >> lib.AQ_WORK_END_UNIT_SHIFT << lib.AQ_WORK_END_SHIFT) & 0xFFFFFFFF
         self._words[card] = end | state if state else 0
+
+    def line(self, card: int, slot: int = 0) -> tuple[int, int]:
+        """What the process in a slot says: its state, and the end it expects, wrapped."""
+        word = self._annex.works[slot].cards[card]
+        return word & (lib.AQ_WORK_WAITING | lib.AQ_WORK_IN_FLIGHT), word >> lib.AQ_WORK_END_SHIFT
 
     def ring(self, card: int) -> None:
         """Has the arbiter look."""

@@ -1,0 +1,189 @@
+"""Tenants that die, stop, or fill their pages with noise: the others have what is theirs."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from arbiter import Terms
+from libshim._pages import lib
+from libshim.pages import read_card_usages
+from tests.unit.arbiter.house import MS, House, Tenant, house, spans, time_in, until
+
+CARD = "GPU-0"
+SEED = int(os.environ.get("SEED", str(time.time_ns())))
+
+
+@pytest.fixture(name="home")
+def _home(tmp_path: Path) -> Iterator[House]:
+    with house(tmp_path) as made:
+        yield made
+
+
+def busy_ns(tenant: Tenant) -> int:
+    """What its processes say to have had."""
+    return read_card_usages(tenant.usage)[0].busy_ns
+
+
+def pair(home: House) -> tuple[list[Tenant], list[subprocess.Popen[str]]]:
+    """Two tenants that take turns."""
+    tenants = [home.tenant(name, Terms(CARD, 5000, 100)) for name in "ab"]
+    players = [home.play(tenant, MS) for tenant in tenants]
+    for tenant in tenants:
+        until(lambda tenant=tenant: busy_ns(tenant) > 20 * MS)
+    return tenants, players
+
+
+def hold(tenant: Tenant) -> None:
+    """Waits until a tenant has the card and works."""
+    words = tenant.player(9)
+    until(lambda: words.is_open(0) and words.line(0)[0] == lib.AQ_WORK_IN_FLIGHT)
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_dead_or_stopped_holder_is_out(home: House, blow: signal.Signals):
+    """Its neighbour has the card soon, and from then on nearly all of it."""
+    (victim, _), players = pair(home)
+    hold(victim)
+    players[0].send_signal(blow)
+    struck = time.monotonic_ns()
+    time.sleep(1.5)
+    end = time.monotonic_ns()
+    had = spans(players[1])
+    assert min(start for start, _ in had if start > struck) - struck < 1000 * MS
+    assert time_in(had, struck + 500 * MS, end) / (end - struck - 500 * MS) > 0.8
+
+
+def test_a_stopped_tenant_that_goes_on_has_its_share_again(home: House):
+    """As if nothing had been."""
+    (victim, _), players = pair(home)
+    hold(victim)
+    players[0].send_signal(signal.SIGSTOP)
+    time.sleep(0.3)
+    players[0].send_signal(signal.SIGCONT)
+    time.sleep(0.5)
+    begin = time.monotonic_ns()
+    time.sleep(1.5)
+    end = time.monotonic_ns()
+    assert time_in(spans(players[0]), begin, end) / (end - begin) > 0.35
+
+
+def noise(rng: random.Random, usage: Path) -> None:
+    """Overwrites all of a page."""
+    with usage.open("r+b") as file:
+        file.write(rng.randbytes(lib.AQ_USAGE_FILE_SIZE))
+
+
+def clock_noise(rng: random.Random, usage: Path) -> None:
+    """Overwrites the words of time."""
+    with usage.open("r+b") as file:
+        file.seek(2048 + 64)
+        file.write(rng.randbytes(48))
+
+
+def cut(_: random.Random, usage: Path) -> None:
+    """Makes a page end before its first word."""
+    os.truncate(usage, 0)
+
+
+def cut_annex(_: random.Random, usage: Path) -> None:
+    """Takes away the words of work."""
+    os.truncate(usage, lib.AQ_USAGE_SIZE)
+
+
+@pytest.mark.parametrize("damage", [noise, clock_noise, cut, cut_annex])
+def test_a_damaged_page_hurts_its_owner_only(home: House, damage: Callable[[random.Random, Path], None]):
+    """Who damages its page is named, lent nothing, and leased no more than its share; the other has its own."""
+    print(f"SEED={SEED}")
+    rng = random.Random(SEED)
+    vandal = home.tenant("vandal", Terms(CARD, 3000, 100))
+    other = home.tenant("other", Terms(CARD, 5000, 50))
+    player = home.play(other, MS)
+    damage(rng, vandal.usage)
+    until(lambda: not home.arbiter.tenants()["vandal"].trusted)
+    assert home.arbiter.tenants()["vandal"].reason
+    begin, before = time.monotonic_ns(), home.arbiter.tenants()["vandal"].cards[CARD]
+    time.sleep(2)
+    end, after = time.monotonic_ns(), home.arbiter.tenants()["vandal"].cards[CARD]
+    assert (after.held_ns - before.held_ns) / (end - begin) < 0.36
+    assert after.lent_ns == before.lent_ns
+    assert time_in(spans(player), begin, end) / (end - begin) == pytest.approx(0.5, abs=0.08)
+    assert home.arbiter.tenants()["other"].trusted
+
+
+def test_a_mended_page_is_believed_when_the_agent_says_so(home: House):
+    """Not before: of itself the arbiter does not trust twice."""
+    tenant = home.tenant("a", Terms(CARD, 5000, 100))
+    whole = tenant.usage.read_bytes()
+    tenant.usage.write_bytes(b"")
+    until(lambda: not home.arbiter.tenants()["a"].trusted)
+    tenant.usage.write_bytes(whole)
+    time.sleep(0.1)
+    assert not home.arbiter.tenants()["a"].trusted
+    home.arbiter.distrust("a", None)
+    time.sleep(0.1)
+    assert home.arbiter.tenants()["a"].trusted
+    tenant.player().run(0, MS)
+    until(lambda: home.arbiter.tenants()["a"].cards[CARD].used_ns >= MS)
+
+
+def test_who_is_distrusted_is_charged_for_what_it_holds(home: House):
+    """It is lent nothing, whatever it says to have used."""
+    tenant = home.tenant("a", Terms(CARD, 2000, 100))
+    home.arbiter.distrust("a", "it was seen to use more than it says")
+    assert home.arbiter.tenants()["a"].reason == "it was seen to use more than it says"
+    player = home.play(tenant, MS)
+    time.sleep(0.5)
+    begin = time.monotonic_ns()
+    time.sleep(2)
+    end = time.monotonic_ns()
+    assert time_in(spans(player), begin, end) / (end - begin) < 0.26
+
+
+def test_tenants_come_and_go_while_others_work(home: House):
+    """Nobody waits for ever for a gate that nobody opens."""
+    print(f"SEED={SEED}")
+    rng = random.Random(SEED)
+    steady = home.play(home.tenant("steady", Terms(CARD, 3000, 30)), MS)
+    guests = [home.tenant(f"guest{i}", Terms(CARD, 500, 100, priority=i % 3)) for i in range(6)]
+    players = [home.play(guest, MS) for guest in guests]
+    until_ns = time.monotonic_ns() + 2000 * MS
+    begin = time.monotonic_ns()
+    while time.monotonic_ns() < until_ns:
+        guest = rng.choice(guests)
+        action = rng.choice(["leave", "enter", "change", "quantum", "distrust"])
+        if action == "leave":
+            home.arbiter.leave(guest.name)
+        elif action == "quantum":
+            home.arbiter.quantum(CARD, rng.choice([None, 30 * MS]))
+        elif action == "distrust":
+            home.arbiter.distrust(guest.name, rng.choice([None, "on suspicion"]))
+        else:
+            most = rng.choice([5, 50, 100])
+            home.arbiter.enter(guest.name, guest.control, guest.usage, [Terms(CARD, 500, most)])
+        home.arbiter.tenants()
+    end = time.monotonic_ns()
+    for guest in guests:
+        home.arbiter.enter(guest.name, guest.control, guest.usage, guest.terms)
+    for guest, before in [(guest, busy_ns(guest)) for guest in guests]:
+        until(lambda guest=guest, before=before: busy_ns(guest) > before)
+    assert time_in(spans(steady), begin, end) > 0
+    for player in players:
+        spans(player)
+
+
+def test_more_bells_than_the_kernel_waits_for(home: House):
+    """Twelve tenants of twelve cards each: all get to work."""
+    cards = [f"GPU-{i}" for i in range(12)]
+    tenants = [home.tenant(f"t{i}", *(Terms(card, 800, 100) for card in cards)) for i in range(12)]
+    for place, tenant in enumerate(tenants):
+        tenant.player().run(place, MS)
+    for tenant in tenants:
+        until(
+            lambda name=tenant.name: any(card.used_ns for card in home.arbiter.tenants()[name].cards.values())
+        )
