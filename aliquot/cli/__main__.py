@@ -12,6 +12,7 @@ COMMANDS = {
     "run": "aliquot.cli.run",
     "cards": "aliquot.cli.cards",
     "resize": "aliquot.cli.resize",
+    "top": "aliquot.cli.top",
     "demo": "aliquot.cli.demo",
 }
 """Sub-command → its module, which holds a click command of the same name."""

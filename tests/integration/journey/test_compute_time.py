@@ -1,6 +1,8 @@
 """A card's time between pods, by the simulated card's own record: lent, guaranteed, and capped without an agent."""
 
+import json
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +13,7 @@ from libshim.pages import CardLimit, read_control
 from sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import container, pod
 from tests.integration.journey.spinners import spin
+from tests.integration.shells import ALIQUOT
 
 WINDOW_S = 2.0
 
@@ -47,10 +50,28 @@ def test_idle_time_is_lent_while_the_agent_lives_and_shares_are_caps_while_it_do
     bursts = spin(stack, "bursts", {"core": "30"}, core_mode="burst")
     settles(node, bursts, lambda share: share > 55, "what the other leaves")
     settles(node, capped, lambda share: 20 < share < 36, "its 30 %")
+    check_top(node)
     stack.cluster.kill(node.agent)
     settles(node, bursts, lambda share: 15 < share < 36, "its own share alone")
     stack.cluster.restart(node.agent)
     settles(node, bursts, lambda share: share > 55, "what the other leaves, again")
+
+
+def check_top(node: Node) -> None:
+    """`aliquot top` shows what the card's record says, as near as the while it looks allows."""
+    command = [*ALIQUOT, "top", "--json", "--interval", "3", "--run-dir", str(node.directory / "run")]
+    told = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    tenants = {one["tenant"]: one for card in told["cards"] for one in card["tenants"]}
+    bursts, capped = tenants["default/bursts/main"], tenants["default/capped/main"]
+    assert (bursts["mode"], capped["mode"]) == ("burst", "capped")
+    assert bursts["used"] > 0.5
+    assert bursts["lent"] > 0.2
+    assert abs(bursts["used"] - bursts["lent"] - 0.3) < 0.1
+    assert abs(capped["used"] - 0.3) < 0.1
+    assert capped["lent"] < 0.05
+    assert abs(capped["guaranteed"] - 0.3) < 0.1
+    assert capped["waiting"] > 0.3
+    assert bursts["trusted"]
 
 
 def test_who_lies_about_its_time_is_found_and_loses_its_burst(stack: Stack, node: Node) -> None:
