@@ -12,6 +12,7 @@
 #include "monitor.h"
 
 #define STALL_NS UINT64_C(100000000) /* nothing finished for so long, nor was expected to: let one more in */
+#define PARTNER_NS UINT64_C(20000000) /* the same on another card: a collective may have begun there */
 #define UNSEEN_NS UINT64_C(1000000000)
 #define LOOK_NS UINT64_C(20000000)   /* look again at a limit that may have changed */
 #define POLL_NS UINT64_C(100000)     /* what was expected to be over is not yet */
@@ -34,13 +35,23 @@ static uint64_t room_at(const aq_in_flight *flight, uint64_t cost, uint64_t now)
   return flight->ends_ns > flight->window_ns ? flight->ends_ns - flight->window_ns : now;
 }
 
-/* The instant at which what is in flight is taken to make no progress, by a look that was late enough to have seen some: our
- * threads may be kept from running. No look at all will do after a while. */
-static uint64_t stalled_at(const aq_passage *p) {
-  const aq_in_flight *flight = &aq_flights[p->card];
-  uint64_t instant = later(later(flight->progress_ns, p->began_ns), flight->ends_ns) + STALL_NS;
+/* The instant at which what is in flight on a card is taken to make no progress, by a look that was late enough to have seen
+ * some: our threads may be kept from running. No look at all will do after a while. */
+static uint64_t standstill_at(const aq_passage *p, int card, uint64_t patience) {
+  const aq_in_flight *flight = &aq_flights[card];
+  uint64_t instant = later(later(flight->progress_ns, p->began_ns), flight->ends_ns) + patience;
   if (p->now_ns < instant || aq_monitor_looked_ns() >= instant || p->now_ns > instant + UNSEEN_NS) return instant;
   return p->now_ns + POLL_NS;
+}
+
+static uint64_t stalled_at(const aq_passage *p) { return standstill_at(p, p->card, STALL_NS); }
+
+/* The same of the process's other cards. */
+static uint64_t partner_stalled_at(const aq_passage *p) {
+  uint64_t instant = UINT64_MAX;
+  for (int card = 0; card < AQ_MAX_CARDS; card++)
+    if (card != p->card && aq_flights[card].count) instant = sooner(instant, standstill_at(p, card, PARTNER_NS));
+  return instant;
 }
 
 static uint64_t room(const aq_passage *p) {
@@ -67,7 +78,7 @@ static uint64_t opens_by_lease(aq_passage *p) {
   uint64_t look = p->now_ns + LOOK_NS;
   if (aq_lease_is_closed(p->gate)) {
     p->is_long = p->for_lease = true;
-    return flight->count ? sooner(look, stalled_at(p)) : look;
+    return sooner(look, flight->count ? stalled_at(p) : partner_stalled_at(p));
   }
   if (!flight->count) return p->now_ns;
   uint64_t open_at = room(p);
