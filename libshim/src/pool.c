@@ -128,7 +128,8 @@ bool aq_pool_may_grow(aq_pool *pool, const aq_demand *demand, aq_growth *growth)
   if (demand->most > AQ_MEMORY_MAX / 2) return false;
   *growth = (aq_growth){.pool = pool, .bytes = whole(demand->least, UNIT)};
   /* What idle room serves would not have been refused, so it must not count as that where limits are only observed. */
-  if (aq_enforcement() == AQ_ENFORCE_OBSERVE && use_idle_room(growth, demand)) return true;
+  bool observed = aq_tenant_mode() == AQ_GUARD && aq_enforcement() == AQ_ENFORCE_OBSERVE;
+  if (observed && use_idle_room(growth, demand)) return true;
   return promise(growth, demand->most) || use_idle_room(growth, demand);
 }
 
