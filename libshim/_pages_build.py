@@ -29,5 +29,8 @@ static const uint64_t AQ_USAGE_MAGIC;
 static const uint64_t AQ_MEMORY_MAX;
 void aq_control_publish(aq_control_page *page, const aq_control_page *wanted);
 int aq_control_snapshot(const aq_control_page *page, aq_control_page *out);
+uint64_t aq_usage_in_use(const aq_usage_page *page, int card);
+uint64_t aq_usage_held(const aq_usage_page *page, int slot, int card);
 """)
-ffibuilder.set_source("libshim._pages", '#include "aliquot_control.h"', include_dirs=["libshim/include"])
+SOURCE = '#include "aliquot_control.h"\n#include "aliquot_usage.h"'
+ffibuilder.set_source("libshim._pages", SOURCE, include_dirs=["libshim/include"])

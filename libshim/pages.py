@@ -24,6 +24,8 @@ from libshim._pages import ffi, lib
 OVERFLOW_CARDS: int = lib.AQ_OVERFLOW_CARDS
 """What a tenant has in host memory for card i is counted in entry `OVERFLOW_CARDS` + i."""
 _TRIES = 1000
+_USAGE_TRIES = 10
+_SLOTS: int = ffi.offsetof("aq_usage_page", "slots")
 _FLOCK = "hhqqi4x"  # struct flock
 _WISH_OFFSET: int = ffi.offsetof("aq_usage_card", "wanted_ns")
 _WISH_REST: int = ffi.sizeof("aq_usage_card") - _WISH_OFFSET - 8
@@ -242,21 +244,21 @@ def create_usage(path: Path) -> None:
 
 
 def read_usage(path: Path) -> Usage:
-    """Returns what a tenant says about itself.
+    """Returns what a tenant says about itself: what is in use, without what its processes are charged in advance.
 
     Raises:
         PageError: the file is no usage page of this version, or was cut short.
         OSError: the file cannot be read.
     """
     with _open(path, "rb") as file:
-        content = os.pread(file.fileno(), lib.AQ_USAGE_SIZE, 0)
-        page = _cast(path, content, "aq_usage_page *", lib.AQ_USAGE_SIZE, lib.AQ_USAGE_MAGIC)
+        copy = _usage_file(path, file.fileno())
+        page = ffi.addressof(copy, "page")
         if (page.card_count, page.slot_count) != (lib.AQ_MAX_CARDS, lib.AQ_MAX_SLOTS):
             raise PageError(path, f"{page.card_count} cards and {page.slot_count} slots are not this layout")
-        present = [slot for index, slot in enumerate(page.slots) if _is_present(file.fileno(), index, slot)]
+        present = [index for index, slot in enumerate(page.slots) if _is_present(file.fileno(), index, slot)]
     return Usage(
-        tuple(_card_usage(card) for card in page.cards),
-        tuple(_process_usage(slot) for slot in present),
+        tuple(_card_usage(page, index) for index in range(lib.AQ_MAX_CARDS)),
+        tuple(_process_usage(page, index) for index in present),
         _text(page.shim_version),
         _text(page.note),
     )
@@ -268,17 +270,18 @@ def forwarder_path(soname: str, library: Path | None = None) -> Path:
 
 
 def read_card_usages(path: Path) -> tuple[CardUsage, ...]:
-    """Returns the cards of a usage page alone: a twentieth of the work, for whoever looks often.
+    """Returns the cards of a usage page alone, for whoever looks often: a twentieth of the work without advances.
 
     Raises:
         PageError: the file is no usage page of this version, or was cut short.
         OSError: the file cannot be read.
     """
-    size = ffi.offsetof("aq_usage_page", "slots")
     with _open(path, "rb") as file:
-        content = os.pread(file.fileno(), size, 0)
-    page = _cast(path, content, "aq_usage_page *", size, lib.AQ_USAGE_MAGIC)
-    return tuple(_card_usage(card) for card in page.cards)
+        page = _cast(path, os.pread(file.fileno(), _SLOTS, 0), "aq_usage_page *", _SLOTS, lib.AQ_USAGE_MAGIC)
+        if any(card.advanced for card in page.cards):
+            copy = _usage_file(path, file.fileno())
+            page = ffi.addressof(copy, "page")
+    return tuple(_card_usage(page, index) for index in range(lib.AQ_MAX_CARDS))
 
 
 def read_newest_wish(path: Path) -> int:
@@ -403,7 +406,7 @@ def _cast(path: Path, content: bytes, kind: str, size: int, magic: int) -> Any:
     if len(content) < size:
         raise PageError(path, f"cut short: {len(content)} of {size} bytes")
     page = ffi.new(kind)
-    ffi.memmove(page, content, size)
+    ffi.memmove(page, content, len(content))
     if page.magic != magic:
         raise PageError(path, "not a page of Aliquot's of this kind")
     if page.version != lib.AQ_PAGE_VERSION:
@@ -431,9 +434,31 @@ def _snapshot(path: Path) -> Any:
     raise PageError(path, "a writer left it half-written")
 
 
-def _card_usage(card: Any) -> CardUsage:
+def _usage_file(path: Path, descriptor: int) -> Any:
+    """A copy of a usage page's file during which no tally with advances moved on, unless they never rest."""
+    for _ in range(_USAGE_TRIES):
+        content = os.pread(descriptor, lib.AQ_USAGE_FILE_SIZE, 0)
+        page = _cast(
+            path, content[: lib.AQ_USAGE_SIZE], "aq_usage_page *", lib.AQ_USAGE_SIZE, lib.AQ_USAGE_MAGIC
+        )
+        file = ffi.new("aq_usage_file *")
+        ffi.memmove(file, content, len(content))
+        if not any(card.advanced for card in page.cards):
+            break
+        again = _cast(path, os.pread(descriptor, _SLOTS, 0), "aq_usage_page *", _SLOTS, lib.AQ_USAGE_MAGIC)
+        if all(_same_moment(*pair) for pair in zip(page.cards, again.cards, strict=True)):
+            break
+    return file
+
+
+def _same_moment(card: Any, later: Any) -> bool:
+    return not later.advanced or bool(card.memory == later.memory)
+
+
+def _card_usage(page: Any, index: int) -> CardUsage:
+    card = page.cards[index]
     return CardUsage(
-        memory_used_bytes=card.memory >> lib.AQ_TALLY_SHIFT,
+        memory_used_bytes=lib.aq_usage_in_use(page, index),
         memory_peak_bytes=card.memory_peak,
         allocations_denied=card.denied,
         busy_ns=card.busy_ns,
@@ -455,8 +480,9 @@ def _is_present(file: int, index: int, slot: Any) -> bool:
     return bool(kind != fcntl.F_UNLCK)
 
 
-def _process_usage(slot: Any) -> ProcessUsage:
-    memory = tuple(tally >> lib.AQ_TALLY_SHIFT for tally in slot.memory)
+def _process_usage(page: Any, index: int) -> ProcessUsage:
+    slot = page.slots[index]
+    memory = tuple(lib.aq_usage_held(page, index, card) for card in range(lib.AQ_MAX_CARDS))
     return ProcessUsage(slot.pid, slot.pid_namespace, slot.start_time, memory)
 
 

@@ -20,7 +20,7 @@
 #define AQ_MAX_SLOTS 256
 #define AQ_CONTROL_SIZE 8192
 #define AQ_USAGE_SIZE 69632
-#define AQ_USAGE_FILE_SIZE 86016 /* with the annex */
+#define AQ_USAGE_FILE_SIZE 106496 /* with the annex and the advances */
 #define AQ_TENANT_SIZE 128
 #define AQ_UUID_SIZE 64
 #define AQ_SHIM_VERSION_SIZE 64
@@ -28,6 +28,12 @@
 
 /* A tally: bytes in the upper 48 bits; in the lower 16 what names the change that made it, see src/ledger.c. */
 #define AQ_TALLY_SHIFT 16
+
+/* Slots below this may have advances (see src/advance.h), on the lower half of the cards. */
+#define AQ_ADVANCE_SLOTS 64
+#define AQ_ADVANCE_CARDS 8
+#define AQ_ADVANCE_SHIFT 17
+#define AQ_ADVANCE_OPEN 65536
 
 #define AQ_ENFORCE_OFF 0
 #define AQ_ENFORCE_OBSERVE 1
@@ -91,12 +97,13 @@ typedef struct {
 
 /* What all processes of the tenant use of one card; its index is the control page's. */
 typedef struct {
-  uint64_t memory;      /* a tally, see below: bytes, and who changed it last */
-  uint64_t memory_peak; /* bytes */
+  uint64_t memory;      /* a tally, see below: bytes charged, and who changed it last */
+  uint64_t memory_peak; /* bytes in use */
   uint64_t denied;      /* allocations refused (observe: that would have been) */
   uint64_t wanted;      /* bytes in use there would have been with the latest request that the grant did not hold */
   uint64_t wanted_ns;   /* when that was, CLOCK_MONOTONIC */
-  uint64_t reserved_a[3];
+  uint64_t advanced;    /* slots that may have advances, one bit each */
+  uint64_t reserved_a[2];
   uint64_t busy_ns;
   uint64_t throttled_ns;
   /* The core limit's clock, shared by the tenant's processes (src/core_clock.h); CLOCK_MONOTONIC. */
@@ -118,7 +125,7 @@ typedef struct {
   uint64_t presence;      /* `owner`, while it holds a lock on a byte of the page's file, see src/presence.h */
   uint64_t collector;     /* the owner to be, while it collects the slot and holds that lock */
   uint64_t exports;     /* buckets of exported memory that its owner is charged for, one bit each; see src/sharing.c */
-  uint64_t memory[16];  /* tallies by card: bytes, and the number of the change */
+  uint64_t memory[16];  /* tallies by card: bytes charged, and the number of the change */
   uint64_t exported[8]; /* bytes of these that other processes may have imported, by card; see src/sharing.h */
 } aq_usage_slot;
 
@@ -145,6 +152,29 @@ typedef struct {
 typedef struct {
   aq_usage_work works[256];
 } aq_usage_annex;
+
+/* What a slot is charged for on one card and its owner does not use; the words are told in src/advance.h. */
+typedef struct {
+  uint64_t now;    /* bytes:47 | open:1 | number of the change since which it holds:16 */
+  uint64_t next;   /* the same, as the change under way shall leave it */
+  uint64_t lowest; /* bytes it has come down to since then */
+  uint64_t reserved;
+} aq_advance;
+
+/* One process's, on cache lines of their own. They are those of the owner whose pid and image its slot has. */
+typedef struct {
+  uint32_t pid;
+  uint32_t image;
+  uint64_t reserved[7];
+  aq_advance cards[8];
+} aq_advance_slot;
+
+/* The whole file. One that `page.size` says is shorter, as older agents make it, ends after the annex or before it. */
+typedef struct {
+  aq_usage_page page;
+  aq_usage_annex annex;
+  aq_advance_slot advances[64];
+} aq_usage_file;
 /* cdef: end */
 
 #define AQ_CONTROL_MAGIC UINT64_C(0x314c525443514c41) /* "ALQCTRL1", little-endian */
@@ -176,7 +206,11 @@ static_assert(offsetof(aq_usage_slot, memory) == 64, "v1 layout");
 static_assert(offsetof(aq_usage_page, cards) == 2048, "v1 layout");
 static_assert(offsetof(aq_usage_page, slots) == 4096, "v1 layout");
 static_assert(sizeof(aq_usage_page) == AQ_USAGE_SIZE, "v1 layout");
-static_assert(sizeof(aq_usage_page) + sizeof(aq_usage_annex) == AQ_USAGE_FILE_SIZE, "v1 layout");
+static_assert(sizeof(aq_advance_slot) == 320, "v1 layout");
+static_assert(AQ_ADVANCE_CARDS <= AQ_OVERFLOW_CARDS, "entries for host memory have no advances");
+static_assert(offsetof(aq_usage_file, annex) == AQ_USAGE_SIZE, "v1 layout");
+static_assert(offsetof(aq_usage_file, advances) == 86016, "v1 layout");
+static_assert(sizeof(aq_usage_file) == AQ_USAGE_FILE_SIZE, "v1 layout");
 static_assert(sizeof(aq_usage_work) == 64, "a process's words have a cache line of their own");
 
 #endif

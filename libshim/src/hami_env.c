@@ -181,9 +181,9 @@ typedef struct {
 static_assert(sizeof(usage_head) == offsetof(aq_usage_page, reserved_a), "the head ends where the zeroes start");
 
 static int fill(int file) {
-  usage_head head = {AQ_USAGE_MAGIC, AQ_PAGE_VERSION, AQ_USAGE_SIZE, AQ_MAX_CARDS, AQ_MAX_SLOTS};
+  usage_head head = {AQ_USAGE_MAGIC, AQ_PAGE_VERSION, AQ_USAGE_FILE_SIZE, AQ_MAX_CARDS, AQ_MAX_SLOTS};
   if (write(file, &head, sizeof head) != sizeof head) return EIO;
-  if (ftruncate(file, AQ_USAGE_SIZE)) return errno;
+  if (ftruncate(file, AQ_USAGE_FILE_SIZE)) return errno;
   /* Every user of the container shares the quota; fchmod, because the umask is the host process's own. */
   return fchmod(file, 0666) ? errno : 0;
 }

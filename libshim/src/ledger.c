@@ -12,6 +12,7 @@
 
 #include <assert.h>
 
+#include "advance.h"
 #include "presence.h"
 
 #define INTENT_SET 1u
@@ -22,11 +23,6 @@ typedef struct {
   int card;
   bool subtract;
 } change;
-
-static uint64_t bytes_of(uint64_t tally) { return tally >> AQ_TALLY_SHIFT; }
-static unsigned slot_of(uint64_t card_tally) { return (card_tally >> 8) & 0xff; }
-static unsigned number_of(uint64_t card_tally) { return card_tally & 0xff; }
-static unsigned count_of(uint64_t slot_tally) { return slot_tally & 0xffff; }
 
 static uint64_t card_tally(uint64_t bytes, int slot, unsigned number) {
   assert(bytes <= AQ_MEMORY_MAX);
@@ -42,9 +38,9 @@ static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from
 
 /* The slot's tally after `c`: bytes changed, count one up. Clamped, because a page can be damaged. */
 static uint64_t applied(uint64_t slot_tally, const change *c) {
-  uint64_t bytes = bytes_of(slot_tally);
+  uint64_t bytes = aq_tally_bytes(slot_tally);
   bytes = c->subtract ? less(bytes, c->bytes) : (bytes + c->bytes) & AQ_MEMORY_MAX;
-  return bytes << AQ_TALLY_SHIFT | ((count_of(slot_tally) + 1) & 0xffff);
+  return bytes << AQ_TALLY_SHIFT | ((aq_tally_count(slot_tally) + 1) & 0xffff);
 }
 
 static bool swap(uint64_t *word, uint64_t from, uint64_t to) {
@@ -55,65 +51,165 @@ static bool swap(uint64_t *word, uint64_t from, uint64_t to) {
  * The order of the reads matters, because numbers come again after 256 changes: while the slot's tally stays `held`
  * there is only one change that the card's tally can mean, and the intent read after both is that one's. */
 static void complete(aq_usage_page *page, int card, uint64_t tally) {
-  aq_usage_slot *slot = &page->slots[slot_of(tally)];
+  aq_usage_slot *slot = &page->slots[aq_tally_slot(tally)];
   uint64_t held = __atomic_load_n(&slot->memory[card], __ATOMIC_ACQUIRE);
-  if (((count_of(held) + 1) & 0xff) != number_of(tally)) return; /* it is there */
+  if (((aq_tally_count(held) + 1) & 0xff) != aq_tally_number(tally)) return; /* it is there */
   if (__atomic_load_n(&page->cards[card].memory, __ATOMIC_ACQUIRE) != tally) return; /* old news */
   uint64_t intent = __atomic_load_n(&slot->intent, __ATOMIC_ACQUIRE);
   change c = {.bytes = intent >> AQ_TALLY_SHIFT, .card = (intent >> 4) & 0xf, .subtract = intent & INTENT_SUBTRACT};
-  if (!(intent & INTENT_SET) || c.card != card || ((intent >> 8) & 0xff) != number_of(tally)) return;
+  if (!(intent & INTENT_SET) || c.card != card || ((intent >> 8) & 0xff) != aq_tally_number(tally)) return;
   swap(&slot->memory[card], held, applied(held, &c));
 }
 
 static bool fits(uint64_t used, uint64_t bytes, uint64_t limit) { return bytes <= limit && used <= limit - bytes; }
 
-/* Makes a change; an addition only under `limit`. Serial per slot. */
-static bool make(aq_usage_page *page, int index, const change *c, uint64_t limit) {
+/* A change as it was asked for, and how it goes. */
+typedef struct {
+  change asked;
+  uint64_t limit;       /* of an addition */
+  bool ahead;           /* may leave an advance */
+  uint64_t credit;      /* of neighbours' closed advances, which the limit is exceeded by */
+  aq_advance_turn turn; /* the slot's own advance */
+} request;
+
+/* Whether an addition fits on top of `rest`, the card's tally without the own advance. */
+static bool is_room(aq_usage_page *page, int index, request *r, uint64_t rest) {
+  uint64_t bytes = r->asked.bytes;
+  r->credit = 0;
+  if (fits(rest, bytes, r->limit)) return true;
+  if (bytes > r->limit) return false;
+  r->credit = aq_advance_close_others(page, index, r->asked.card, rest - (r->limit - bytes));
+  return rest - (r->limit - bytes) <= r->credit && fits(rest, bytes, AQ_MEMORY_MAX);
+}
+
+/* The advance that a change leaves. A subtraction that an open one has not taken keeps its size: that is less than is given
+ * back and taken in, so the tally grows no larger. */
+static uint64_t advance_after(const request *r, uint64_t in_use, bool contended) {
+  const aq_advance_turn *turn = &r->turn;
+  if (!r->ahead || !turn->words || r->credit) return 0;
+  if (!r->asked.subtract) return turn->exists || contended ? aq_advance_size(r->limit - in_use) : 0;
+  assert(!turn->was_open || turn->size <= r->asked.bytes + turn->bytes);
+  return turn->was_open ? turn->size : 0;
+}
+
+static change difference(uint64_t from, uint64_t to, int card) {
+  return (change){.bytes = from > to ? from - to : to - from, .card = card, .subtract = from > to};
+}
+
+/* The three steps of a change that takes the card's tally from `seen` to `after` bytes and the slot's on from `held`. False:
+ * the card's is another by now, and nothing was changed. */
+static inline bool commit(aq_usage_page *page, int index, const change *c, uint64_t held, uint64_t seen, uint64_t after) {
   aq_usage_slot *slot = &page->slots[index];
-  uint64_t *tally = &page->cards[c->card].memory;
-  uint64_t held = __atomic_load_n(&slot->memory[c->card], __ATOMIC_ACQUIRE);
-  unsigned number = count_of(held) + 1;
+  unsigned number = aq_tally_count(held) + 1;
   __atomic_store_n(&slot->intent, pack_intent(c, number), __ATOMIC_RELEASE);
-  for (uint64_t seen = __atomic_load_n(tally, __ATOMIC_ACQUIRE);; seen = __atomic_load_n(tally, __ATOMIC_ACQUIRE)) {
-    uint64_t used = bytes_of(seen);
-    if (!c->subtract && !fits(used, c->bytes, limit)) return false;
-    if (slot_of(seen) != (unsigned)index) complete(page, c->card, seen);
-    if (swap(tally, seen, card_tally(c->subtract ? less(used, c->bytes) : used + c->bytes, index, number))) break;
-  }
+  if (!swap(&page->cards[c->card].memory, seen, card_tally(after, index, number))) return false;
   swap(&slot->memory[c->card], held, applied(held, c)); /* fails when a helper was faster: the same result */
   return true;
 }
 
-static void raise_peak(aq_usage_card *card, uint64_t used) {
+/* Whether others than the slot's owner have advances: they read the card's line at every turn. */
+static inline bool others_are_ahead(const aq_usage_page *page, int index, int card) {
+  uint64_t own = index < AQ_ADVANCE_SLOTS ? UINT64_C(1) << index : 0;
+  return __atomic_load_n(&page->cards[card].advanced, __ATOMIC_RELAXED) & ~own;
+}
+
+/* Whether other processes change this card too. */
+static bool is_contended(const aq_usage_page *page, int index, int card, uint64_t tally) {
+  unsigned last = aq_tally_slot(tally);
+  bool by_another = last != (unsigned)index && __atomic_load_n(&page->slots[last].owner, __ATOMIC_RELAXED);
+  return by_another || others_are_ahead(page, index, card);
+}
+
+/* Makes a change that is nobody's business but the slot's: without an advance, and after a change of its own. */
+static inline bool make_alone(aq_usage_page *page, int index, const change *c, uint64_t limit) {
+  uint64_t held = __atomic_load_n(&page->slots[index].memory[c->card], __ATOMIC_ACQUIRE);
+  uint64_t seen = __atomic_load_n(&page->cards[c->card].memory, __ATOMIC_ACQUIRE), used = aq_tally_bytes(seen);
+  bool good = c->subtract ? c->bytes <= aq_tally_bytes(held) : fits(used, c->bytes, limit);
+  if (!good || aq_tally_slot(seen) != (unsigned)index || others_are_ahead(page, index, c->card)) return false;
+  return commit(page, index, c, held, seen, c->subtract ? less(used, c->bytes) : used + c->bytes);
+}
+
+/* Makes a change; an addition only under its limit. Serial per slot. The own advance is taken in and the next one out with it. */
+static bool make(aq_usage_page *page, int index, request *r) {
+  int card = r->asked.card;
+  uint64_t *tally = &page->cards[card].memory;
+  uint64_t held = __atomic_load_n(&page->slots[index].memory[card], __ATOMIC_ACQUIRE), in_use, ahead;
+  r->turn = aq_advance_begin(page, index, card, aq_tally_count(held));
+  for (;;) {
+    uint64_t seen = __atomic_load_n(tally, __ATOMIC_ACQUIRE), rest = less(aq_tally_bytes(seen), r->turn.bytes);
+    if (aq_tally_slot(seen) != (unsigned)index) complete(page, card, seen);
+    if (!r->asked.subtract && !is_room(page, index, r, rest)) {
+      if (__atomic_load_n(tally, __ATOMIC_ACQUIRE) != seen) continue; /* what was closed was of another moment */
+      return false;
+    }
+    in_use = r->asked.subtract ? less(rest, r->asked.bytes) : rest + r->asked.bytes;
+    ahead = advance_after(r, in_use, is_contended(page, index, card, seen));
+    aq_advance_propose(page, index, card, &r->turn, ahead);
+    change whole = difference(aq_tally_bytes(seen), in_use + ahead, card);
+    if (commit(page, index, &whole, held, seen, in_use + ahead)) break;
+  }
+  aq_advance_settle(&r->turn, ahead);
+  return true;
+}
+
+static void raise_peak(aq_usage_page *page, int index) {
+  aq_usage_card *card = &page->cards[index];
   uint64_t peak = __atomic_load_n(&card->memory_peak, __ATOMIC_RELAXED);
+  if (aq_tally_bytes(__atomic_load_n(&card->memory, __ATOMIC_ACQUIRE)) <= peak) return;
+  uint64_t used = aq_ledger_used(page, index);
   while (used > peak &&
          !__atomic_compare_exchange_n(&card->memory_peak, &peak, used, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
 }
 
+/* Whether more is in use than `limit`. */
+static bool is_over(aq_usage_page *page, int card, uint64_t limit) {
+  for (;;) {
+    uint64_t seen = __atomic_load_n(&page->cards[card].memory, __ATOMIC_ACQUIRE), bytes = aq_tally_bytes(seen);
+    complete(page, card, seen);
+    bool over = bytes > limit && aq_advance_close_others(page, AQ_NO_SLOT, card, bytes - limit) < bytes - limit;
+    if (__atomic_load_n(&page->cards[card].memory, __ATOMIC_ACQUIRE) == seen) return over;
+  }
+}
+
+/* An addition that neighbours' advances made room for is looked at again: it may have slept while the tally went through 256
+ * changes, came back to the same word, and the advances ended. */
+static bool add(aq_usage_page *page, int slot, const change *c, uint64_t limit) {
+  for (;;) {
+    request more = {.asked = *c, .limit = limit, .ahead = true};
+    if (!make(page, slot, &more)) return false;
+    if (!more.credit || !is_over(page, c->card, limit)) return true;
+    make(page, slot, &(request){.asked = {.bytes = c->bytes, .card = c->card, .subtract = true}});
+  }
+}
+
 bool aq_ledger_add(aq_usage_page *page, int slot, int card, uint64_t bytes, uint64_t limit) {
   assert(slot >= 0 && slot < AQ_MAX_SLOTS && card >= 0 && card < AQ_MAX_CARDS);
-  change c = {.bytes = bytes, .card = card};
   if (limit > AQ_MEMORY_MAX) limit = AQ_MEMORY_MAX;
-  if (!make(page, slot, &c, limit)) return false;
-  raise_peak(&page->cards[card], aq_ledger_used(page, card));
-  return true;
+  change c = {.bytes = bytes, .card = card};
+  bool alone = aq_advance_is_none(page, slot, card);
+  if (!alone && aq_advance_take(page, slot, card, bytes, limit)) {
+    if (aq_advance_fell(page, slot, card)) raise_peak(page, card);
+    return true;
+  }
+  bool added = (alone && make_alone(page, slot, &c, limit)) || add(page, slot, &c, limit);
+  if (added) raise_peak(page, card);
+  return added;
 }
 
 void aq_ledger_subtract(aq_usage_page *page, int slot, int card, uint64_t bytes) {
   assert(slot >= 0 && slot < AQ_MAX_SLOTS && card >= 0 && card < AQ_MAX_CARDS);
+  change c = {.bytes = bytes, .card = card, .subtract = true};
+  bool alone = aq_advance_is_none(page, slot, card);
+  if (alone ? make_alone(page, slot, &c, 0) : aq_advance_give(page, slot, card, bytes)) return;
   uint64_t held = aq_ledger_held(page, slot, card);
-  change c = {.bytes = bytes < held ? bytes : held, .card = card, .subtract = true};
-  if (c.bytes) make(page, slot, &c, 0);
+  if (c.bytes > held) c.bytes = held;
+  if (c.bytes) make(page, slot, &(request){.asked = c, .ahead = true});
 }
 
-uint64_t aq_ledger_used(const aq_usage_page *page, int card) {
-  return bytes_of(__atomic_load_n(&page->cards[card].memory, __ATOMIC_ACQUIRE));
-}
+uint64_t aq_ledger_used(const aq_usage_page *page, int card) { return aq_usage_in_use(page, card); }
 
-uint64_t aq_ledger_held(const aq_usage_page *page, int slot, int card) {
-  return bytes_of(__atomic_load_n(&page->slots[slot].memory[card], __ATOMIC_ACQUIRE));
-}
+uint64_t aq_ledger_held(const aq_usage_page *page, int slot, int card) { return aq_usage_held(page, slot, card); }
 
 /* Bytes that the slot's owner has exported. */
 static uint64_t exported(const aq_usage_page *page, int index, int card) {
@@ -131,12 +227,15 @@ static bool is_shared(const aq_usage_page *page, int index) {
 static void empty(aq_usage_page *page, int index, bool shared) {
   for (int card = 0; card < AQ_MAX_CARDS; card++) {
     uint64_t tally = __atomic_load_n(&page->cards[card].memory, __ATOMIC_ACQUIRE);
-    if (slot_of(tally) == (unsigned)index) complete(page, card, tally);
-    uint64_t kept = shared ? exported(page, index, card) : 0;
-    aq_ledger_subtract(page, index, card, less(aq_ledger_held(page, index, card), kept));
+    if (aq_tally_slot(tally) == (unsigned)index) complete(page, card, tally);
+    uint64_t kept = shared ? exported(page, index, card) : 0, held = aq_ledger_held(page, index, card);
+    request rest = {.asked = {.bytes = less(held, kept), .card = card, .subtract = true}};
+    if (aq_tally_bytes(__atomic_load_n(&page->slots[index].memory[card], __ATOMIC_ACQUIRE)) > held - rest.asked.bytes)
+      make(page, index, &rest);
     if (!kept && card < AQ_OVERFLOW_CARDS) __atomic_store_n(&page->slots[index].exported[card], 0, __ATOMIC_RELAXED);
   }
   if (!shared) __atomic_store_n(&page->slots[index].exports, 0, __ATOMIC_RELAXED);
+  aq_advance_forget(page, index);
 }
 
 /* Forgets the handles that stood for what a slot has exported. */

@@ -6,6 +6,9 @@
  * slot, and completes it if not. So there is no lock, a process stopped at any instruction blocks nobody, and one
  * killed at any instruction loses nothing.
  *
+ * Where several processes change a card at the same time, each is charged in advance and serves itself from that, and
+ * whoever is short takes it back (advance.h). The tallies hold advances; what this header calls in use, or held, does not.
+ *
  * Within a process changes are serial: the caller holds a lock of its own process.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef AQ_LEDGER_H
@@ -22,7 +25,7 @@
  * AQ_NO_SLOT when the table is full of the living. Once per copy of us in a program: each has a slot. */
 int aq_ledger_join(aq_usage_page *page, const aq_process *self);
 
-/* Adds `bytes` if they fit under `limit`; a request that does not fit changes nothing, not even for a moment. */
+/* Adds `bytes` if they fit under `limit` with what is in use; a request that does not fit changes nothing, not even for a moment. */
 bool aq_ledger_add(aq_usage_page *page, int slot, int card, uint64_t bytes, uint64_t limit);
 
 /* Takes `bytes` off, or as many as the slot holds. */

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "aliquot_control.h"
+#include "aliquot_usage.h"
 #include "hami_env.h"
 #include "ledger.h"
 #include "lock.h"
@@ -64,6 +65,7 @@ typedef struct {
   const char *path;
   size_t offset, size;
   bool writable;
+  void *room; /* to be mapped there, or NULL: anywhere */
 } part;
 
 static void *map_part(const part *p, int file, const struct stat *info, refusal *why) {
@@ -71,7 +73,8 @@ static void *map_part(const part *p, int file, const struct stat *info, refusal 
   if (info->st_size < (off_t)(p->offset + p->size)) return (void *)refuse(why, p->path, "cut short");
   if (p->writable && fallocate(file, 0, (off_t)p->offset, (off_t)p->size) && errno == ENOSPC)
     return (void *)refuse(why, p->path, "its file system is full"); /* a hole that cannot be filled would be SIGBUS later */
-  void *page = mmap(NULL, p->size, p->writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file, (off_t)p->offset);
+  int protection = p->writable ? PROT_READ | PROT_WRITE : PROT_READ, place = p->room ? MAP_FIXED : 0;
+  void *page = mmap(p->room, p->size, protection, MAP_SHARED | place, file, (off_t)p->offset);
   return page == MAP_FAILED ? (void *)refuse(why, p->path, strerror(errno)) : page;
 }
 
@@ -103,7 +106,7 @@ static const char *usage_problem(const aq_usage_page *page) {
 static bool map_control(const char *path, refusal *why) {
   aq_control_page copy;
   struct stat info;
-  const aq_control_page *page = map_file(&(part){path, 0, sizeof *page, false}, why, &info);
+  const aq_control_page *page = map_file(&(part){path, 0, sizeof *page, false, NULL}, why, &info);
   if (!page) return false;
   why->passing = aq_control_snapshot(page, &copy) != 0;
   const char *problem = why->passing ? "its writer left it half-written" : control_problem(&copy);
@@ -115,23 +118,30 @@ static bool map_control(const char *path, refusal *why) {
   return true;
 }
 
+/* As much of a usage page's file as the page says that there is. The rest is memory of our own: what the page says may change. */
+static aq_usage_page *map_page(const char *path, refusal *why, struct stat *info) {
+  void *room = mmap(NULL, sizeof(aq_usage_file), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) return (void *)refuse(why, path, strerror(errno));
+  aq_usage_page *page = map_file(&(part){path, 0, sizeof *page, true, room}, why, info);
+  const char *problem = page ? usage_problem(page) : NULL;
+  if (problem) page = (void *)refuse(why, path, problem);
+  if (page && aq_usage_has_advances(page)) page = map_file(&(part){path, 0, sizeof(aq_usage_file), true, room}, why, info);
+  if (!page) munmap(room, sizeof(aq_usage_file));
+  return page;
+}
+
 static bool map_usage(const char *path, refusal *why) {
   static char kept[PATH_MAX]; /* the environment may change */
   struct stat info;
   refusal unused;
-  aq_usage_page *page = map_file(&(part){path, 0, sizeof *page, true}, why, &info);
+  aq_usage_page *page = map_page(path, why, &info);
   if (!page) return false;
-  const char *problem = usage_problem(page);
-  if (problem) {
-    munmap(page, sizeof *page);
-    return refuse(why, path, problem);
-  }
   memcpy(page->shim_version, SHIM_VERSION, sizeof SHIM_VERSION);
   snprintf(kept, sizeof kept, "%s", path);
   aq_slice.usage_file = (aq_page_file){.path = kept, .device = info.st_dev, .inode = info.st_ino};
   aq_slice.usage = page;
-  const part annex = {path, AQ_USAGE_SIZE, sizeof(aq_usage_annex), true};
-  if (info.st_size >= AQ_USAGE_FILE_SIZE) aq_slice.annex = map_file(&annex, &unused, &info);
+  const part annex = {path, AQ_USAGE_SIZE, sizeof(aq_usage_annex), true, NULL};
+  if (info.st_size >= AQ_USAGE_SIZE + (off_t)sizeof(aq_usage_annex)) aq_slice.annex = map_file(&annex, &unused, &info);
   return true;
 }
 
@@ -209,7 +219,7 @@ void aq_tenant_note(const char *text) {
 void aq_tenant_forget(void) {
   aq_lock_reset(&deciding);
   __atomic_store_n(&aq_tenant_decided, AQ_UNDECIDED, __ATOMIC_RELAXED);
-  if (aq_slice.usage) munmap(aq_slice.usage, sizeof *aq_slice.usage);
+  if (aq_slice.usage) munmap(aq_slice.usage, sizeof(aq_usage_file));
   if (aq_slice.annex) munmap(aq_slice.annex, sizeof *aq_slice.annex);
   if (aq_slice.control && aq_slice.control != &from_environment) munmap((void *)aq_slice.control, AQ_CONTROL_SIZE);
   aq_slice = (aq_tenant){.usage = NULL};

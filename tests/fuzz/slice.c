@@ -46,7 +46,7 @@ aq_control_page *slice_control(void) {
 
 aq_usage_page *slice_usage(void) {
   static aq_usage_page *page;
-  if (!page) page = map_page("ALIQUOT_USAGE_PAGE", sizeof *page);
+  if (!page) page = map_page("ALIQUOT_USAGE_PAGE", sizeof(aq_usage_file));
   return page;
 }
 

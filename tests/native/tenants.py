@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from libshim._pages import ffi
 from libshim.pages import Usage, library_path, read_usage
 from sandbox.gpus import SimMachine
 
@@ -37,6 +38,13 @@ class Tenant:
     def usage(self) -> Usage:
         """What the tenant says of itself."""
         return read_usage(self.usage_page)
+
+    def shorten_usage(self, size: int) -> None:
+        """Makes the usage page's file as long as an older agent's, which says so in its head."""
+        with self.usage_page.open("r+b") as page:
+            page.truncate(size)
+            page.seek(ffi.offsetof("aq_usage_page", "size"))
+            page.write(size.to_bytes(4, "little"))
 
     def env(self, **extra: str) -> dict[str, str]:
         """The environment of a process of this tenant."""

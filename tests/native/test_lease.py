@@ -267,7 +267,7 @@ def test_a_usage_file_of_an_older_agent_keeps_to_the_cap(machine: SimMachine, le
 
     def attempt() -> float:
         own = leased()
-        os.truncate(own.usage_page, lib.AQ_USAGE_SIZE)
+        own.shorten_usage(lib.AQ_USAGE_SIZE)
         with Lessor(own) as lessor:
             lessor.open()
             return share_of(machine, own)

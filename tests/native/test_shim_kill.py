@@ -36,7 +36,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> SimMachine:
 @pytest.fixture(scope="module")
 def steps() -> Path:
     """The program that kills its children."""
-    return program("call_steps", "ledger.c", "process.c", "presence.c")
+    return program("call_steps", "advance.c", "ledger.c", "process.c", "presence.c")
 
 
 def kill_at_every(slice_: Tenant, steps: Path, call: str, stride: int, first: int = 0) -> None:

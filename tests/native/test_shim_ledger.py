@@ -9,7 +9,7 @@ from tests.native.shells import program
 
 def steps(*arguments: str) -> int:
     """Runs a victim again and again, interfered with one instruction later each time; how many there were."""
-    ran = program("ledger_steps", "process.c", "presence.c")
+    ran = program("ledger_steps", "advance.c", "process.c", "presence.c")
     done = subprocess.run([ran, *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return int(done.stdout)

@@ -371,7 +371,7 @@ def test_the_reader_is_built_from_the_interceptors_header(tmp_path: Path):
 
 def test_a_usage_page_of_an_older_agent_has_no_annex(slice64: Tenant):
     """Its file ends where the first layout did: the quota holds all the same."""
-    os.truncate(slice64.usage_page, USAGE_SIZE)
+    slice64.shorten_usage(USAGE_SIZE)
     with Shell(slice64).begin() as shell:
         assert shell.call("cuMemAlloc_v2", OUT, LIMIT + 1)[0] == OUT_OF_MEMORY
         shell.ok("cuMemAlloc_v2", OUT, LIMIT)

@@ -88,6 +88,27 @@ def test_an_older_interceptor_shares_the_quota_with_a_newer_one(tenant: TenantMa
 
 
 @pytest.mark.slow
+def test_an_older_interceptor_takes_advances_for_use_and_collects_them(
+    tenant: TenantMaker, old_library: Path
+):
+    """Beside newer ones it gets all but their advances; when they have died it gets those, too, and they stay ended."""
+    own = tenant(GIB)
+    with Shell(own, LD_PRELOAD=str(old_library)).begin() as old:
+        with Shell(own).begin() as one, Shell(own).begin() as other:
+            for shell in (one, other, one):
+                shell.ok("cuMemAlloc_v2", OUT, 2 * MIB)
+            assert old.call("cuMemAlloc_v2", OUT, GIB - 6 * MIB)[0] == OUT_OF_MEMORY
+            block = old.ok("cuMemAlloc_v2", OUT, GIB - 6 * MIB - GIB // 16)
+            assert one.memory_info() == (GIB // 16, GIB)
+            old.ok("cuMemFree_v2", block)
+        old.ok("cuMemAlloc_v2", OUT, GIB)
+        assert own.usage().cards[0].memory_used_bytes == GIB
+        with Shell(own).begin() as late:
+            assert late.memory_info() == (0, GIB)
+            assert late.call("cuMemAlloc_v2", OUT, 1)[0] == OUT_OF_MEMORY
+
+
+@pytest.mark.slow
 def test_an_older_interceptor_lives_under_a_newer_agent(tenant: TenantMaker, old_library: Path):
     """Limits and enforcement go on changing for it; words that it does not know change nothing."""
     own = tenant(LIMIT)

@@ -142,7 +142,7 @@ int main(int argc, char **argv) {
   if (argc < 5) return 2;
   int number = which(argv[1]), file = open(argv[4], O_RDWR);
   long stride = atol(argv[2]), at = atol(argv[3]);
-  page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  page = mmap(NULL, sizeof(aq_usage_file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (page == MAP_FAILED || !driver || fstat(file, &info)) return 3;
   look_up();

@@ -111,9 +111,9 @@ static const change last = {.bytes = 60};
 static void age(void) {
   uint64_t *held = &page->slots[own_slot].memory[0];
   half_done = 0;
-  if (slot_of(page->cards[0].memory) != (unsigned)own_slot) return;
-  page->slots[own_slot].intent = pack_intent(&last, count_of(*held) + 256);
-  half_done = (bytes_of(*held) - last.bytes) << AQ_TALLY_SHIFT | ((count_of(*held) + 255) & 0xffff);
+  if (aq_tally_slot(page->cards[0].memory) != (unsigned)own_slot) return;
+  page->slots[own_slot].intent = pack_intent(&last, aq_tally_count(*held) + 256);
+  half_done = (aq_tally_bytes(*held) - last.bytes) << AQ_TALLY_SHIFT | ((aq_tally_count(*held) + 255) & 0xffff);
   *held = half_done;
 }
 

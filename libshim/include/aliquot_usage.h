@@ -1,0 +1,96 @@
+/* How the usage page is read, by the interceptor and by the agent: what is in use is what is charged without the advances.
+ *
+ * A charge may be ahead of use: a process takes an advance on the slice and allocates from it without touching a word that
+ * its neighbours write (src/advance.h). The tallies hold advances, what anybody is told does not.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef ALIQUOT_USAGE_H
+#define ALIQUOT_USAGE_H
+
+#include <stdbool.h>
+
+#include "aliquot_pages.h"
+
+#define AQ_USAGE_TRIES 100
+
+static inline uint64_t aq_tally_bytes(uint64_t tally) { return tally >> AQ_TALLY_SHIFT; }
+static inline unsigned aq_tally_slot(uint64_t card_tally) { return (card_tally >> 8) & 0xff; }
+static inline unsigned aq_tally_number(uint64_t card_tally) { return card_tally & 0xff; }
+static inline unsigned aq_tally_count(uint64_t slot_tally) { return slot_tally & 0xffff; }
+
+static inline uint64_t aq_advance_bytes(uint64_t word) { return word >> AQ_ADVANCE_SHIFT; }
+static inline unsigned aq_advance_count(uint64_t word) { return word & 0xffff; }
+
+static inline bool aq_usage_has_advances(const aq_usage_page *page) { return page->size >= AQ_USAGE_FILE_SIZE; }
+
+/* Where there are any. */
+static inline aq_advance_slot *aq_usage_advances_of(const aq_usage_page *page, int slot) {
+  return &((aq_usage_file *)page)->advances[slot];
+}
+
+static inline uint64_t aq_usage_load(const uint64_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
+/* Whether the words at a slot's index are its owner's: an interceptor that knows of none leaves a former owner's there. */
+static inline bool aq_usage_is_advanced(const aq_usage_page *page, int slot, int card) {
+  if (slot >= AQ_ADVANCE_SLOTS || card >= AQ_ADVANCE_CARDS || !aq_usage_has_advances(page)) return false;
+  const aq_usage_slot *owner = &page->slots[slot];
+  const aq_advance_slot *own = aq_usage_advances_of(page, slot);
+  return aq_usage_load(&page->cards[card].advanced) >> slot & 1 &&
+         __atomic_load_n(&own->pid, __ATOMIC_RELAXED) == __atomic_load_n(&owner->pid, __ATOMIC_RELAXED) &&
+         __atomic_load_n(&own->image, __ATOMIC_RELAXED) == __atomic_load_n(&owner->image, __ATOMIC_RELAXED);
+}
+
+/* A slot's advance while its last change is number `count`. */
+static inline uint64_t aq_usage_advance(const aq_usage_page *page, int slot, int card, unsigned count) {
+  if (!aq_usage_is_advanced(page, slot, card)) return 0;
+  const aq_advance *words = &aq_usage_advances_of(page, slot)->cards[card];
+  uint64_t word = aq_usage_load(&words->now);
+  if (aq_advance_count(word) != count) word = aq_usage_load(&words->next);
+  return aq_advance_count(word) == count ? aq_advance_bytes(word) : 0;
+}
+
+/* The number of a slot's last change, which `card_tally` may have and the slot's own tally not yet. */
+static inline unsigned aq_usage_count(const aq_usage_page *page, int slot, int card, uint64_t card_tally) {
+  unsigned count = aq_tally_count(aq_usage_load(&page->slots[slot].memory[card])), next = (count + 1) & 0xffff;
+  bool under_way = aq_tally_slot(card_tally) == (unsigned)slot && aq_tally_number(card_tally) == (next & 0xff);
+  return under_way ? next : count;
+}
+
+static inline uint64_t aq_usage_advances(const aq_usage_page *page, int card, uint64_t card_tally, uint64_t slots) {
+  uint64_t sum = 0;
+  for (; slots; slots &= slots - 1) {
+    int slot = __builtin_ctzll(slots);
+    sum += aq_usage_advance(page, slot, card, aq_usage_count(page, slot, card, card_tally));
+  }
+  return sum;
+}
+
+/* Bytes that the tenant has in use on a card at one moment; where the tally never stays for as long as a look takes, the
+ * least that was seen. */
+static inline uint64_t aq_usage_in_use(const aq_usage_page *page, int card) {
+  const aq_usage_card *words = &page->cards[card];
+  uint64_t least = UINT64_MAX;
+  for (int i = 0; i < AQ_USAGE_TRIES; i++) {
+    uint64_t tally = aq_usage_load(&words->memory), slots = aq_usage_load(&words->advanced), used = aq_tally_bytes(tally);
+    if (!slots) return used;
+    uint64_t sum = aq_usage_advances(page, card, tally, slots);
+    used = used > sum ? used - sum : 0;
+    if (aq_usage_load(&words->memory) == tally) return used;
+    if (used < least) least = used;
+  }
+  return least;
+}
+
+/* Bytes that one process has in use. */
+static inline uint64_t aq_usage_held(const aq_usage_page *page, int slot, int card) {
+  const uint64_t *tally = &page->slots[slot].memory[card];
+  uint64_t held = 0, advance = 0;
+  for (int i = 0; i < AQ_USAGE_TRIES; i++) {
+    held = aq_usage_load(tally);
+    advance = aq_usage_advance(page, slot, card, aq_tally_count(held));
+    if (aq_usage_load(tally) == held) break;
+  }
+  uint64_t bytes = aq_tally_bytes(held);
+  return bytes > advance ? bytes - advance : 0;
+}
+
+#endif
