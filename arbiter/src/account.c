@@ -8,7 +8,6 @@
 #define IDLE_NS (20 * AQ_MS)         /* without work for so long is idle */
 #define IDLE_CREDIT_NS (100 * AQ_MS) /* of lag that an idle tenant keeps */
 #define FINE_MOST_NS (50 * AQ_MS)    /* that is given back */
-#define REST_CREDIT_NS (10 * AQ_MS)  /* of lag that a tenant keeps that had the card and nothing to do */
 #define ROOM_NS (100 * AQ_MS)        /* of time that a bounded borrower may make up for */
 #define LEVEL_NS (150 * AQ_MS)       /* all of a card's tenants lag by more: there is not enough of it */
 #define LAG_MOST_NS (1000 * AQ_MS)   /* some lag by more: those of higher priority leave too little */
@@ -78,11 +77,6 @@ void aq_account_fine(const aq_law *law, const aq_tenant *tenant, aq_seat *seat) 
   seat->due_ns -= ns;
 }
 
-void aq_account_rest(aq_tenant *tenant) {
-  for (uint32_t i = 0; i < tenant->count; i++)
-    if (tenant->open >> i & 1) tenant->seats[i].due_ns = fmin(tenant->seats[i].due_ns, tenant->seats[i].share * REST_CREDIT_NS);
-}
-
 static double lag_at(const aq_law *law, const aq_tenant *tenant, const aq_seat *seat) {
   return (seat->due_ns - pending(tenant, seat, law->now_ns)) / seat->share;
 }
@@ -115,20 +109,6 @@ double aq_account_lent_in(const aq_tenant *tenant) {
   return longest;
 }
 
-static bool sits_at(const aq_tenant *tenant, const aq_card *card) {
-  for (uint32_t i = 0; i < tenant->count; i++)
-    if (tenant->seats[i].card == card) return true;
-  return false;
-}
-
-/* The least of others with work at a card; INFINITY: there are none. */
-static double least_lag(const aq_law *law, const aq_tenant *but, const aq_card *card) {
-  double least = INFINITY;
-  for (const aq_tenant *other = law->tenants; other; other = other->next)
-    if (other != but && other->wants && sits_at(other, card)) least = fmin(least, aq_account_merit(law, other));
-  return least;
-}
-
 static double least_turn(const aq_law *law, const aq_tenant *but) {
   double least = INFINITY;
   for (const aq_tenant *other = law->tenants; other; other = other->next)
@@ -136,15 +116,9 @@ static double least_turn(const aq_law *law, const aq_tenant *but) {
   return least;
 }
 
-/* Debt is kept: nobody gets rid of it by a rest. */
 void aq_account_wake(const aq_law *law, aq_tenant *tenant) {
   double turn = least_turn(law, tenant);
   if (turn < INFINITY) tenant->lent_turn_ns = fmax(tenant->lent_turn_ns, turn);
-  for (uint32_t i = 0; i < tenant->count; i++) {
-    aq_seat *seat = &tenant->seats[i];
-    double least = least_lag(law, tenant, seat->card);
-    if (seat->due_ns >= 0 && least < INFINITY) seat->due_ns = fmax(seat->due_ns, seat->share * least);
-  }
 }
 
 /* ---- where more is due than there is ---- */

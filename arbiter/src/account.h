@@ -11,9 +11,6 @@ void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, doubl
 /* It was on the card for so long, as it says. */
 void aq_account_use(aq_tenant *tenant, aq_seat *seat, double busy);
 
-/* It had the card, and nothing to do: whatever it has not had is not for want of the card. */
-void aq_account_rest(aq_tenant *tenant);
-
 /* Once in a step: who held the card while another with a claim to it waited pays for it, used or not: by its place in the
  * line, not with its share, and it has it back when the card has time for all. */
 void aq_account_fine(const aq_law *law, const aq_tenant *tenant, aq_seat *seat);
@@ -27,7 +24,7 @@ double aq_account_merit(const aq_law *law, const aq_tenant *tenant);
 /* How long until it may be lent time, if at all; not positive: now. */
 double aq_account_lent_in(const aq_tenant *tenant);
 
-/* A tenant that had no work for a while, or is new, is as far behind as the others are. */
+/* A tenant that had no work for a while, or is new, has had its part of what was lent meanwhile. */
 void aq_account_wake(const aq_law *law, aq_tenant *tenant);
 
 /* Where more is due than a card has, it is missing to all alike. */

@@ -153,7 +153,8 @@ void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t index, const aq_repo
   seat->said = said;
   seat->seen = true;
   if (wakes) aq_account_wake(law, tenant);
-  if (!any_in_flight(tenant)) tenant->stray = false;
+  bool told_all = said.used_ns && seat->overrun_ns <= 0; /* it was on the card all the time, and is over */
+  if (told_all || !any_in_flight(tenant)) tenant->stray = false;
 }
 
 void aq_law_rang(aq_tenant *tenant) {
@@ -242,7 +243,7 @@ uint64_t aq_law_step(aq_law *law, uint64_t now) {
   pass_time(law, now);
   fine_all(law);
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
-    if (tenant->state == AQ_DRAINING) aq_lease_drain(law, tenant);
+    if (tenant->state != AQ_LEASED) aq_lease_drain(law, tenant);
   aq_rank_all(law);
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
     if (tenant->state == AQ_LEASED) aq_lease_review(law, tenant);
@@ -257,7 +258,7 @@ uint64_t aq_law_step(aq_law *law, uint64_t now) {
 
 aq_lease aq_law_lease(const aq_tenant *tenant, uint32_t seat) {
   return (aq_lease){
-      .open = tenant->state == AQ_LEASED && tenant->open >> seat & 1,
+      .open = ((tenant->state == AQ_LEASED ? tenant->open : tenant->partners) >> seat) & 1,
       .serial = tenant->serial,
       .end_ns = tenant->lease_end_ns + (tenant->unhurried ? UNHURRIED_NS : 0),
       .window_ns = tenant->window_ns,

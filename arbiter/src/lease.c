@@ -14,6 +14,7 @@
 #define RENEW_NS UINT64_C(500000)      /* so long before a lease's end it is decided who has the next */
 #define BLIND_DRAIN_NS (5 * AQ_MS)     /* who says nothing that is believed has drained by then */
 #define FARTHEST_END_NS (120 * AQ_MS)  /* expected ends beyond are not waited for */
+#define PARTNER_NS (2 * AQ_MS) /* after a lease; what should be over by then may wait for another card */
 #define SUSPECT_NS (2 * AQ_MS)
 #define SHUN_NS (5 * AQ_MS) /* after the first no-show; then twice as long each time */
 #define SHUN_DOUBLES 6
@@ -101,6 +102,7 @@ void aq_lease_grant(aq_law *law, aq_tenant *tenant) {
   tenant->started = is_busy(tenant) || tenant->trust == AQ_BLIND;
   tenant->open = tenant->members;
   tenant->unhurried = false;
+  tenant->partners = 0;
   tenant->serial++;
   for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].paid_ns = tenant->seats[i].active_ns = law->now_ns;
   for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].contested_ns = 0;
@@ -171,7 +173,6 @@ void aq_lease_review(aq_law *law, aq_tenant *tenant) {
   if (is_busy(tenant) || (!any_waiting(tenant) && !tenant->stray)) tenant->started = true, tenant->no_shows = 0;
   if (idle && !tenant->started) miss(law, tenant);
   tenant->gave_up = idle;
-  if (idle) aq_account_rest(tenant);
   if ((rival && (idle || is_displaced(law, tenant, rival))) || (idle && !tenant->started) || tenant->members & ~tenant->open)
     end(law, tenant);
   else if (law->now_ns + RENEW_NS >= tenant->lease_end_ns) review_end(law, tenant, rival);
@@ -185,12 +186,36 @@ static uint64_t drained_by(const aq_law *law, const aq_tenant *tenant) {
   return later(tenant->since_ns, expected) + law->rules.drain_ns;
 }
 
-void aq_lease_drain(const aq_law *law, aq_tenant *tenant) {
+static uint32_t lonely(const aq_tenant *tenant) {
+  uint32_t seats = 0;
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (tenant->members >> i & 1 && tenant->seats[i].said.waiting && !tenant->seats[i].said.in_flight) seats |= 1u << i;
+  return seats;
+}
+
+/* A collective that had begun on one card when the gates closed ends only when it has begun on the others. The end of the
+ * lease lies in the past, so each process submits one piece of work and no more. */
+static void let_partners_in(const aq_law *law, aq_tenant *tenant) {
+  bool stuck = any_in_flight(tenant) && law->now_ns >= tenant->since_ns + PARTNER_NS && last_end(tenant) <= law->now_ns;
+  uint32_t wanted = stuck || (tenant->stray && any_in_flight(tenant)) ? lonely(tenant) : 0;
+  if (tenant->partners && law->now_ns < tenant->partners_ns + law->rules.start_ns) wanted &= tenant->partners;
+  if (wanted == tenant->partners) return;
+  tenant->partners = wanted;
+  tenant->partners_ns = law->now_ns;
+  tenant->serial++;
+}
+
+static void drain(const aq_law *law, aq_tenant *tenant) {
   bool blind = tenant->trust == AQ_BLIND, late = law->now_ns >= drained_by(law, tenant);
   bool drained = !blind && all_seen(tenant) && !any_in_flight(tenant);
   if (!drained && !late) return;
   tenant->stray = !drained && !blind;
   shut(tenant, law->now_ns);
+}
+
+void aq_lease_drain(const aq_law *law, aq_tenant *tenant) {
+  if (tenant->state == AQ_DRAINING) drain(law, tenant);
+  let_partners_in(law, tenant);
 }
 
 /* ---- when to look again ---- */
@@ -216,7 +241,8 @@ static uint64_t next_while_leased(const aq_law *law, const aq_tenant *tenant) {
 
 uint64_t aq_lease_next(const aq_law *law, const aq_tenant *tenant) {
   if (tenant->state == AQ_LEASED) return next_while_leased(law, tenant);
-  if (tenant->state == AQ_DRAINING) return sooner(drained_by(law, tenant), law->now_ns + LOOK_NS);
+  if (tenant->state == AQ_DRAINING) return sooner(drained_by(law, tenant), law->now_ns + (lonely(tenant) ? PARTNER_NS : LOOK_NS));
+  if (tenant->stray && lonely(tenant)) return law->now_ns + LOOK_NS;
   uint64_t rises = aq_rank_rises_at(law, tenant);
   return tenant->wants && tenant->shunned_until_ns > law->now_ns ? later(rises == UINT64_MAX ? 0 : rises, tenant->shunned_until_ns) : rises;
 }

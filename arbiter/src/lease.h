@@ -10,7 +10,8 @@ void aq_lease_grant(aq_law *law, aq_tenant *tenant);
 /* What a lease is in for at this moment: it may end early, be renewed, or end. */
 void aq_lease_review(aq_law *law, aq_tenant *tenant);
 
-/* A lease that was ended is over when nothing is in flight any more, or when that cannot be waited for. */
+/* A lease that was ended is over when nothing is in flight any more, or when that cannot be waited for. Meanwhile what is in
+ * flight may need a partner on another card. */
 void aq_lease_drain(const aq_law *law, aq_tenant *tenant);
 
 /* When to look at the tenant again. */

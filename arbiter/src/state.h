@@ -63,6 +63,8 @@ struct aq_tenant {
   bool gave_up;        /* its last lease, because it had nothing to do */
   bool stray;          /* runs on without a lease, since it last had nothing in flight */
   uint32_t open;       /* seats whose gate the lease opens, a bit each */
+  uint32_t partners;   /* seats whose gate is open for one piece of work, after the lease */
+  uint64_t partners_ns; /* since when */
   uint32_t serial;
   uint32_t no_shows;   /* leases in a row that it did not begin to use */
   uint64_t shunned_until_ns;

@@ -60,7 +60,8 @@ class Kernel:
     @property
     def spins(self) -> bool:
         """Whether it waits for another card."""
-        return any(kernel.began < 0 for _, kernel in self.others)
+        all_there = len(self.others) == len(self.process.seats) - 1
+        return not all_there or any(kernel.began < 0 for _, kernel in self.others)
 
 
 @dataclass(eq=False)
@@ -122,6 +123,8 @@ class Card:
     def _begin(self, kernel: Kernel, *, alone: bool) -> None:
         fresh, now = kernel.began < 0, self.world.now
         if fresh:
+            for card, _ in kernel.others:
+                card.settle()
             kernel.began = now
         until = FOREVER if kernel.spins else now + kernel.left
         self.world.at(until if alone else min(until, self._slice_end), self._turn_if, self._version)
@@ -165,6 +168,8 @@ class Process:
     reports: float = 1.0
     stopped: bool = False
     dead: bool = False
+    skew: int = 0
+    """Between its submissions to one card and to the next."""
     waits: list[int] = field(default_factory=list)
     _next: tuple[int, int] | None = None
     _kernels: list[tuple[Card, Kernel]] = field(default_factory=list)
@@ -184,7 +189,10 @@ class Process:
     def _submit_all(self, length: int, pause: int) -> bool:
         done = {card for card, _ in self._kernels}
         for seat in self.seats:
-            if seat.card not in done and self._may(seat, length):
+            begins = self._wished + seat.index * self.skew
+            if seat.card not in done and begins > self.world.now:
+                self.world.at(begins, self.go)
+            elif seat.card not in done and self._may(seat, length):
                 self._submit(seat, length)
         if len(self._kernels) < len(self.seats):
             return False

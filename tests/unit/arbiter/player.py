@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from libshim._pages import ffi, lib
 
@@ -48,10 +48,22 @@ class Player:
         self._words = self._annex.works[slot].cards
         self._live_in(slot)
 
-    def _live_in(self, slot: int) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """As the end of the process would, says nothing and lets go of its lock."""
+        self._lock(fcntl.F_UNLCK)
+
+    def _lock(self, kind: int) -> None:
         """As src/presence.h tells: who holds the lock on the byte of the slot's number is alive."""
-        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, slot, 1, 0)
-        fcntl.fcntl(self._files[1], F_OFD_SETLK, lock)
+        fcntl.fcntl(
+            self._files[1], F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, self._slot, 1, 0)
+        )
+
+    def _live_in(self, slot: int) -> None:
+        self._slot = slot
+        self._lock(fcntl.F_WRLCK)
         self.usage.slots[slot].owner = self.usage.slots[slot].presence = OWNER | slot
 
     def say(self, card: int, state: int, end_ns: int = 0) -> None:

@@ -59,6 +59,16 @@ def test_a_dead_or_stopped_holder_is_out(home: House, blow: signal.Signals):
     assert time_in(had, struck + 500 * MS, end) / (end - struck - 500 * MS) > 0.8
 
 
+def test_what_a_dead_process_said_is_forgotten(home: House):
+    """It waited for a lease; nobody waits any more."""
+    tenant = home.tenant("a", Terms(CARD, 5000, 50))
+    with tenant.player() as player:
+        player.say(0, lib.AQ_WORK_WAITING)
+        player.ring(0)
+        until(lambda: home.arbiter.tenants()["a"].cards[CARD].waiting)
+    until(lambda: not home.arbiter.tenants()["a"].cards[CARD].waiting)
+
+
 def test_a_stopped_tenant_that_goes_on_has_its_share_again(home: House):
     """As if nothing had been."""
     (victim, _), players = pair(home)
@@ -86,6 +96,11 @@ def clock_noise(rng: random.Random, usage: Path) -> None:
         file.write(rng.randbytes(48))
 
 
+def blank(_: random.Random, usage: Path) -> None:
+    """Overwrites all of a page with nothing."""
+    usage.write_bytes(bytes(lib.AQ_USAGE_FILE_SIZE))
+
+
 def cut(_: random.Random, usage: Path) -> None:
     """Makes a page end before its first word."""
     os.truncate(usage, 0)
@@ -96,7 +111,7 @@ def cut_annex(_: random.Random, usage: Path) -> None:
     os.truncate(usage, lib.AQ_USAGE_SIZE)
 
 
-@pytest.mark.parametrize("damage", [noise, clock_noise, cut, cut_annex])
+@pytest.mark.parametrize("damage", [noise, clock_noise, blank, cut, cut_annex])
 def test_a_damaged_page_hurts_its_owner_only(home: House, damage: Callable[[random.Random, Path], None]):
     """Who damages its page is named, lent nothing, and leased no more than its share; the other has its own."""
     print(f"SEED={SEED}")

@@ -43,9 +43,10 @@ def switches(world: World) -> int:
 def test_a_capped_tenant_alone_gets_its_share(percent: int, length: int):
     """Whatever its kernels take."""
     world = World()
-    world.enter(steady(length), percent)
+    tenant = world.enter(steady(length), percent)
     world.run(2 * S)
     assert world.shares(8) == [pytest.approx(percent, abs=1)]
+    assert tenant.account().lent_ns == 0
 
 
 @pytest.mark.parametrize("every", [1, 8, 64])
@@ -126,9 +127,9 @@ def test_a_tenant_that_leaves_gaps_does_so_at_its_own_cost():
 def test_gaps_cost_nothing_where_there_is_time_for_all():
     """It is no loss for the others then."""
     world = World()
-    world.enter(synchronous(MS, 200 * US), 30)
-    world.enter(steady(MS), 30)
-    assert world.shares(8) == [pytest.approx(30, abs=1)] * 2
+    world.enter(synchronous(MS, 200 * US), 40)
+    world.enter(steady(MS), 45)
+    assert world.shares(8) == [pytest.approx(40, abs=1), pytest.approx(45, abs=1)]
 
 
 def test_a_newcomer_is_not_ahead_of_those_that_were_there():
@@ -141,15 +142,36 @@ def test_a_newcomer_is_not_ahead_of_those_that_were_there():
     assert world.shares(4) == [pytest.approx(share, abs=1.5) for share in (50, 40, 10)]
 
 
+def test_a_newcomer_is_lent_no_more_than_the_others():
+    """What they were lent before it came is not made up for."""
+    world = World()
+    world.enter(steady(MS), 10, BURST)
+    world.enter(steady(MS), 20, at=5 * S)
+    world.enter(steady(MS), 10, BURST, at=5 * S)
+    world.run(6 * S)
+    assert world.shares(2) == [pytest.approx(39.5, abs=2), pytest.approx(20, abs=1), pytest.approx(39.5, abs=2)]
+
+
 def test_more_promised_than_there_is_goes_by_the_ratio():
     """Shares that add up to twice the card are halved, and debt does not pile up."""
     world = World()
     world.enter(steady(MS), 80)
     world.enter(steady(MS), 80)
-    world.enter(steady(MS), 40, at=4 * S)
-    assert world.shares(4)[:2] == [pytest.approx(50, abs=2)] * 2
-    world.run(6 * S)
+    world.enter(steady(MS), 40, at=8 * S)
+    assert world.shares(8)[:2] == [pytest.approx(50, abs=2)] * 2
+    assert world.shares(1)[2] >= 15
     assert world.shares(8) == [pytest.approx(share, abs=2.5) for share in (40, 40, 20)]
+
+
+def test_what_was_missing_for_long_is_not_made_up_for():
+    """A capped tenant that had less than its share for half a minute is soon held to it again."""
+    world = World()
+    long, short = world.enter(steady(MS), 80), world.enter(steady(MS), 80)
+    world.run(30 * S)
+    short.kill()
+    world.run(36 * S)
+    assert long.account().lent_ns == 0
+    assert world.shares(4)[0] == pytest.approx(80, abs=1)
 
 
 # ---- coming and going ----
@@ -176,10 +198,11 @@ def test_an_idle_tenant_saves_up_little():
 
 
 def test_a_rest_pays_no_debt():
-    """A kernel of half a second is paid back though its owner slept meanwhile."""
+    """A long kernel is paid back though its owner slept meanwhile."""
     world = World()
-    world.enter(synchronous(500 * MS, 100 * MS), 25)
-    assert world.shares(20) == [pytest.approx(25, abs=2.6)]
+    world.enter(synchronous(90 * MS, 100 * MS), 25)
+    world.enter(steady(MS), 50)
+    assert world.shares(20) == [pytest.approx(25, abs=1), pytest.approx(50, abs=1)]
 
 
 def test_short_bursts_do_not_wait_for_whole_leases():
@@ -278,7 +301,7 @@ def test_long_kernels_one_after_the_other_are_no_way_around_a_share():
     world.enter(steady(MS), 30)
     world.run(4 * S)
     greedy, *others = world.shares(40)
-    assert greedy <= 36
+    assert 28 <= greedy <= 36
     assert all(28 <= had <= 36 for had in others)
 
 
@@ -316,20 +339,28 @@ def collectives(world: World, *tenants: tuple[float, Sequence[str]]) -> list[Pro
     return [world.enter(steady(MS), share, cards=cards) for share, cards in tenants]
 
 
-def test_collectives_of_two_tenants_do_not_wait_for_each_other():
-    """Each launches on its cards in another order; they are let in on all of their cards or on none."""
+@pytest.mark.parametrize(("skew", "least"), [(50 * US, 1800), (300 * US, 1200), (3 * MS, 560)])
+def test_collectives_of_two_tenants_do_not_wait_for_each_other(skew: int, least: int):
+    """Each begins its collectives on another card first, and a lease may end before they have begun on the second."""
     world = World()
-    collectives(world, (50, ("GPU-0", "GPU-1")), (50, ("GPU-1", "GPU-0")))
+    tenants = []
+    for cards in (("GPU-0", "GPU-1"), ("GPU-1", "GPU-0")):
+        tenants.append(world.enter(synchronous(MS, 100 * US), 40, cards=cards))
+        tenants[-1].skew = skew
     world.run(S)
-    assert world.shares(8) == [pytest.approx(50, abs=1.5)] * 2
+    before = [len(tenant.waits) for tenant in tenants]
+    world.run(5 * S)
+    assert all(len(tenant.waits) - begun >= least for tenant, begun in zip(tenants, before, strict=True))
 
 
 def test_a_tenant_of_two_cards_is_not_overtaken_for_ever():
     """Each of its cards has another tenant, who would always have it."""
     world = World()
-    collectives(world, (40, ("GPU-0", "GPU-1")), (50, ("GPU-0",)), (50, ("GPU-1",)))
+    both, *_ = collectives(world, (40, ("GPU-0", "GPU-1")))
+    world.enter(steady(3 * MS), 50, BURST, cards=("GPU-0",), at=3 * MS)
+    world.enter(steady(7 * MS), 60, BURST, cards=("GPU-1",), at=11 * MS)
     world.run(S)
-    assert world.shares(8) == [pytest.approx(share, abs=2) for share in (40, 50, 50)]
+    assert world.shares(8)[0] >= 36
 
 
 def test_tenants_in_a_ring_get_their_shares():
