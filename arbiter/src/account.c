@@ -46,7 +46,7 @@ void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, doubl
   if (held) seat->held_ns += dt;
   if (held && tenant->kind == AQ_OWN && seat->card->claims) seat->contested_ns += dt / sharers(seat->card);
   if (!seat->card->claims && !seat->card->owned) give_back(seat, dt);
-  if (is_idle(tenant, seat, now)) seat->due_ns = fmin(seat->due_ns, seat->share * IDLE_CREDIT_NS);
+  if (is_idle(tenant, seat, now)) seat->due_ns = fmin(seat->due_ns, seat->wanted_ns ? seat->share * IDLE_CREDIT_NS : 0);
   if (tenant->trust != AQ_TRUSTED && held) charge(tenant, seat, dt / sharers(seat->card));
   else if (tenant->trust == AQ_TRUSTED && stray) {
     charge(tenant, seat, dt / sharers(seat->card));

@@ -15,6 +15,7 @@
 #include "work.h"
 
 #define BATCH_NS UINT64_C(1000000) /* a batch takes no more work than this */
+#define OVERDUE_NS UINT64_C(10000000)
 
 aq_in_flight aq_flights[AQ_MAX_CARDS];
 
@@ -170,10 +171,20 @@ aq_batch *aq_batch_join(aq_lane *lane, const aq_submission *submission, aq_core_
   return batch;
 }
 
+static uint32_t work_state(const aq_in_flight *flight, bool enters) {
+  return (flight->waiting ? AQ_WORK_WAITING : 0) | (flight->count || enters ? AQ_WORK_IN_FLIGHT : 0);
+}
+
 void aq_batch_publish(int card, bool enters) {
   const aq_in_flight *flight = &aq_flights[card];
-  uint32_t state = (flight->waiting ? AQ_WORK_WAITING : 0) | (flight->count || enters ? AQ_WORK_IN_FLIGHT : 0);
-  aq_work_publish(card, state, flight->ends_ns);
+  aq_work_publish(card, work_state(flight, enters), flight->ends_ns);
+}
+
+void aq_batch_publish_overdue(uint64_t now) {
+  for (int card = 0; card < AQ_MAX_CARDS; card++) {
+    const aq_in_flight *flight = &aq_flights[card];
+    if (flight->count && now > flight->ends_ns + OVERDUE_NS) aq_work_publish(card, work_state(flight, false), now);
+  }
 }
 
 /* ---- leaving ---- */

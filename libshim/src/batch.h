@@ -91,6 +91,10 @@ void aq_batch_leave(struct aq_ticket *ticket);
 /* Tells an arbiter what there is to do on a card. `enters`: something is about to join a batch. */
 void aq_batch_publish(int card, bool enters);
 
+/* The end of work that should have been over is said to be now: so an arbiter knows it from that of a process that is
+ * stopped, which no longer says anything. */
+void aq_batch_publish_overdue(uint64_t now);
+
 /* Its thread's call is over. */
 void aq_batch_call_ends(aq_batch *batch);
 

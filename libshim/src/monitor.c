@@ -166,6 +166,7 @@ static void poll(void) {
   pthread_mutex_lock(&lock);
   asking = false;
   for (int i = 0; i < count; i++) settle(&looks[i]);
+  aq_batch_publish_overdue(now);
   looked_ns = now;
   pthread_cond_broadcast(&finished);
 }

@@ -392,6 +392,22 @@ def test_a_forked_child_says_nothing_of_its_parents_work(leased: Callable[..., T
     assert lessor.works() == [Work.IN_FLIGHT]
 
 
+def test_work_that_outlasts_its_expected_end_is_told_from_that_of_a_stopped_process(begin: Begin):
+    """A live process says again and again that its work should be over now; a stopped one falls behind."""
+    lessor, process = begin(5_000_000, 1)
+
+    def behind_ns() -> int:
+        now = time.monotonic_ns()
+        return min((-word.after_ns(now) for word in lessor.words()), default=0)
+
+    began = time.monotonic_ns()
+    while time.monotonic_ns() < began + SECOND_NS:
+        assert behind_ns() < SECOND_NS // 2
+    assert lessor.works() == [Work.IN_FLIGHT]
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_for(lambda: behind_ns() > SECOND_NS // 2, "the process to fall behind")
+
+
 def test_a_stopped_process_is_seen_in_flight_until_it_goes_on(machine: SimMachine, begin: Begin):
     """Nobody else can say that its work is over; when it runs again it says so."""
     lessor, process = begin(1000, 10_000)

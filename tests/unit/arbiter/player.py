@@ -57,9 +57,7 @@ class Player:
 
     def _lock(self, kind: int) -> None:
         """As src/presence.h tells: who holds the lock on the byte of the slot's number is alive."""
-        fcntl.fcntl(
-            self._files[1], F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, self._slot, 1, 0)
-        )
+        fcntl.fcntl(self._files[1], F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, self._slot, 1, 0))
 
     def _live_in(self, slot: int) -> None:
         self._slot = slot
