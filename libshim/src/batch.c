@@ -274,13 +274,15 @@ static void learn(const aq_batch *batch, uint64_t took) {
   }
 }
 
-/* Work of this process overlaps on several streams: only what came after its latest charge counts. */
+/* Work of this process overlaps on several streams: only what came after its latest charge counts. What others charged
+ * before the batch was opened, or is known to be of earlier time, has nothing to do with it. */
 static uint64_t charge_interval(const aq_batch *batch, aq_in_flight *flight, aq_usage_card *card) {
-  bool after_pause = batch->from_ns > flight->charged_until_ns;
-  uint64_t from = later(batch->from_ns, flight->charged_until_ns);
-  uint64_t others = others_charged(batch->card) - (after_pause ? batch->others_ns : flight->others_charged_ns);
+  uint64_t from = later(batch->from_ns, flight->charged_until_ns), charged = others_charged(batch->card);
+  uint64_t others = charged - later(batch->others_ns, flight->others_charged_ns);
+  uint64_t busy = aq_clock_charge(card, aq_lease_price(batch->card), from, batch->to_ns, &others);
   flight->charged_until_ns = later(batch->to_ns, flight->charged_until_ns);
-  return aq_clock_charge(card, aq_lease_price(batch->card), from, batch->to_ns, others);
+  flight->others_charged_ns = charged - others;
+  return busy;
 }
 
 static void charge(const aq_batch *batch) {
@@ -290,7 +292,6 @@ static void charge(const aq_batch *batch) {
   if (batch->from_ns) busy = charge_interval(batch, flight, card);
   else aq_clock_charge_estimate(card, aq_lease_price(batch->card), busy, batch->last_ns);
   flight->charged_ns += busy;
-  flight->others_charged_ns = others_charged(batch->card);
 }
 
 static void charge_finished(aq_in_flight *flight) {

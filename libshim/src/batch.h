@@ -65,7 +65,7 @@ typedef struct {
   uint32_t rung_for;    /* the gate's word for which the bell was last rung */
   uint64_t charged_ns;        /* by this process, altogether */
   uint64_t charged_until_ns;  /* the end of its latest work that was charged */
-  uint64_t others_charged_ns; /* by other processes, as this one last charged */
+  uint64_t others_charged_ns; /* by other processes, of the time until then */
 } aq_in_flight;
 
 extern aq_in_flight aq_flights[AQ_MAX_CARDS];

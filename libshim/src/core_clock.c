@@ -20,14 +20,15 @@ static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint64_t before(uint64_t instant, uint64_t by) { return instant > by ? instant - by : 0; }
 
-/* Moves covered_until on to `end`; returns how much of [start, end) lies behind where it was. Relaxed: the word is all
- * there is. */
-static uint64_t cover(aq_usage_card *card, uint64_t start, uint64_t end) {
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Moves covered_until on to `end`; returns where it was. Relaxed: the word is all there is. */
+static uint64_t cover(aq_usage_card *card, uint64_t end) {
   uint64_t covered = __atomic_load_n(&card->core_covered_until_ns, __ATOMIC_RELAXED);
   do {
-    if (end <= covered) return 0;
+    if (end <= covered) break;
   } while (!__atomic_compare_exchange_n(&card->core_covered_until_ns, &covered, end, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-  return end - later(start, covered);
+  return covered;
 }
 
 static void owe(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since) {
@@ -40,11 +41,12 @@ static void owe(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t sin
   __atomic_fetch_add(&card->busy_ns, busy, __ATOMIC_RELAXED);
 }
 
-uint64_t aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t start, uint64_t end, uint64_t others) {
+uint64_t aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t start, uint64_t end, uint64_t *others) {
   if (start >= end) return 0;
-  uint64_t uncovered = cover(card, start, end);
-  uint64_t under_others = end - start - uncovered;
-  uint64_t busy = uncovered + before(under_others, others);
+  uint64_t covered = cover(card, end);
+  uint64_t under_others = before(smaller(covered, end), start);
+  uint64_t busy = end - start - smaller(under_others, *others);
+  *others = smaller(before(*others, under_others), before(covered, end));
   if (busy) owe(card, share, busy, end - busy);
   return busy;
 }

@@ -123,6 +123,12 @@ def share(machine: SimMachine, *processes: subprocess.Popen[str], seconds: int =
     return 100 * busy / (limit - begin)
 
 
+def had(machine: SimMachine, *processes: subprocess.Popen[str]) -> int:
+    """For how many nanoseconds the first card ran the processes."""
+    pids = {process.pid for process in processes}
+    return sum(run.end_ns - run.start_ns for run in machine.busy(machine.cards[0].uuid) if run.pid in pids)
+
+
 def gets(percent: int, attempt: Callable[[], float]) -> None:
     """The tenant never gets more than its share; less when the machine has no CPU for it, but not each time."""
     shares = attempts(attempt, percent, TOLERANCE)
@@ -253,9 +259,7 @@ def test_time_used_and_waited_is_on_the_usage_page(machine: SimMachine, tenant: 
         process = start(own, "kernel", 1000, seconds=1)
         with working(process):
             pass
-        truth = sum(
-            end - start for pid, start, end in machine.busy(machine.cards[0].uuid) if pid == process.pid
-        )
+        truth = had(machine, process)
         card = own.usage().cards[0]
         assert card.throttled_ns > SECOND_NS // 2
         return card.busy_ns / truth
@@ -263,6 +267,21 @@ def test_time_used_and_waited_is_on_the_usage_page(machine: SimMachine, tenant: 
     charged = attempts(attempt, 1, 0.02)
     assert min(charged) > 0.98
     assert charged[-1] < 1.02  # more is charged to a program that is kept from running between two events
+
+
+def test_time_in_which_processes_take_turns_is_counted_once(
+    machine: SimMachine, tenant: Callable[..., Tenant]
+):
+    """Each of four sees its own work take four times as long, and is told late when it was over."""
+
+    def attempt() -> float:
+        own = tenant(GIB, 30)
+        processes = [start(own, "kernel", 1000, 8) for _ in range(4)]
+        with working(*processes):
+            pass
+        return own.usage().cards[0].busy_ns / had(machine, *processes)
+
+    assert attempts(attempt, 1, 0.04)[-1] == pytest.approx(1, abs=0.04)
 
 
 def test_without_a_cap_work_is_neither_held_up_nor_watched(

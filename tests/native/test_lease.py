@@ -47,11 +47,22 @@ def leased(machine: SimMachine, tenant: Callable[..., Tenant]) -> Callable[..., 
 Begin = Callable[..., tuple[Lessor, subprocess.Popen[str]]]
 
 
+def say(process: subprocess.Popen[str], line: str) -> None:
+    """Tells a process something."""
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str], line: str) -> None:
+    """Waits until a process says something."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{line}\n"
+
+
 def told_to_go(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
     """The process, once it was told."""
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
+    say(process, "go")
     return process
 
 
@@ -290,6 +301,52 @@ def test_time_under_a_lease_is_counted_and_owed_by_nobody(machine: SimMachine, b
     assert (
         busy_between(machine, silent + SECOND_NS // 10, silent + SECOND_NS, {process.pid}) > 0.1 * SECOND_NS
     )
+
+
+LONG = (
+    PRELUDE
+    + """
+check(cuda.cuCtxSetCurrent(contexts[0]))
+spin(kernels[0], 0, 100_000)  # from now on known to be long
+check(cuda.cuCtxSynchronize())
+print("ready", flush=True)
+for line in sys.stdin:
+    for milliseconds in line.split():
+        spin(kernels[0], 0, int(milliseconds) * 1000)
+    check(cuda.cuCtxSynchronize())
+    print("over", flush=True)
+"""
+)
+
+
+def test_what_others_charged_of_earlier_time_pays_for_nothing(
+    machine: SimMachine, leased: Callable[..., Tenant], ends: ExitStack
+):
+    """Kernels that begin while another process's long one ends are paid for as far as they overlap with it.
+
+    Under the second of them that process has a short one more, which leaves gaps.
+    """
+    lessor = ends.enter_context(Lessor(leased()))
+    lessor.open(window_us=1_000_000)
+    first, second = (lessor.tenant.start(LONG, SPIN_PTX) for _ in range(2))
+    for process in (first, second):
+        ends.callback(process.communicate)
+        ends.callback(process.kill)
+        hear(process, "ready")
+    before, begun = lessor.tenant.usage().cards[0].busy_ns, time.monotonic_ns()
+    say(first, "300")
+    wait_for(lambda: busy_between(machine, begun, time.monotonic_ns(), {first.pid}) > 200 * MS, "most of it")
+    say(second, "100 300")
+    hear(first, "over")
+    wait_for(
+        lambda: busy_between(machine, begun, time.monotonic_ns(), {second.pid}) > 300 * MS, "most of them"
+    )
+    say(first, "20")
+    hear(first, "over")
+    hear(second, "over")
+    wait_for(lessor.is_drained, "their charges")
+    truth = machine.record(machine.cards[0].uuid, begun, time.monotonic_ns()).busy_ns()
+    assert lessor.tenant.usage().cards[0].busy_ns - before == pytest.approx(truth, rel=0.1)
 
 
 # ---- processes, threads, cards ----
