@@ -163,7 +163,7 @@ SIM_API CUresult cuGraphAddHostNode(CUgraphNode *out, CUgraph graph, const CUgra
     SIM_NEED_INIT();
     if (host == NULL || host->run == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_op op = {.kind = SIM_OP_HOST, .host = {host->run, host->data}};
+    struct sim_op op = {.kind = SIM_OP_HOST, .host = {.run = host->run, .data = host->data}};
     return add((struct spot){out, graph, needs, count}, SIM_NODE_HOST, &op, NULL);
 }
 

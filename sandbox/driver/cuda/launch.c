@@ -161,7 +161,7 @@ SIM_API CUresult cuLaunchHostFunc(CUstream handle, CUhostFn run, void *data)
     SIM_NEED_STREAM(handle, stream);
     if (run == NULL)
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_op op = {.kind = SIM_OP_HOST, .host = {run, data}};
+    struct sim_op op = {.kind = SIM_OP_HOST, .host = {.run = run, .data = data}};
     return sim_stream_submit(stream, &op);
 }
 
@@ -199,7 +199,7 @@ SIM_API CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback run, void
     if (callback == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *callback = (struct callback){run, handle, data};
-    struct sim_op op = {.kind = SIM_OP_HOST, .host = {call_back, callback}};
+    struct sim_op op = {.kind = SIM_OP_HOST, .host = {.run = call_back, .data = callback}};
     CUresult result = sim_stream_submit(stream, &op);
     if (result != CUDA_SUCCESS)
         free(callback);
