@@ -9,6 +9,7 @@ import fcntl
 import mmap
 import os
 import selectors
+import signal
 import struct
 import sys
 import time
@@ -21,6 +22,7 @@ from libshim._pages import ffi, lib
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
 SYS_FUTEX = 202 if os.uname().machine == "x86_64" else 98
 F_OFD_SETLK = 37
+PR_SET_PDEATHSIG = 1
 OWNER = 1 << 42
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -126,7 +128,8 @@ def _until_told() -> Iterator[None]:
 
 
 def main() -> None:
-    """Plays as told on the command line."""
+    """Plays as told on the command line, and no longer than who told it lives."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     control, usage, slot, cards, length_ns = sys.argv[1:]
     player = Player(Path(control), Path(usage), int(slot))
     print("ready", flush=True)
