@@ -165,8 +165,11 @@ def soak(tools: Programs) -> bool:
 
 def main() -> None:
     """Measures the table, or what the argument says."""
+    what = sys.argv[1] if len(sys.argv) == 2 else "table"
+    if len(sys.argv) > 2 or what not in {"table", "bare", "soak"}:
+        sys.exit(__doc__)
     with programs() as tools:
-        done = soak(tools) if sys.argv[1:] == ["soak"] else table(tools, bare=sys.argv[1:] == ["bare"])
+        done = soak(tools) if what == "soak" else table(tools, bare=what == "bare")
     sys.exit(not done)
 
 
