@@ -135,10 +135,6 @@ class Crowd:
         for session in self.sessions:
             _kill_group(session)
 
-    def any_left(self) -> bool:
-        """Whether a child has not died yet."""
-        return bool(self.alive())
-
 
 def _say(process: subprocess.Popen[str], word: str) -> None:
     assert process.stdin is not None
