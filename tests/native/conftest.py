@@ -1,8 +1,10 @@
 """A simulated machine of two cards, and tenants confined to slices of them."""
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +13,10 @@ import pytest
 from libshim.pages import CardLimit, Control, create_control, create_usage
 from sandbox.gpus import SimCard, SimMachine
 from tests.native.forwarded import forwarded
+from tests.native.leases import SHARE, Begin, Lessor, told_to_go
 from tests.native.pairs import Pair
 from tests.native.tenants import Tenant
+from tests.native.test_core_limit import GIB, start
 from tests.native.tracing import Tracer
 
 CARD_MIB = 16384
@@ -89,3 +93,43 @@ def pair(machine: SimMachine) -> Iterator[Callable[[str, str], Pair]]:
 def slice64(tenant: Callable[..., Tenant]) -> Tenant:
     """A slice of 64 MiB."""
     return tenant(64 << 20)
+
+
+# ---- leases ----
+
+
+@pytest.fixture
+def leased(machine: SimMachine, tenant: Callable[..., Tenant]) -> Callable[..., Tenant]:
+    """Makes tenants of cards that are leased: `leased(cards=1)`."""
+
+    def make(cards: int = 1) -> Tenant:
+        return tenant(
+            limits=[
+                CardLimit(card.uuid, GIB, core_share_bp=SHARE * 100, core_most_percent=SHARE)
+                for card in machine.cards[:cards]
+            ]
+        )
+
+    return make
+
+
+@pytest.fixture
+def ends() -> Iterator[ExitStack]:
+    """What is to be ended with the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def begin(leased: Callable[..., Tenant], ends: ExitStack) -> Begin:
+    """Starts a process under an open lease: `begin(microseconds, together, window_us=..., lease_ns=...)`."""
+
+    def make(microseconds: int, together: int, **terms: int) -> tuple[Lessor, subprocess.Popen[str]]:
+        lessor = ends.enter_context(Lessor(leased()))
+        lessor.open(**terms)
+        process = start(lessor.tenant, "kernel", microseconds, together, seconds=60)
+        ends.callback(process.communicate)
+        ends.callback(process.kill)
+        return lessor, told_to_go(process)
+
+    return make

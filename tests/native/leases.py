@@ -1,20 +1,28 @@
-"""The arbiter's part of a lease, word by word: what a test plays on the pages of a tenant."""
+"""The arbiter's part of a lease, word by word, as a test plays it on a tenant's pages; and the programs under it."""
 
 import ctypes
 import mmap
 import os
 import platform
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from enum import IntFlag
 from types import TracebackType
 from typing import Self
 
 from libshim._pages import ffi, lib
+from sandbox.gpus import SimMachine
+from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
 
+MS = 1_000_000
+SECOND_NS = 1_000_000_000
 FAR_NS = 3_600_000_000_000
+SHARE = 30
+"""Percent of the card: what a tenant gets while its arbiter is silent."""
+
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98}[platform.machine()]
 _FUTEX_WAKE = 1
 _ALL = 0x7FFFFFFF
@@ -110,3 +118,47 @@ class Lessor:
     def is_drained(self, card: int = 0) -> bool:
         """Whether nothing of the tenant is in flight."""
         return not any(Work.IN_FLIGHT in work for work in self.works(card))
+
+
+# ---- programs ----
+
+Begin = Callable[..., tuple[Lessor, subprocess.Popen[str]]]
+
+
+def say(process: subprocess.Popen[str], line: str) -> None:
+    """Tells a process something."""
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str], line: str) -> None:
+    """Waits until a process says something."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{line}\n"
+
+
+def told_to_go(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
+    """The process, once it was told."""
+    say(process, "go")
+    return process
+
+
+# ---- the card's own record ----
+
+
+def latest(machine: SimMachine) -> int:
+    """When the first card last ran anything."""
+    return max((run.end_ns for run in machine.busy(machine.cards[0].uuid)), default=0)
+
+
+def goes_on(machine: SimMachine) -> None:
+    """The card runs something from now on."""
+    now = time.monotonic_ns()
+    wait_for(lambda: latest(machine) > now, "work under the lease")
+
+
+def busy_between(machine: SimMachine, begin: int, end: int, pids: Container[int]) -> int:
+    """For how many nanoseconds the first card ran the processes."""
+    runs = [run for run in machine.busy(machine.cards[0].uuid) if run.pid in pids]
+    return sum(max(0, min(run.end_ns, end) - max(run.start_ns, begin)) for run in runs)
