@@ -7,7 +7,9 @@
 
 #define IDLE_NS (20 * AQ_MS)         /* without work for so long is idle */
 #define IDLE_CREDIT_NS (100 * AQ_MS) /* of lag that an idle tenant keeps */
-#define FINE_MOST_NS (50 * AQ_MS)    /* that is given back */
+#define FINE_MOST_NS (150 * AQ_MS)   /* of lag that is given back */
+#define GAPS 16                      /* for one part in so many of what it uses a holder may leave the card idle */
+#define GAPS_SAVED_NS 5e6            /* what is used is reported late, and by the piece */
 #define ROOM_NS (100 * AQ_MS)        /* of time that a bounded borrower may make up for */
 #define LEVEL_NS (150 * AQ_MS)       /* all of a card's tenants lag by more: there is not enough of it */
 #define LAG_MOST_NS (1000 * AQ_MS)   /* some lag by more: those of higher priority leave too little */
@@ -19,7 +21,7 @@ static void charge(const aq_tenant *tenant, aq_seat *seat, double ns) {
   seat->used_ns += ns;
   seat->room_ns -= ns;
   if (tenant->kind == AQ_LENT && !tenant->stray) seat->lent_ns += ns;
-  else seat->due_ns -= ns, seat->contested_ns = fmax(0, seat->contested_ns - ns);
+  else seat->due_ns -= ns, seat->contested_ns = fmax(-GAPS_SAVED_NS, seat->contested_ns - ns - ns / GAPS);
 }
 
 static bool has_work(const aq_seat *seat) { return seat->said.waiting || seat->said.in_flight; }
@@ -69,16 +71,25 @@ static double pending(const aq_tenant *tenant, const aq_seat *seat, uint64_t now
   return (double)(now - seat->paid_ns) / sharers(seat->card);
 }
 
+/* What it held in vain, as far as is known. */
+static double gaps(const aq_law *law, const aq_tenant *tenant, const aq_seat *seat) {
+  double had = pending(tenant, seat, law->now_ns);
+  return fmax(0, seat->contested_ns - had - had / GAPS);
+}
+
 void aq_account_fine(const aq_law *law, const aq_tenant *tenant, aq_seat *seat) {
-  double ns = seat->contested_ns - pending(tenant, seat, law->now_ns);
-  if (ns <= 0) return;
-  seat->contested_ns -= ns;
-  seat->fined_ns = fmin(seat->fined_ns + ns, FINE_MOST_NS);
+  double ns = gaps(law, tenant, seat);
+  seat->contested_ns = 0;
+  seat->fined_ns = fmin(seat->fined_ns + ns, seat->share * FINE_MOST_NS);
   seat->due_ns -= ns;
 }
 
 static double lag_at(const aq_law *law, const aq_tenant *tenant, const aq_seat *seat) {
   return (seat->due_ns - pending(tenant, seat, law->now_ns)) / seat->share;
+}
+
+static double merit_at(const aq_law *law, const aq_tenant *tenant, const aq_seat *seat) {
+  return lag_at(law, tenant, seat) - gaps(law, tenant, seat) / seat->share;
 }
 
 double aq_account_lag(const aq_law *law, const aq_tenant *tenant) {
@@ -93,7 +104,7 @@ double aq_account_lag(const aq_law *law, const aq_tenant *tenant) {
 double aq_account_merit(const aq_law *law, const aq_tenant *tenant) {
   double least = INFINITY;
   for (uint32_t i = 0; i < tenant->count; i++)
-    if (tenant->members >> i & 1) least = fmin(least, lag_at(law, tenant, &tenant->seats[i]));
+    if (tenant->members >> i & 1) least = fmin(least, merit_at(law, tenant, &tenant->seats[i]));
   return least;
 }
 

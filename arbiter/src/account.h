@@ -11,8 +11,8 @@ void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, doubl
 /* It was on the card for so long, as it says. */
 void aq_account_use(aq_tenant *tenant, aq_seat *seat, double busy);
 
-/* Once in a step: who held the card while another with a claim to it waited pays for it, used or not: by its place in the
- * line, not with its share, and it has it back when the card has time for all. */
+/* When a lease begins: whoever held the card in vain in the last one, while another with a claim to it waited, pays for it.
+ * For a while it is by its place in the line, not with its share, and it has it back when the card has time for all. */
 void aq_account_fine(const aq_law *law, const aq_tenant *tenant, aq_seat *seat);
 
 /* How far the tenant is behind what is due to it, in nanoseconds of time; negative: ahead. */

@@ -234,14 +234,8 @@ static uint64_t next_step(const aq_law *law) {
   return next > law->now_ns + SOONEST_NS ? next : law->now_ns + SOONEST_NS;
 }
 
-static void fine_all(aq_law *law) {
-  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
-    for (uint32_t i = 0; i < tenant->count; i++) aq_account_fine(law, tenant, &tenant->seats[i]);
-}
-
 uint64_t aq_law_step(aq_law *law, uint64_t now) {
   pass_time(law, now);
-  fine_all(law);
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
     if (tenant->state != AQ_LEASED) aq_lease_drain(law, tenant);
   aq_rank_all(law);

@@ -105,7 +105,7 @@ void aq_lease_grant(aq_law *law, aq_tenant *tenant) {
   tenant->partners = 0;
   tenant->serial++;
   for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].paid_ns = tenant->seats[i].active_ns = law->now_ns;
-  for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].contested_ns = 0;
+  for (uint32_t i = 0; i < tenant->count; i++) aq_account_fine(law, tenant, &tenant->seats[i]);
   set_terms(law, tenant, tenant->rank.claim);
 }
 

@@ -95,6 +95,19 @@ def test_eight_tenants_get_their_shares():
     assert world.shares(8) == [pytest.approx(share, abs=1.5) for share in shares]
 
 
+@pytest.mark.parametrize("lengths", [(SHORT, LONG, MS, 5 * MS, SHORT, MS, LONG, 5 * MS), (MS,) * 8])
+@pytest.mark.parametrize("pause", [0, 200 * US])
+def test_what_handing_over_takes_is_missing_to_all_alike(lengths: Sequence[int], pause: int):
+    """In proportion to their shares: nobody pays for the others, though the larger holds the card more often."""
+    world = World()
+    shares = (5, 5, 8, 10, 12, 14, 16, 30)
+    for share, length in zip(shares, lengths, strict=True):
+        world.enter(synchronous(length, pause, max(1, 8 * MS // length)), share)
+    got = world.shares(8)
+    missing = (100 - sum(got)) / 100
+    assert got == [pytest.approx(share * (1 - missing), abs=0.5) for share in shares]
+
+
 def test_what_a_borrower_has_is_not_taken_from_a_capped_tenant():
     """The rest goes to whom it may be lent, up to what it may have at most."""
     world = World()
