@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aliquot.annotations import written_for
+from aliquot.core_shares import core_part
 from aliquot.names import OVERFLOW_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement
 from aliquot.pool import STRICTNESS, Overflow
 from aliquot.units import MIB
 from libshim.pages import CardLimit, Control, Enforcement
 from plugin.card_table import CardTable
-from plugin.core_shares import is_free, share_bp
 from plugin.identity import PodName
 from plugin.leases import Leases, lease_name
 from plugin.ledger import Ledger
@@ -65,16 +65,15 @@ class Terms:
         self, limit: CardLimit, container: ContainerPlacement, share: CardShare, *, doubted: bool
     ) -> CardLimit:
         """The same limit where an arbiter leases the card to those who share it, and whoever is alone there is free."""
-        promised = self.ledger.promised(share.uuid)
         terms = self.cards.pool(share.uuid).core_terms_for(container.policy, share.cores)
-        if is_free(terms.most_percent, promised):
-            return replace(limit, core_percent=0)
+        part = core_part(terms, share.cores, self.ledger.promised(share.uuid))
         return replace(
             limit,
-            core_share_bp=share_bp(share.cores, promised),
-            core_most_percent=terms.most_percent,
-            priority=terms.priority,
-            doubted=doubted,
+            core_percent=part.cap_percent,
+            core_share_bp=part.share_bp,
+            core_most_percent=part.most_percent,
+            priority=part.priority,
+            doubted=doubted and bool(part.share_bp),
         )
 
     def _overflows(self, pod: PodName, container: ContainerPlacement, share: CardShare) -> bool:

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aliquot.core_policy import CoreMode, CoreTerms
+from aliquot.core_shares import FREE, LEAST_BP, WHOLE_BP, CorePart, core_part, share_bp
 from aliquot.placement import Charge
-from plugin.core_shares import LEAST_BP, WHOLE_BP, is_free, share_bp
 
 
 def promised(*cores: int) -> Charge:
@@ -42,9 +43,16 @@ def test_shares_add_up_to_a_card(tenants: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "tenants", "free"),
-    [(100, (30,), True), (100, (0,), True), (60, (30,), False), (100, (30, 0), False)],
+    ("most", "tenants", "part"),
+    [
+        pytest.param(100, (30,), FREE, id="alone with all of the card"),
+        pytest.param(100, (0,), FREE, id="and without a share"),
+        pytest.param(60, (30,), CorePart(30, 3000, 60, 5), id="alone with a bound"),
+        pytest.param(100, (30, 0), CorePart(30, 3000, 100, 5), id="beside another"),
+        pytest.param(100, (0, 30), CorePart(0, 7000, 100, 5), id="without a share beside another"),
+    ],
 )
-def test_who_is_alone_and_may_have_all_is_free(most: int, tenants: tuple[int, ...], free: bool) -> None:
-    """Nobody needs to be measured who has nobody to share with."""
-    assert is_free(most, promised(*tenants)) is free
+def test_who_is_alone_and_may_have_all_is_free(most: int, tenants: tuple[int, ...], part: CorePart) -> None:
+    """Nobody needs to be measured who has nobody to share with: the page says nothing of time."""
+    terms = CoreTerms(CoreMode.BURST if tenants[0] else CoreMode.UNCAPPED, most, 5)
+    assert core_part(terms, tenants[0], promised(*tenants)) == part
