@@ -89,12 +89,19 @@ def _mode(written: tuple[str, str] | None, cores: int, *, exclusive: bool) -> Co
     mode = CoreMode(written[1])
     if exclusive:
         raise CorePolicyError(*written, "a card of one's own has nobody to share its time with; leave it out")
-    if mode is CoreMode.UNCAPPED and cores:
-        problem = f"uncapped goes without a share, but {cores} % is asked for; leave one of the two out"
+    problem = problem_of_mode(mode, cores)
+    if problem:
         raise CorePolicyError(*written, problem)
-    if mode is not CoreMode.UNCAPPED and not cores:
-        raise CorePolicyError(*written, f"{mode} needs a share of the card's time; ask for gpu-core too")
     return mode
+
+
+def problem_of_mode(mode: CoreMode, cores: int, asked_by: str = "gpu-core") -> str:
+    """Why a mode makes no sense with this share of a card's time, which is asked for by that name; empty: it does."""
+    if mode is CoreMode.UNCAPPED and cores:
+        return f"uncapped goes without a share, but {cores} % is asked for; leave one of the two out"
+    if mode is not CoreMode.UNCAPPED and not cores:
+        return f"{mode} needs a share of the card's time; ask for {asked_by} too"
+    return ""
 
 
 def _limit(
@@ -106,19 +113,21 @@ def _limit(
         limit = parse_percent(written[1])
     except QuantityError as error:
         raise CorePolicyError(*written, str(error)) from error
-    if exclusive or not cores:
-        raise CorePolicyError(
-            *written, "it bounds what goes beyond a share, and none is asked for by gpu-core"
-        )
-    if mode is CoreMode.CAPPED:
-        raise CorePolicyError(
-            *written, "what is capped never has more than its share; leave one of the two out"
-        )
-    if limit <= cores:
-        raise CorePolicyError(
-            *written, f"{limit} is no more than the share, {cores}; write more, or leave it out"
-        )
+    problem = problem_of_limit(limit, mode, 0 if exclusive else cores)
+    if problem:
+        raise CorePolicyError(*written, problem)
     return limit
+
+
+def problem_of_limit(limit: int, mode: CoreMode | None, cores: int, asked_by: str = "gpu-core") -> str:
+    """The same of the most that what has a share may burst to."""
+    if not cores:
+        return f"it bounds what goes beyond a share, and none is asked for by {asked_by}"
+    if mode is CoreMode.CAPPED:
+        return "what is capped never has more than its share; leave one of the two out"
+    if limit <= cores:
+        return f"{limit} is no more than the share, {cores}; write more, or leave it out"
+    return ""
 
 
 def _priority(written: tuple[str, str] | None) -> int | None:
