@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from aliquot.cli.machine import Card
 from aliquot.cli.options import Refusal
-from aliquot.cli.runs import Slice
+from aliquot.cli.slices import Slice
+from aliquot.core_policy import NO_POLICY, CorePolicy
 from aliquot.units import MIB, format_bytes
 
 WHOLE = 100
@@ -13,11 +16,15 @@ WHOLE = 100
 
 @dataclass(frozen=True)
 class Wish:
-    """What a run asks for: bytes and percent (None: not said), and a card by UUID or index (None: any)."""
+    """What a run asks for: bytes and percent (None: not said), a card by UUID or index (None: any).
+
+    The policy says how its time is held.
+    """
 
     memory_bytes: int | None
     core_percent: int | None
     card: str | None = None
+    policy: CorePolicy = NO_POLICY
 
     def memory_on(self, card: Card) -> int:
         """Bytes of this card: as said, or the same percentage as of its time, in whole MiB."""
@@ -70,7 +77,7 @@ def fit(wish: Wish, cards: Sequence[Card], slices: Sequence[Slice]) -> Slice:
     if not fitting:
         raise Refusal(_no_room(wish, rooms))
     card = min(fitting, key=lambda room: (room.memory_bytes, room.card.index)).card
-    return Slice(card=card.uuid, memory_bytes=wish.memory_on(card), core_percent=wish.core_percent or 0)
+    return Slice(card.uuid, wish.memory_on(card), wish.core_percent or 0, wish.policy)
 
 
 def refit(current: Slice, memory_bytes: int | None, core_percent: int | None, room: Room) -> Slice:
@@ -96,7 +103,7 @@ def refit(current: Slice, memory_bytes: int | None, core_percent: int | None, ro
             f"no room to grow to {_spell(memory, core)}: on {room.card} this run can have at most {most} beside the "
             "others. Ask for less, or shrink or end another run (see `aliquot cards`)"
         )
-    return Slice(current.card, memory, core)
+    return replace(current, memory_bytes=memory, core_percent=core)
 
 
 def _spell(memory: int, core: int) -> str:

@@ -7,7 +7,8 @@ import click
 from aliquot.cli.fit import Room, refit, room_on
 from aliquot.cli.machine import Machine, real_machine
 from aliquot.cli.options import Cap, Memory, Refusal, refuse_inside, simulate_option
-from aliquot.cli.runs import Registry, Run, Slice, living_processes
+from aliquot.cli.runs import Registry, Run, living_processes
+from aliquot.cli.slices import Slice
 from aliquot.units import format_bytes
 from libshim.pages import PageError
 

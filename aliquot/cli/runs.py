@@ -1,7 +1,8 @@
 """Who holds a slice of this machine's cards: one directory a run, on tmpfs.
 
-    <home>/lock                 held (flock) while a slice is chosen, given back or listed
+    <home>/lock                 held (flock) while a slice is chosen, changed, given back or listed
     <home>/contexts.json        what a process's context costs, by card
+    <home>/arbiter              a lock on it is held by the run that leases the cards' time to all (arbitrate.py)
     <home>/runs/<id>/run.json   what was given, to whom
                      alive      a lock on it is inherited by the command and whatever it starts
                      control, usage   the pages
@@ -17,13 +18,15 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from aliquot.cli.options import refuse_os_errors
+from aliquot.cli.slices import Slice, promised
+from aliquot.placement import Charge
 from libshim.pages import (
     CardLimit,
     Control,
@@ -35,14 +38,6 @@ from libshim.pages import (
     read_control,
     read_usage,
 )
-
-
-class Slice(msgspec.Struct, frozen=True):
-    """What a run was promised: a card, bytes of its memory, percent of its time (0: no cap)."""
-
-    card: str
-    memory_bytes: int
-    core_percent: int = 0
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -85,6 +80,7 @@ class Registry:
         self._home = home
         self._runs = home / "runs"
         self._contexts_file = home / "contexts.json"
+        self.arbiter_lock = home / "arbiter"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -103,6 +99,10 @@ class Registry:
             finally:
                 os.close(descriptor)
 
+    def directory(self, run: str) -> Path:
+        """Where the files of a run are."""
+        return self._runs / run
+
     def runs(self) -> tuple[Run, ...]:
         """The living runs, oldest first."""
         found = [
@@ -114,7 +114,7 @@ class Registry:
     def usage(self, run: Run) -> Usage | None:
         """What a run's processes use; None when its page is gone or cannot be believed."""
         try:
-            return read_usage(self._runs / run.id / "usage")
+            return read_usage(self.directory(run.id) / "usage")
         except (PageError, OSError):
             return None
 
@@ -124,7 +124,7 @@ class Registry:
         if usage is None:
             return None
         try:
-            (limit,) = read_control(self._runs / run.id / "control").cards
+            (limit,) = read_control(self.directory(run.id) / "control").cards
         except (PageError, OSError):
             return usage.cards[0].memory_used_bytes
         return max(0, usage.cards[0].memory_used_bytes + limit.adjust_bytes)
@@ -133,14 +133,15 @@ class Registry:
         """Records a run with this slice and makes its pages."""
         pid = os.getpid()
         run = Run(secrets.token_hex(6), pid, tuple(command), share, start_time=_start_time(pid))
-        directory = self._runs / run.id
+        directory = self.directory(run.id)
         directory.mkdir(mode=0o700)
         alive = os.open(directory / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(alive, fcntl.LOCK_EX)
-        control = _control(f"run/{run.id}", share, self._contexts().get(share.card, 0))
+        control = _control(run.id, share, self._contexts().get(share.card, 0))
         create_control(directory / "control", control)
         create_usage(directory / "usage")
         _record(directory, run)
+        self.settle()
         return Holding(run, directory, alive)
 
     def resize(self, run: Run, share: Slice) -> None:
@@ -151,18 +152,46 @@ class Registry:
         Raises:
             PageError: the control page is of no use; nothing was changed.
         """
-        directory = self._runs / run.id
-        most = Slice(
-            share.card,
-            max(run.slice.memory_bytes, share.memory_bytes),
-            max(run.slice.core_percent, share.core_percent),
+        most = msgspec.structs.replace(
+            share,
+            memory_bytes=max(run.slice.memory_bytes, share.memory_bytes),
+            core_percent=max(run.slice.core_percent, share.core_percent),
         )
+        directory, wanted = self.directory(run.id), msgspec.structs.replace(run, slice=share)
         _record(directory, msgspec.structs.replace(run, slice=most))
-        tenant = f"run/{run.id}"
-        change_control(
-            directory / "control", lambda control: _limited(control or _control(tenant, run.slice), share)
+        others = [one.slice for one in self.runs() if one.id != run.id]
+        self._bring(wanted, promised([*others, share], share.card))
+        _record(directory, wanted)
+        self.settle()
+        os.utime(self._runs)
+
+    def settle(self) -> dict[str, CardLimit]:
+        """Has the page of every run say what it has beside the others; returns the limits by run.
+
+        Runs whose pages are of no use are left out.
+        """
+        runs = self.runs()
+        slices, found = [run.slice for run in runs], {}
+        for run in runs:
+            with suppress(PageError, OSError):
+                found[run.id] = self._bring(run, promised(slices, run.slice.card))
+        return found
+
+    def _bring(self, run: Run, promised: Charge) -> CardLimit:
+        """Writes what differs in one page. Where a writer died half-way it is written anew."""
+        path = self.directory(run.id) / "control"
+        with suppress(PageError):
+            control = read_control(path)
+            if _limited(control, run.slice, promised) == control:
+                return control.cards[0]
+        control = change_control(
+            path, lambda now: _limited(now or _control(run.id, run.slice), run.slice, promised)
         )
-        _record(directory, msgspec.structs.replace(run, slice=share))
+        return control.cards[0]
+
+    def changed_ns(self) -> int:
+        """Another number after a run has come, gone or been resized; of two changes at once, perhaps the same."""
+        return self._runs.stat().st_mtime_ns
 
     def learn_context(self, card: str, cost_bytes: int) -> None:
         """Keeps what a process's context costs on a card for the runs to come: the least that was seen."""
@@ -182,7 +211,7 @@ class Registry:
         """Gives a slice back; processes that the command left behind keep it until they end."""
         os.close(holding.alive)
         with self.locked():
-            pass
+            self.settle()
 
     def _collect(self) -> None:
         """Removes the runs nobody lives in any more; one without run.json was killed while it was made."""
@@ -191,17 +220,15 @@ class Registry:
                 shutil.rmtree(directory, ignore_errors=True)
 
 
-def _control(tenant: str, share: Slice, context_bytes: int = 0) -> Control:
-    """The limits of a run that starts."""
+def _control(run: str, share: Slice, context_bytes: int = 0) -> Control:
+    """The limits of a run that starts; what it has of the time is known when it is beside the others."""
     limit = CardLimit(share.card, share.memory_bytes, share.core_percent, context_bytes=context_bytes)
-    return Control(tenant, (limit,))
+    return Control(f"run/{run}", (limit,))
 
 
-def _limited(control: Control, share: Slice) -> Control:
+def _limited(control: Control, share: Slice, promised: Charge) -> Control:
     """The same page with other limits; what was measured of the run stays."""
-    (card,) = control.cards
-    limit = replace(card, memory_bytes=share.memory_bytes, core_percent=share.core_percent)
-    return replace(control, cards=(limit,))
+    return replace(control, cards=tuple(share.limits(card, promised) for card in control.cards))
 
 
 def _record(directory: Path, run: Run) -> None:

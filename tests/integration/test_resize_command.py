@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 
-from aliquot.cli.runs import Registry, Slice
+from aliquot.cli.runs import Registry
+from aliquot.cli.slices import Slice
 from libshim.pages import read_control
 from tests.integration.shells import ALIQUOT, Shell, Tenant
 from tests.tools.kills import restored, states_during

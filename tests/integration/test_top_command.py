@@ -26,7 +26,7 @@ def running(shell: Shell) -> Iterator[Shell]:
 
 
 def test_one_document_for_programs(running: Shell) -> None:
-    """Ratios from 0 to 1, sizes in bytes, null for what nobody measures."""
+    """Ratios from 0 to 1, sizes in bytes; a run is leased its share even when it is alone with it."""
     done = running.aliquot("top", "--json", "--interval", "0.2")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -39,9 +39,9 @@ def test_one_document_for_programs(running: Shell) -> None:
         "priority": 0,
         "share": 0.3,
         "most": 0.3,
-        "guaranteed": None,
+        "guaranteed": 0.0,
         "used": 0.0,
-        "lent": None,
+        "lent": 0.0,
         "waiting": 0.0,
         "memoryBytes": 2 << 30,
         "trusted": True,

@@ -7,7 +7,7 @@ import pytest
 from aliquot.cli.fit import Wish, fit, room_on
 from aliquot.cli.machine import Card
 from aliquot.cli.options import Refusal
-from aliquot.cli.runs import Slice
+from aliquot.cli.slices import Slice
 from aliquot.units import GIB, MIB
 
 FIRST = Card(uuid="GPU-a", index=0, model="H200", memory_bytes=16 * GIB, used_bytes=0)

@@ -1,0 +1,54 @@
+"""What a run was promised, and its control page's words for it."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+
+from aliquot.core_policy import NO_POLICY, CorePolicy, CoreTerms
+from aliquot.core_shares import core_part
+from aliquot.placement import Charge
+from aliquot.pool import NO_POOL
+from aliquot.units import MIB
+from libshim.pages import CardLimit
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A card, bytes of its memory, percent of its time (0: no share), and how that time is held."""
+
+    card: str
+    memory_bytes: int
+    core_percent: int = 0
+    policy: CorePolicy = NO_POLICY
+
+    @property
+    def core_terms(self) -> CoreTerms:
+        """What the policy comes to, as for a pod of no pool."""
+        return NO_POOL.core_terms_for(self.policy, self.core_percent)
+
+    @property
+    def charge(self) -> Charge:
+        """What it takes of its card."""
+        return Charge(self.memory_bytes // MIB, self.core_percent, 1, uncapped=int(not self.core_percent))
+
+    def limits(self, limit: CardLimit, promised: Charge) -> CardLimit:
+        """A page's limit of its card with these amounts; what else it says stays.
+
+        Args:
+            limit: As it is.
+            promised: What all slices of the card take, this one included.
+        """
+        part = core_part(self.core_terms, self.core_percent, promised)
+        return replace(
+            limit,
+            memory_bytes=self.memory_bytes,
+            core_percent=part.cap_percent,
+            core_share_bp=part.share_bp,
+            core_most_percent=part.most_percent,
+            priority=part.priority,
+        )
+
+
+def promised(slices: Iterable[Slice], card: str) -> Charge:
+    """What the slices together take of a card."""
+    return sum((one.charge for one in slices if one.card == card), Charge())
