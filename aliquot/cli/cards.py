@@ -13,6 +13,7 @@ from aliquot.cli.fit import room_on
 from aliquot.cli.machine import Card, Machine, real_machine
 from aliquot.cli.options import simulate_option
 from aliquot.cli.runs import Registry, Run, living_processes
+from aliquot.core_policy import CoreMode
 from aliquot.units import format_bytes
 from libshim.pages import Usage
 
@@ -30,6 +31,10 @@ class SliceReport(msgspec.Struct, frozen=True, rename="camel"):
     command: tuple[str, ...]
     memory_bytes: int
     core_percent: int
+    core_mode: CoreMode
+    core_most_percent: int
+    """What it may have of the time when others leave it theirs."""
+    priority: int
     used_bytes: int | None
     denied_allocations: int | None
     busy_ns: int | None
@@ -110,7 +115,7 @@ def _describe_card(card: Card, runs: Sequence[_Seen]) -> CardReport:
 
 def _describe_slice(seen: _Seen) -> SliceReport:
     run, usage = seen.run, seen.usage
-    told = usage.cards[0] if usage else None
+    told, terms = usage.cards[0] if usage else None, run.slice.core_terms
     return SliceReport(
         run=run.id,
         pid=run.pid if run.supervised() else None,
@@ -118,6 +123,9 @@ def _describe_slice(seen: _Seen) -> SliceReport:
         command=run.command,
         memory_bytes=run.slice.memory_bytes,
         core_percent=run.slice.core_percent,
+        core_mode=terms.mode,
+        core_most_percent=terms.most_percent,
+        priority=terms.priority,
         used_bytes=seen.used_bytes,
         denied_allocations=told.allocations_denied if told else None,
         busy_ns=told.busy_ns if told else None,
@@ -145,9 +153,15 @@ def _row(share: SliceReport) -> tuple[str, ...]:
         " ".join(map(str, pids)) or "?",
         format_bytes(share.memory_bytes),
         "?" if share.used_bytes is None else format_bytes(share.used_bytes),
-        f"{share.core_percent} %" if share.core_percent else "no cap",
+        _core(share),
         _one_line(shlex.join(share.command)),
     )
+
+
+def _core(share: SliceReport) -> str:
+    if share.core_mode is CoreMode.BURST:
+        return f"{share.core_percent} to {share.core_most_percent} %"
+    return f"{share.core_percent} %" if share.core_percent else "no cap"
 
 
 def _one_line(text: str) -> str:

@@ -187,6 +187,21 @@ REFUSED = [
     (["--mem", "0", "--", "true"], 2, "0 is no slice"),
     (["--core", "101", "--", "true"], 2, "from 1 to 100"),
     (["--core", "0", "--", "true"], 2, "from 1 to 100"),
+    (
+        ["--core", "30", "--mode", "Burst", "--", "true"],
+        2,
+        "'Burst' is not one of 'capped', 'burst', 'uncapped'",
+    ),
+    (["--mem", "1Gi", "--mode", "burst", "--", "true"], 2, "ask for --core too"),
+    (["--core", "30", "--mode", "uncapped", "--", "true"], 2, "uncapped goes without a share"),
+    (["--mem", "1Gi", "--core-limit", "60", "--", "true"], 2, "none is asked for by --core"),
+    (["--core", "30", "--core-limit", "30", "--", "true"], 2, "30 is no more than the share, 30"),
+    (
+        ["--core", "30", "--mode", "capped", "--core-limit", "60", "--", "true"],
+        2,
+        "never has more than its share",
+    ),
+    (["--core", "30", "--priority", "10", "--", "true"], 2, "10 is not in the range 0<=x<=9"),
     (["--mem", "17Gi", "--", "true"], 125, "has 16Gi of 16Gi"),
     (["--mem", "1Gi", "--card", "9", "--", "true"], 125, "there is no card '9'"),
     (["--mem", "1Gi", "--", "no-such-program"], 127, "no-such-program: no such command"),
@@ -240,6 +255,28 @@ def test_cards_shows_any_command_on_one_line(shell: Shell):
     assert "[/red] [bold]" in row
     assert row.endswith("x'")
     assert "\x1b" not in done.stdout
+
+
+HELD = [
+    (["--core", "30"], "30 %", ("capped", 30, 0)),
+    (["--core", "30", "--mode", "burst", "--priority", "7"], "30 to 100 %", ("burst", 100, 7)),
+    (["--core", "30", "--core-limit", "60"], "30 to 60 %", ("burst", 60, 0)),
+    (["--mode", "uncapped"], "no cap", ("uncapped", 100, 0)),
+]
+
+
+@pytest.mark.parametrize(("options", "words", "terms"), HELD, ids=[" ".join(row[0]) for row in HELD])
+def test_cards_shows_how_a_runs_time_is_held(
+    shell: Shell, options: list[str], words: str, terms: tuple[str, int, int]
+):
+    """As it was asked, and what that comes to."""
+    with shell.start("--mem", "1Gi", *options, "--", sys.executable, "-c", READY_THEN_WAIT) as run:
+        assert line(run.stdout) == "ready"
+        (share,) = shell.cards()[0]["slices"]  # type: ignore[misc]
+        table = shell.aliquot("cards", "--simulate").stdout
+        run.communicate(timeout=WAIT_S)
+    assert (share["coreMode"], share["coreMostPercent"], share["priority"]) == terms
+    assert f"  {words}  " in table
 
 
 def test_cards_names_who_holds_the_slice_of_a_killed_run(shell: Shell):
