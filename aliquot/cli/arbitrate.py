@@ -7,9 +7,10 @@ Pages are written under the registry's lock by whoever changes something, and th
 
 import fcntl
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import IO
 
 from aliquot.cli.options import Refusal
 from aliquot.cli.runs import Registry
@@ -42,8 +43,8 @@ class Lessor:
         self._beat(wanted=bool(self._terms))
 
     def stop(self) -> None:
-        """Leases nothing more."""
-        self._beat(wanted=False)
+        """Leases nothing more: each run has its share as a hard cap at once."""
+        self._arbiter.close()
 
     def _enter(self, run: str, terms: Terms) -> None:
         """A run whose pages are of no use keeps to its share by itself."""
@@ -64,31 +65,36 @@ def _terms_of(limit: CardLimit) -> Terms:
     return Terms(limit.uuid, limit.core_share_bp, limit.core_most_percent, limit.priority)
 
 
-class Arbitration:
-    """A run's part in it: `begin` and `end` are called once each, by the same thread."""
+class Candidate:
+    """A run's part in the election, once: `stand`, then `withdraw`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._lessor = Lessor(registry)
         self._over = threading.Event()
         self._turn = threading.Lock()
+        self._office: IO[str] | None = None
 
-    def begin(self) -> None:
-        """Stands for election, in a thread that ends with this process."""
-        threading.Thread(target=self._stand, name="arbiter", daemon=True).start()
+    def stand(self) -> None:
+        """Waits in a thread to be elected, and then leases. Without the lock's file nobody is."""
+        with suppress(OSError):
+            self._office = self._registry.arbiter_lock.open("a")
+            threading.Thread(target=self._serve, args=[self._office], name="arbiter", daemon=True).start()
 
-    def end(self) -> None:
-        """Leases nothing more; the next one is elected."""
+    def withdraw(self) -> None:
+        """Leases nothing more; another can be elected when this returns, whatever the thread is about to do."""
         with self._turn:
             self._over.set()
             self._lessor.stop()
+        if self._office:
+            self._office.close()
 
-    def _stand(self) -> None:
-        with suppress(OSError), self._registry.arbiter_lock.open("a") as office:
+    def _serve(self, office: IO[str]) -> None:
+        with suppress(OSError, ValueError):  # of a file that was closed meanwhile
             fcntl.flock(office, fcntl.LOCK_EX)
-            self._serve()
+            self._look_on()
 
-    def _serve(self) -> None:
+    def _look_on(self) -> None:
         seen, looks = -1, 0
         while not self._over.wait(LOOK_EVERY_S if looks else 0):
             changed = self._registry.changed_ns()
@@ -104,3 +110,28 @@ class Arbitration:
             with self._turn:
                 if not self._over.is_set():
                     self._lessor.follow(limits)
+
+
+class Arbitration:
+    """A run's part in it, from the start of its command to the end."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._candidate: Candidate | None = None
+
+    def begin(self) -> None:
+        """Stands for election."""
+        self._candidate = Candidate(self._registry)
+        self._candidate.stand()
+
+    def end(self) -> None:
+        """Leases nothing more."""
+        if self._candidate:
+            self._candidate.withdraw()
+
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Leaves it to others meanwhile: this process is about to be stopped."""
+        self.end()
+        yield
+        self.begin()

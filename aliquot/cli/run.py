@@ -109,6 +109,7 @@ def _run(machine: Machine, wish: Wish, command: tuple[str, ...]) -> int:
             confined_environment(os.environ, machine, holding),
             keep=[holding.alive],
             started=lambda: _accompany(holding, registry, arbitration),
+            stopped=arbitration.set_aside,
         )
     except CommandError as error:
         click.echo(f"aliquot run: {error}", err=True)

@@ -2,7 +2,7 @@
 
 The supervisor blocks the signals it forwards and takes them one by one with sigwaitinfo, so no handler runs
 and nothing races. What a terminal sends (Ctrl-C) reaches the whole foreground process group anyway and is not
-sent twice.
+sent twice. Ctrl-Z stops the supervisor as it stops the command, after it has said so.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -42,6 +43,7 @@ def supervise(
     environment: Mapping[str, str],
     keep: Sequence[int] = (),
     started: Callable[[], None] = lambda: None,
+    stopped: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> int:
     """Runs the command to its end and returns its exit status; 128 + n when signal n killed it.
 
@@ -50,18 +52,19 @@ def supervise(
         environment: the whole environment of the command.
         keep: file descriptors the command inherits.
         started: called once the command runs; threads may only be started then.
+        stopped: entered before this process is stopped by SIGTSTP, and left when it goes on.
 
     Raises:
         CommandError: the program is missing or cannot be executed.
     """
     # Whoever ignores SIGCHLD passes that on to us, and the kernel then neither sends it nor keeps exit statuses.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    waited = FORWARDED | {signal.SIGCHLD}
+    waited = FORWARDED | {signal.SIGCHLD, signal.SIGTSTP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     try:
         child = _start(command, environment, keep, before)
         started()
-        return _wait(child, waited)
+        return _wait(child, waited, stopped)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -83,10 +86,24 @@ def _start(
         raise CommandError(f"{command[0] or repr('')}: {error.strerror}", NOT_EXECUTABLE) from error
 
 
-def _wait(child: subprocess.Popen[bytes], waited: frozenset[signal.Signals]) -> int:
+def _wait(
+    child: subprocess.Popen[bytes],
+    waited: frozenset[signal.Signals],
+    stopped: Callable[[], AbstractContextManager[None]],
+) -> int:
     while (status := child.poll()) is None:
         came = signal.sigwaitinfo(waited)
-        if came.si_signo != signal.SIGCHLD and came.si_code != _SENT_BY_KERNEL:
+        if came.si_signo == signal.SIGTSTP:
+            with stopped():
+                _stop()
+        elif came.si_signo != signal.SIGCHLD and came.si_code != _SENT_BY_KERNEL:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, came.si_signo)
     return status if status >= 0 else KILLED_BY_SIGNAL - status
+
+
+def _stop() -> None:
+    """Is stopped by SIGTSTP as if it had not been taken: not at all, where no shell is there to let us go on."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
+    os.kill(os.getpid(), signal.SIGTSTP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})

@@ -78,6 +78,7 @@ class Bench:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            process_group=0,  # as a shell with job control has it
         )
         self._stack.callback(_kill, process)
         assert process.stdout

@@ -167,6 +167,27 @@ def test_shares_are_caps_while_nobody_leases(bench: Bench):
     settle(bench, dict.fromkeys(runs, 50))
 
 
+def test_who_is_stopped_by_its_terminal_leaves_it_to_another(bench: Bench):
+    """Ctrl-Z: the lock passes on before the process stops, and when it goes on it waits for it again."""
+    runs = [bench.waiting("--simulate") for _ in range(2)]
+    within(TAKEOVER_S, lambda: all_leased(bench.shell, 2))
+    (stopped,) = (one for one in runs if [one.pid] == holders(bench.shell))
+    (other,) = (one for one in runs if one is not stopped)
+    stopped.send_signal(signal.SIGTSTP)
+    within(TAKEOVER_S, lambda: state_of(stopped.pid) == "T" and holders(bench.shell) == [other.pid])
+    within(TAKEOVER_S, lambda: all_leased(bench.shell, 2))
+    stopped.send_signal(signal.SIGCONT)
+    within(TAKEOVER_S, lambda: state_of(stopped.pid) == "S")
+    other.kill()
+    within(TAKEOVER_S, lambda: holders(bench.shell) == [stopped.pid])
+    within(TAKEOVER_S, lambda: all_leased(bench.shell, 2))
+
+
+def state_of(pid: int) -> str:
+    """As in /proc/PID/stat: S sleeps, T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 DEAF = """
 import os, signal, sys
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
