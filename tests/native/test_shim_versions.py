@@ -240,7 +240,6 @@ def test_work_on_a_stream_that_is_destroyed_is_charged(slice64: Tenant, shell: S
 REFUSED: dict[str, tuple[object, ...]] = {
     "cuArrayCreate": (OUT, "x" + struct.pack("<IIiI", 1024, 512, FLOAT, 4).hex()),
     "cuArray3DCreate": (OUT, "x" + struct.pack("<IIIiII", 256, 128, 16, FLOAT, 4, 0).hex()),
-    "cuLaunchCooperativeKernelMultiDevice": ("x" + "00" * 64, 1, 0),
     "cuCtxDetach": (0,),
 }
 

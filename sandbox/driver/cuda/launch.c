@@ -156,6 +156,23 @@ SIM_API CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction funct
     return launch(function, config->grid, config->block, config->shared, config->stream, params, extra);
 }
 
+/* One kernel on each of several devices, as many as are named. A real card has them begin together. */
+SIM_API CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned int count, unsigned int flags)
+{
+    enum { NO_PRE_SYNC = 1, NO_POST_SYNC = 2 };
+    SIM_NEED_INIT();
+    if (launches == NULL || count == 0 || (flags & ~(unsigned int)(NO_PRE_SYNC | NO_POST_SYNC)) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned int i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        const CUDA_LAUNCH_PARAMS *one = &launches[i];
+        bool is_default = one->stream == NULL || one->stream == CU_STREAM_LEGACY || one->stream == CU_STREAM_PER_THREAD;
+        result = is_default ? CUDA_ERROR_INVALID_VALUE
+                            : launch(one->function, one->grid, one->block, one->shared, one->stream, one->params, NULL);
+    }
+    return result;
+}
+
 SIM_API CUresult cuLaunchHostFunc(CUstream handle, CUhostFn run, void *data)
 {
     SIM_NEED_STREAM(handle, stream);

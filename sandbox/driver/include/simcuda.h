@@ -219,6 +219,14 @@ typedef struct {
 } CUlaunchConfig;
 _Static_assert(sizeof(CUlaunchConfig) == 56, "ABI");
 
+typedef struct {
+    CUfunction function;
+    unsigned int grid[3], block[3], shared;
+    CUstream stream;
+    void **params;
+} CUDA_LAUNCH_PARAMS;
+_Static_assert(sizeof(CUDA_LAUNCH_PARAMS) == 56, "ABI");
+
 #define CU_LAUNCH_PARAM_END ((void *)0x0)
 #define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)0x1)
 #define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)0x2)
