@@ -14,11 +14,24 @@ class Mode(StrEnum):
     UNCAPPED = "uncapped"
 
 
+class What(StrEnum):
+    """What a process submits: kernels, or copies of a MiB, which some calls wait for."""
+
+    KERNEL = "kernel"
+    IN = "in"
+    IN_WAITING = "in_sync"
+    OUT = "out"
+    OUT_WAITING = "out_sync"
+    WITHIN = "within"
+    FILL = "fill"
+
+
 @dataclass(frozen=True)
 class Load:
     """What one process does; the options of `native/load.c`."""
 
     kernel_us: tuple[int, ...] = (1000,)
+    what: What = What.KERNEL
     grid: int = 64
     sync: int = 16
     graph: int = 0
@@ -27,11 +40,18 @@ class Load:
     awake_ms: int = 0
     after_ms: int = 0
     threads: int = 1
+    cards: int = 1
+    seed: int = 0
 
     @property
     def is_greedy(self) -> bool:
         """Whether it always wants the card."""
         return not self.idle_us and not self.after_ms
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its end is waited for: to be told of its pauses, or that nothing of it waits for ever."""
+        return bool(self.idle_us) or self.cards > 1
 
 
 @dataclass(frozen=True)
@@ -90,11 +110,13 @@ class Question(StrEnum):
     """The only tenant gets done what it would without the interceptor."""
     MIX = "mix"
     """Whoever wants its share has it."""
+    COLLECTIVE = "collective"
+    """On each of two cards everybody has its share, and kernels meet, more often than without leases."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Tenants of one card.
+    """Tenants of one card, or of several.
 
     Args:
         name: For `CASES=` and the reader.
@@ -103,6 +125,9 @@ class Case:
         bound: How far off is allowed, in the question's unit.
         concurrent: Contexts run side by side, as under MPS, instead of in turns.
         law: Who sees to it.
+        cards: How many there are, of all of which every tenant has its part.
+        bus_gib_s: What the bus takes in each direction.
+        memory_gib_s: What the card's memory takes.
     """
 
     name: str
@@ -111,6 +136,9 @@ class Case:
     bound: float = 2.0
     concurrent: bool = False
     law: Law = Law.LEASED
+    cards: int = 1
+    bus_gib_s: float = 50
+    memory_gib_s: float = 4000
 
     def bare(self) -> "Case":
         """The same without the interceptor."""
@@ -276,7 +304,44 @@ def orphans() -> Iterator[Case]:
         yield Case(f"orphan/30-30-{mode}", two, Question.CAPS, bound=1.0, law=law)
 
 
+SLOW_GIB_S = 0.25
+"""What a MiB takes 4 ms of: copying it costs this machine a small part of that."""
+COPIES = tuple(what for what in What if what is not What.KERNEL)
+
+
+def copies() -> Iterator[Case]:
+    """Copies and fills, alone and beside another tenant's kernels."""
+    for what in COPIES:
+        load = Load(what=what, sync=2)
+        alone = (Tenant(30, (load,)),)
+        yield Case(f"copies/30/{what}", alone, bus_gib_s=SLOW_GIB_S, memory_gib_s=SLOW_GIB_S)
+        pair = (*alone, Tenant(60, (GREEDY,)))
+        yield Case(f"copies/30-60/{what}-kernels", pair, bus_gib_s=SLOW_GIB_S, memory_gib_s=SLOW_GIB_S)
+
+
+def collectives(seeds: tuple[int, ...] = (1, 2)) -> Iterator[Case]:
+    """Two tenants on two cards, whose kernels on the one wait for those on the other, launched in random orders."""
+    for (first, second), seed in product(((50, 50), (30, 60)), seeds):
+        load = Load(cards=2, seed=seed)
+        tenants = (Tenant(first, (load,)), Tenant(second, (load,)))
+        yield Case(
+            f"collective/{first}-{second}/seed{seed}", tenants, Question.COLLECTIVE, bound=3.0, cards=2
+        )
+
+
 def all_cases() -> tuple[Case, ...]:
     """The table, in its order."""
-    groups = (singles, pairs, mixed_modes, eights, wakes, priorities, lone, processes, orphans)
+    groups = (
+        singles,
+        pairs,
+        mixed_modes,
+        eights,
+        wakes,
+        priorities,
+        lone,
+        processes,
+        orphans,
+        copies,
+        collectives,
+    )
     return tuple(case for group in groups for case in group())

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +14,13 @@ import numpy as np
 from arbiter import Arbiter, Terms
 from libshim.pages import CardLimit, Control, create_control, create_usage, library_path
 from sandbox.gpus import SimCard, SimMachine
-from sandbox.record import Record
+from sandbox.record import SWITCHED, Record
 
 from .cases import Case, Law, Load, Mode, Tenant
 from .timeline import Timeline
 
 NATIVE = Path(__file__).resolve().parents[1] / "native"
-KERNEL = Path(__file__).resolve().parents[2] / "sandbox" / "kernels" / "spin.ptx"
+KERNELS = Path(__file__).resolve().parents[2] / "sandbox" / "kernels"
 GIB = 1 << 30
 HEAD_START_NS = 100_000_000
 PATIENCE_S = 60
@@ -38,18 +38,24 @@ class Period:
 
     begin_ns: int
     end_ns: int
+    launches: int = 0
 
     def until(self, end_ns: int) -> "Period":
-        """As much of it as was measured."""
-        return Period(self.begin_ns, min(self.end_ns, end_ns))
+        """As much of it as was measured; nothing is left out of what was launched."""
+        return replace(self, end_ns=min(self.end_ns, end_ns))
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the card says of one tenant, and the tenant of its own pauses."""
+    """What the cards say of one tenant, each, and the tenant of its own pauses."""
 
-    timeline: Timeline
+    timelines: tuple[Timeline, ...]
     periods: tuple[Period, ...]
+
+    @property
+    def timeline(self) -> Timeline:
+        """The first card's."""
+        return self.timelines[0]
 
 
 @dataclass(frozen=True)
@@ -60,19 +66,19 @@ class Run:
         begin_ns: When the processes were let go.
         end_ns: The end of the measurement.
         tenants: In the case's order.
-        card: When anybody ran.
+        cards: When anybody ran, on each.
         wake_p99_us: How late sleeping threads were woken meanwhile.
     """
 
     begin_ns: int
     end_ns: int
     tenants: tuple[Seen, ...]
-    card: Timeline
+    cards: tuple[Timeline, ...]
     wake_p99_us: float
 
-    def percent(self, tenant: int) -> float:
-        """Of the time, what a tenant had."""
-        return self.tenants[tenant].timeline.percent(self.begin_ns, self.end_ns)
+    def percent(self, tenant: int, card: int = 0) -> float:
+        """Of the time, what a tenant had of a card."""
+        return self.tenants[tenant].timelines[card].percent(self.begin_ns, self.end_ns)
 
     @property
     def is_quiet(self) -> bool:
@@ -81,8 +87,8 @@ class Run:
 
     @property
     def idle_percent(self) -> float:
-        """Of the time, what nobody had."""
-        return 100 - self.card.percent(self.begin_ns, self.end_ns)
+        """Of the time, what nobody had of the first card."""
+        return 100 - self.cards[0].percent(self.begin_ns, self.end_ns)
 
 
 @dataclass(frozen=True)
@@ -139,13 +145,14 @@ class _Place:
         }
 
 
-def _settle(root: Path, case: Case, uuid: str) -> list[_Place]:
+def _settle(root: Path, case: Case, uuids: list[str]) -> list[_Place]:
     """Writes every tenant's pages as the node agent does."""
     places = []
     for index, tenant in enumerate(case.tenants):
         place = _Place(f"bench/compute/{index}", root / f"tenant{index}")
         place.directory.mkdir()
-        create_control(place.control, Control(place.name, (_limit(case, tenant, uuid),)))
+        limits = tuple(_limit(case, tenant, uuid) for uuid in uuids)
+        create_control(place.control, Control(place.name, limits))
         create_usage(place.usage)
         places.append(place)
     return places
@@ -166,15 +173,16 @@ def _limit(case: Case, tenant: Tenant, uuid: str) -> CardLimit:
 
 
 @contextlib.contextmanager
-def _leased(case: Case, places: list[_Place], uuid: str) -> Iterator[None]:
+def _leased(case: Case, places: list[_Place], uuids: list[str]) -> Iterator[None]:
     """An arbiter over the tenants, if the case wants one."""
     if case.law is not Law.LEASED:
         yield
         return
     arbiter = Arbiter()
     for tenant, place in zip(case.tenants, places, strict=True):
-        terms = Terms(uuid, round(tenant.share * 100), round(tenant.most), tenant.priority)
-        arbiter.enter(place.name, place.control, place.usage, (terms,))
+        words = round(tenant.share * 100), round(tenant.most), tenant.priority
+        terms = tuple(Terms(uuid, *words) for uuid in uuids)
+        arbiter.enter(place.name, place.control, place.usage, terms)
     arbiter.start()
     try:
         yield
@@ -186,10 +194,10 @@ def _leased(case: Case, places: list[_Place], uuid: str) -> Iterator[None]:
 
 
 def _arguments(load: Load, seed: int, seconds: float) -> list[str]:
-    options = {name: int(value) for name, value in asdict(load).items() if name != "kernel_us"}
-    options |= {"seed": seed, "for_ms": round(seconds * 1000)}
-    lengths = ",".join(map(str, load.kernel_us))
-    return [str(KERNEL), f"kernel_us={lengths}", *(f"{name}={value}" for name, value in options.items())]
+    options = {name: f"{value:d}" for name, value in asdict(load).items() if isinstance(value, int)}
+    options |= {"seed": f"{load.seed * 1000 + seed}", "for_ms": f"{round(seconds * 1000)}"}
+    options |= {"kernel_us": ",".join(map(str, load.kernel_us)), "what": load.what.value}
+    return [str(KERNELS), *(f"{name}={value}" for name, value in options.items())]
 
 
 Process = subprocess.Popen[str]
@@ -259,8 +267,8 @@ class _Stage:
     processes: list[list[Process]]
 
     @property
-    def uuid(self) -> str:
-        return self.machine.cards[0].uuid
+    def uuids(self) -> list[str]:
+        return [card.uuid for card in self.machine.cards]
 
     def release(self) -> int:
         """Has every process begin at the same instant, which it returns."""
@@ -273,12 +281,12 @@ class _Stage:
         return begin
 
     def periods(self, end_ns: int) -> list[tuple[Period, ...]]:
-        """By tenant, of those of its processes that pause, which it waits for: up to an instant."""
+        """By tenant, of those of its processes whose end is waited for: up to an instant."""
         return [
             tuple(
                 period.until(end_ns)
                 for load, process in zip(tenant.loads, processes, strict=True)
-                if load.idle_us
+                if load.is_awaited
                 for period in _periods(process)
                 if period.begin_ns < end_ns
             )
@@ -286,14 +294,18 @@ class _Stage:
         ]
 
 
+def _card(case: Case) -> SimCard:
+    return SimCard(concurrent=case.concurrent, copy_gib_s=case.bus_gib_s, memory_gib_s=case.memory_gib_s)
+
+
 @contextlib.contextmanager
 def _staged(tools: Programs, case: Case, seconds: float) -> Iterator[_Stage]:
     """Sets a case up in a directory of its own; its processes end with it."""
     with tempfile.TemporaryDirectory(prefix="aliquot-bench-") as scratch, contextlib.ExitStack() as stack:
         root = Path(scratch)
-        machine = SimMachine(root / "machine", [SimCard(concurrent=case.concurrent)])
+        machine = SimMachine(root / "machine", [_card(case)] * case.cards)
         machine.create()
-        stage = _Stage(case, machine, _settle(root, case, machine.cards[0].uuid), [])
+        stage = _Stage(case, machine, _settle(root, case, [card.uuid for card in machine.cards]), [])
         for tenant, place in zip(case.tenants, stage.places, strict=True):
             own = {} if tenant.bare else place.environment()
             stage.processes.append([])
@@ -312,16 +324,22 @@ def run(tools: Programs, case: Case, seconds: float) -> Run:
         SimulationError: the card's record does not reach back to the beginning.
     """
     with _staged(tools, case, seconds) as stage:
-        with _leased(case, stage.places, stage.uuid), _watched(tools.wakes) as wake_p99_us:
+        with _leased(case, stage.places, stage.uuids), _watched(tools.wakes) as wake_p99_us:
             begin = stage.release()
             end = begin + round(seconds * 1e9)
             _sleep_until(end)
-            record = stage.machine.record(stage.uuid, begin, end)
+            records = [stage.machine.record(uuid, begin, end) for uuid in stage.uuids]
             periods = stage.periods(end)
         pids = [[process.pid for process in processes] for processes in stage.processes]
-    seen = [Seen(_timeline(record, own), paused) for own, paused in zip(pids, periods, strict=True)]
-    return Run(begin, end, tuple(seen), Timeline.of(record.runs), wake_p99_us[0])
+    seen = tuple(
+        Seen(tuple(_timeline(record, own) for record in records), paused)
+        for own, paused in zip(pids, periods, strict=True)
+    )
+    everybody = [pid for own in pids for pid in own]
+    return Run(begin, end, seen, tuple(_timeline(record, everybody) for record in records), wake_p99_us[0])
 
 
 def _timeline(record: Record, pids: list[int]) -> Timeline:
-    return Timeline.of(record.runs[np.isin(record.runs["pid"], pids)])
+    """When processes had the card or its bus."""
+    entries = record.entries
+    return Timeline.of(entries[np.isin(entries["pid"], pids) & (entries["kind"] != SWITCHED)])

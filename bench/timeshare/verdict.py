@@ -11,6 +11,8 @@ from .timeline import percentile
 SLACK = 0.3
 """Points below a guarantee that the card's own rounding is worth."""
 IDLE = 3.0
+MEETING = 80.0
+"""Percent: what is lost to a neighbour that has one of two cards, and to being woken when the other kernel has come."""
 GRACE_NS = 40_000_000
 """In a mix, from when a tenant has work again until it has its share: a lease, a kernel, and the way there."""
 
@@ -37,9 +39,9 @@ def answers(case: Case, run: Run, control: Run | None) -> list[Figure]:
             return _guarantee(case, run)
         case Question.WAKE:
             return _wake(case, run)
-        case Question.LATENCY | Question.THROUGHPUT:
+        case Question.LATENCY | Question.THROUGHPUT | Question.COLLECTIVE:
             assert control is not None
-            return [_compared(case, run, control)]
+            return _compared(case, run, control)
         case Question.LENT:
             return [Figure("got", run.percent(0), case.bound, at_least=True)]
         case Question.CAPS:
@@ -49,12 +51,18 @@ def answers(case: Case, run: Run, control: Run | None) -> list[Figure]:
     return [Figure("error", max(errors), case.bound)]
 
 
-def _compared(case: Case, run: Run, control: Run) -> Figure:
-    """The first tenant against itself alone without the interceptor."""
+def _compared(case: Case, run: Run, control: Run) -> list[Figure]:
+    """Against the same without the interceptor: the first tenant alone, or, in collectives, all of them."""
     if case.question is Question.LATENCY:
         added = _p99_ms(run.tenants[0]) - _p99_ms(control.tenants[0])
-        return Figure("added_p99_ms", added, case.bound)
-    return Figure("to_bare", 100 * run.percent(0) / control.percent(0), case.bound, at_least=True)
+        return [Figure("added_p99_ms", added, case.bound)]
+    if case.question is Question.THROUGHPUT:
+        return [Figure("to_bare", 100 * run.percent(0) / control.percent(0), case.bound, at_least=True)]
+    return [
+        Figure("error", max(_errors_on_all(case, run)), case.bound),
+        Figure("meeting", min(meeting(case, run)), MEETING, at_least=True),
+        Figure("to_bare", 100 * _launches(run) / _launches(control), 100, at_least=True),
+    ]
 
 
 def median(figures: Sequence[Figure]) -> Figure:
@@ -65,6 +73,28 @@ def median(figures: Sequence[Figure]) -> Figure:
 
 def _errors(case: Case, run: Run) -> list[float]:
     return [abs(run.percent(index) - tenant.most) for index, tenant in enumerate(case.tenants)]
+
+
+def _errors_on_all(case: Case, run: Run) -> list[float]:
+    return [
+        abs(run.percent(index, card) - tenant.most)
+        for index, tenant in enumerate(case.tenants)
+        for card in range(case.cards)
+    ]
+
+
+def _launches(run: Run) -> int:
+    return sum(period.launches for seen in run.tenants for period in seen.periods)
+
+
+def meeting(case: Case, run: Run) -> list[float]:
+    """Of the time that each tenant had of each card, percent in which its kernels did not wait for one another."""
+    lengths_ns = (1000 * statistics.mean(tenant.loads[0].kernel_us) for tenant in case.tenants)
+    return [
+        100 * sum(period.launches for period in seen.periods) * length_ns / max(1, ran)
+        for seen, length_ns in zip(run.tenants, lengths_ns, strict=True)
+        for ran in (one.ran(run.begin_ns, run.end_ns) for one in seen.timelines)
+    ]
 
 
 def _guarantee(case: Case, run: Run) -> list[Figure]:
@@ -137,6 +167,6 @@ def control_of(case: Case) -> Case | None:
         case Question.LATENCY:
             bare = case.bare()
             return Case(f"{case.name}/control", bare.tenants[:1], law=bare.law, concurrent=case.concurrent)
-        case Question.THROUGHPUT | Question.MIX:
+        case Question.THROUGHPUT | Question.MIX | Question.COLLECTIVE:
             return case.bare()
     return None

@@ -16,7 +16,20 @@ def test_every_case_has_a_name_of_its_own():
 
 @pytest.mark.parametrize(
     "name",
-    ["single/*", "pair/*", "burst/*", "eight/*", "wake/*", "lent/*", "priority/*", "lone/*", "processes/*"],
+    [
+        *(
+            "single/*",
+            "pair/*",
+            "burst/*",
+            "eight/*",
+            "wake/*",
+            "lent/*",
+            "priority/*",
+            "lone/*",
+            "processes/*",
+        ),
+        *("copies/*", "collective/*"),
+    ],
 )
 def test_every_row_of_the_table_has_cases(name: str):
     """None is left out by a change of names."""

@@ -19,16 +19,18 @@ def turns(percents: tuple[float, ...], periods: tuple[Period, ...] = ()) -> Run:
     starts = [sum(percents[:index]) for index in range(len(percents))]
     seen = [
         Seen(
-            timeline(
-                (round((at + start / 10) * MS), round((at + (start + percent) / 10) * MS))
-                for at in range(0, 1000, 10)
+            (
+                timeline(
+                    (round((at + start / 10) * MS), round((at + (start + percent) / 10) * MS))
+                    for at in range(0, 1000, 10)
+                ),
             ),
             periods if index == len(percents) - 1 else (),
         )
         for index, (start, percent) in enumerate(zip(starts, percents, strict=True))
     ]
     card = timeline((round(at * MS), round((at + sum(percents) / 10) * MS)) for at in range(0, 1000, 10))
-    return Run(0, SECOND_NS, tuple(seen), card, 50.0)
+    return Run(0, SECOND_NS, tuple(seen), (card,), 50.0)
 
 
 def case(question: Question, *tenants: Tenant, bound: float = 2.0) -> Case:
@@ -89,7 +91,7 @@ def test_a_sleeper_is_back_when_it_runs_again_and_has_its_share():
     assert not is_met(asked, turns((60, 30), awake))
     late = turns((30, 60), awake)
     seldom = timeline([(150 * MS, 300 * MS), (500 * MS, 700 * MS)])
-    assert not is_met(asked, replace(late, tenants=(late.tenants[0], Seen(seldom, awake))))
+    assert not is_met(asked, replace(late, tenants=(late.tenants[0], Seen((seldom,), awake))))
 
 
 def test_a_latency_is_what_is_added_to_the_same_alone():
@@ -98,7 +100,7 @@ def test_a_latency_is_what_is_added_to_the_same_alone():
 
     def taking(milliseconds: int) -> Run:
         run = turns((1, 90))
-        seen = Seen(run.tenants[0].timeline, (Period(0, milliseconds * MS),))
+        seen = Seen(run.tenants[0].timelines, (Period(0, milliseconds * MS),))
         return replace(run, tenants=(seen, run.tenants[1]))
 
     assert is_met(asked, taking(8), taking(3))
@@ -110,6 +112,25 @@ def test_a_lone_tenant_is_compared_with_itself():
     asked = case(Question.THROUGHPUT, Tenant(100, (GREEDY,), Mode.UNCAPPED), bound=99.0)
     assert is_met(asked, turns((89.5,)), turns((90,)))
     assert not is_met(asked, turns((88,)), turns((90,)))
+
+
+@pytest.mark.parametrize(
+    ("got", "rounds", "met"),
+    [((30, 30), 250, True), ((30, 40), 250, False), ((30, 30), 200, False), ((30, 30), 239, False)],
+)
+def test_collectives_are_missed_on_either_card_and_where_they_wait(
+    got: tuple[float, float], rounds: int, *, met: bool
+):
+    """A share on each card; of the time had most with kernels that have met; and more of them than without leases."""
+    asked = replace(case(Question.COLLECTIVE, Tenant(30, (Load(cards=2),)), bound=3.0), cards=2)
+
+    def meets(got: tuple[float, float], rounds: int) -> Run:
+        first, second = (turns((percent,)) for percent in got)
+        periods = (Period(0, SECOND_NS, rounds),)
+        seen = Seen((first.tenants[0].timeline, second.tenants[0].timeline), periods)
+        return replace(first, tenants=(seen,), cards=first.cards + second.cards)
+
+    assert is_met(asked, meets(got, rounds), meets((50, 50), 245)) is met
 
 
 def test_in_a_mix_pauses_are_not_held_against_anybody():
