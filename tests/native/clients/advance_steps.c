@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "ledger.c" /* its inner parts too: taking a dead process's slot without the look into /proc before */
+#include "stepping.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define LIMIT (1024 * MIB)
@@ -112,18 +113,6 @@ static void victim(void) {
   _exit(0);
 }
 
-/* Lets the victim run `steps` instructions. False: it was finished before. */
-static bool advance(pid_t child, long steps) {
-  int status;
-  for (; steps > 0; steps--) {
-    ptrace(PTRACE_SINGLESTEP, child, NULL, NULL);
-    waitpid(child, &status, 0);
-    if (WIFEXITED(status)) exit(3);
-    if (WSTOPSIG(status) == SIGSTOP) return false;
-  }
-  return true;
-}
-
 static void run_to_end(pid_t child) {
   int status;
   ptrace(PTRACE_DETACH, child, NULL, NULL);
@@ -179,8 +168,8 @@ static void expect(uint64_t used, long step) {
   must(page->cards[0].memory_peak <= LIMIT, "the peak is beyond the limit", step);
 }
 
-/* One victim, interfered with after `steps` instructions. False: it had finished by then. */
-static bool try_at(long steps) {
+/* One victim, interfered with after `steps` instructions. */
+static whereabouts try_at(long steps) {
   memset(file, 0, sizeof *file);
   page->size = AQ_USAGE_FILE_SIZE;
   own_slot = aq_ledger_join(page, &self);
@@ -191,7 +180,7 @@ static bool try_at(long steps) {
   waitpid(child, NULL, WUNTRACED);
   aq_ledger_add(page, own_slot, 0, MIB, LIMIT), aq_ledger_subtract(page, own_slot, 0, MIB);
   must(has_advance(own_slot) != is("first") && has_advance(1) != is("first"), "there is no advance to begin with", steps);
-  bool unfinished = advance(child, steps);
+  whereabouts reached = go_to(child, steps);
   if (ends("kill")) {
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
@@ -201,7 +190,7 @@ static bool try_at(long steps) {
     run_to_end(child);
     expect(NEIGHBOUR - SMALL + tried->after, steps);
     tracee = 0;
-    return unfinished;
+    return reached;
   } else if (may_lose()) {
     if (ends("age")) age(steps);
     else aq_ledger_add(page, own_slot, 0, SMALL, LIMIT);
@@ -210,7 +199,7 @@ static bool try_at(long steps) {
     bool one = aq_ledger_used(page, 0) == LIMIT || aq_ledger_used(page, 0) == NEIGHBOUR + BEFORE + SMALL;
     must(ends("age") || one, "neither gets what it wants", steps);
     tracee = 0;
-    return unfinished;
+    return reached;
   } else {
     uint64_t taken = demand(steps);
     if (ends("resume")) aq_ledger_subtract(page, own_slot, 0, taken), taken = 0;
@@ -222,7 +211,7 @@ static bool try_at(long steps) {
   expect(NEIGHBOUR, steps);
   must(aq_ledger_add(page, own_slot, 0, LIMIT - NEIGHBOUR, LIMIT), "not all is free again", steps);
   tracee = 0;
-  return unfinished;
+  return reached;
 }
 
 int main(int argc, char **argv) {
@@ -234,7 +223,9 @@ int main(int argc, char **argv) {
   file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   page = &file->page;
   self = aq_process_self();
-  while (tried && try_at(step)) step += stride;
+  if (!tried) return 2;
+  for (whereabouts reached; (reached = try_at(step)) != FINISHED;)
+    if (reached == STOPPED) step += stride;
   printf("%ld\n", step);
-  return tried ? 0 : 2;
+  return 0;
 }

@@ -21,6 +21,7 @@
 
 #include "ledger.h"
 #include "presence.h"
+#include "stepping.h"
 
 #define SIZE (2ull << 20)
 
@@ -103,18 +104,6 @@ static void victim(int number) {
   _exit(0);
 }
 
-/* Lets the victim run `steps` instructions. False: the call had returned before. */
-static bool advance(pid_t child, long steps) {
-  int status;
-  for (; steps > 0; steps--) {
-    ptrace(PTRACE_SINGLESTEP, child, NULL, NULL);
-    waitpid(child, &status, 0);
-    if (!WIFSTOPPED(status)) exit(3);
-    if (WSTOPSIG(status) == SIGSTOP) return false;
-  }
-  return true;
-}
-
 static void expect_nothing_in_use(long instruction) {
   uint64_t used = aq_ledger_used(page, 0), held = 0, owners = 0;
   for (int slot = 0; slot < AQ_MAX_SLOTS; slot++) held += aq_ledger_held(page, slot, 0), owners += page->slots[slot].owner != 0;
@@ -124,17 +113,17 @@ static void expect_nothing_in_use(long instruction) {
   exit(1);
 }
 
-static bool try_at(int number, long instruction) {
+static whereabouts try_at(int number, long instruction) {
   int status;
   pid_t child = fork();
   if (child == 0) victim(number);
   if (waitpid(child, &status, WUNTRACED) != child || !WIFSTOPPED(status)) exit(3);
-  bool inside = advance(child, instruction);
+  whereabouts reached = go_to(child, instruction);
   kill(child, SIGKILL);
   waitpid(child, NULL, 0);
   aq_ledger_collect(page, &self, AQ_NO_SLOT);
   expect_nothing_in_use(instruction);
-  return inside;
+  return reached;
 }
 
 int main(int argc, char **argv) {
@@ -148,7 +137,8 @@ int main(int argc, char **argv) {
   look_up();
   self = aq_process_self();
   aq_presence_open(&(aq_page_file){.path = argv[4], .device = info.st_dev, .inode = info.st_ino});
-  while (try_at(number, at)) at += stride;
+  for (whereabouts reached; (reached = try_at(number, at)) != FINISHED;)
+    if (reached == STOPPED) at += stride;
   printf("%ld\n", at);
   return 0;
 }

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "ledger.c" /* its inner parts too: taking a dead process's slot without the look into /proc before */
+#include "stepping.h"
 
 #define LIMIT 10000
 #define NEIGHBOUR 500
@@ -88,18 +89,6 @@ static void expect(uint64_t used, long step) {
   exit(1);
 }
 
-/* Lets the victim run `steps` instructions. False: it was finished before. */
-static bool advance(pid_t child, long steps) {
-  int status;
-  for (; steps > 0; steps--) {
-    ptrace(PTRACE_SINGLESTEP, child, NULL, NULL);
-    waitpid(child, &status, 0);
-    if (WIFEXITED(status)) exit(3);
-    if (WSTOPSIG(status) == SIGSTOP) return false;
-  }
-  return true;
-}
-
 static void meddle(void) {
   if (!aq_ledger_add(page, own_slot, 0, 7, LIMIT) || aq_ledger_add(page, own_slot, 0, LIMIT, LIMIT)) exit(3);
 }
@@ -130,15 +119,15 @@ static void run_to_end(pid_t child) {
 
 static uint64_t after_change(void) { return !strcmp(operation, "add") ? BEFORE + CHANGE : BEFORE - CHANGE; }
 
-/* One victim, interfered with after `steps` instructions. False: it had finished by then. */
-static bool try_at(long steps) {
+/* One victim, interfered with after `steps` instructions. */
+static whereabouts try_at(long steps) {
   fresh_page();
   pid_t child = fork();
   if (child == 0) victim();
   waitpid(child, NULL, WUNTRACED);
   bool meddled = strcmp(ending, "kill") != 0, aged = !strcmp(ending, "age");
   if (aged && !aq_ledger_add(page, own_slot, 0, 7, LIMIT)) exit(3);
-  bool unfinished = advance(child, steps);
+  whereabouts reached = go_to(child, steps);
   uint64_t expected = NEIGHBOUR + (meddled ? 7 : 0);
   if (aged) age();
   else if (meddled) meddle();
@@ -152,7 +141,7 @@ static bool try_at(long steps) {
   }
   aq_ledger_collect(page, &self, own_slot);
   expect(expected, steps);
-  return unfinished;
+  return reached;
 }
 
 int main(int argc, char **argv) {
@@ -162,7 +151,8 @@ int main(int argc, char **argv) {
   long stride = argc > 3 ? atol(argv[3]) : 1, step = 0;
   page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   self = aq_process_self();
-  while (try_at(step)) step += stride;
+  for (whereabouts reached; (reached = try_at(step)) != FINISHED;)
+    if (reached == STOPPED) step += stride;
   printf("%ld\n", step);
   return 0;
 }
