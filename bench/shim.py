@@ -271,6 +271,16 @@ def allocations(bench: Bench) -> None:
     report("alloc.2_processes.to_one", pair / alone, "ratio", CONTENDED)
 
 
+def memory_info(bench: Bench) -> None:
+    """What is free, asked by a process alone and beside one that holds memory."""
+    report_calls(bench, "meminfo", "uncapped", 15.0)
+    holder = started([bench.program, "alloc.1", "1", "1"], bench.instant["uncapped"])
+    command: Command = [bench.program, "meminfo", str(BATCH), str(ROUNDS), "0"]
+    found = medians(bench.instant, ("bare", "uncapped"), [command])
+    holder.communicate("go\n")
+    report("meminfo.beside_another.added", found["uncapped"] - found["bare"], "ns")
+
+
 def start_us(environment: Environment) -> float:
     """Microseconds from start to end of a program that does nothing."""
     began = time.perf_counter_ns()
@@ -294,7 +304,7 @@ def main() -> None:
     groups = {
         "launch": (launches, contended_launches, forwarded_launches),
         "alloc": (allocations,),
-        "meminfo": (lambda bench: report_calls(bench, "meminfo", "uncapped", 15.0),),
+        "meminfo": (memory_info,),
         "dlsym": (lambda bench: report_calls(bench, "dlsym", "uncapped", 3.0),),
         "start": (starts,),
     }

@@ -4,7 +4,6 @@
 #include "allowance.h"
 
 #include "ledger.h"
-#include "tenant.h"
 
 #define TRIES 100
 
@@ -38,20 +37,6 @@ aq_allowance aq_allowance_of(int card) {
   return out;
 }
 
-/* a + b between 0 and AQ_MEMORY_MAX. The page is the agent's, but a sum must not overflow whatever it says. */
-static uint64_t clamped_sum(uint64_t a, int64_t b) {
-  if (a > AQ_MEMORY_MAX) a = AQ_MEMORY_MAX;
-  if (b > (int64_t)AQ_MEMORY_MAX) b = (int64_t)AQ_MEMORY_MAX;
-  if (b < -(int64_t)AQ_MEMORY_MAX) b = -(int64_t)AQ_MEMORY_MAX;
-  int64_t sum = (int64_t)a + b;
-  if (sum < 0) return 0;
-  return (uint64_t)sum < AQ_MEMORY_MAX ? (uint64_t)sum : AQ_MEMORY_MAX;
-}
-
-uint64_t aq_allowance_in_use(const aq_allowance *allowance, uint64_t tally) {
-  return clamped_sum(tally, allowance->adjust);
-}
-
 uint64_t aq_allowance_tally(const aq_allowance *allowance, uint64_t bytes) {
-  return clamped_sum(bytes, allowance->adjust == INT64_MIN ? INT64_MAX : -allowance->adjust);
+  return aq_allowance_sum(bytes, allowance->adjust == INT64_MIN ? INT64_MAX : -allowance->adjust);
 }

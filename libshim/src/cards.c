@@ -2,15 +2,11 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cards.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "loader.h"
 
-#define KNOWN_DEVICES 64
-
-/* Card + 2 by device; 0: not looked up yet. Relaxed: a number that is the same whoever looks it up. */
-static uint8_t known[KNOWN_DEVICES];
+uint8_t aq_known_cards[AQ_KNOWN_DEVICES];
 
 static int hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -49,7 +45,7 @@ int aq_card_of_uuid(const char *uuid) {
 }
 
 /* A MIG instance has a UUID of its own, which only the newer question tells. */
-static int look_up(CUdevice device) {
+static int ask(CUdevice device) {
   CUuuid uuid;
   int card = AQ_NO_CARD;
   if (aq_slice.by_ordinal) return device >= 0 && device < AQ_MAX_CARDS ? device : AQ_NO_CARD;
@@ -60,12 +56,9 @@ static int look_up(CUdevice device) {
   return card;
 }
 
-int aq_card_of_device(CUdevice device) {
-  if (device < 0 || device >= KNOWN_DEVICES) return look_up(device);
-  int card = (int)__atomic_load_n(&known[device], __ATOMIC_RELAXED) - 2;
-  if (card != -2) return card;
-  card = look_up(device);
-  __atomic_store_n(&known[device], (uint8_t)(card + 2), __ATOMIC_RELAXED);
+int aq_card_look_up(CUdevice device) {
+  int card = ask(device);
+  if (device >= 0 && device < AQ_KNOWN_DEVICES) __atomic_store_n(&aq_known_cards[device], (uint8_t)(card + 2), __ATOMIC_RELAXED);
   return card;
 }
 
@@ -73,4 +66,4 @@ CUresult aq_current_device(CUdevice *device) {
   return AQ_CUDA(cuCtxGetDevice) ? AQ_CUDA(cuCtxGetDevice)(device) : CUDA_ERROR_NOT_FOUND;
 }
 
-void aq_cards_forget(void) { memset(known, 0, sizeof known); }
+void aq_cards_forget(void) { memset(aq_known_cards, 0, sizeof aq_known_cards); }

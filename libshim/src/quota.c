@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aliquot_usage.h"
 #include "allowance.h"
 #include "cards.h"
 #include "grant.h"
@@ -16,9 +17,9 @@
 
 /* Makes this process's changes of the ledger serial; no other process can hold it. */
 static aq_lock changing;
-static int slot = AQ_NO_SLOT;      /* under `changing` */
-static uint64_t word;              /* the slot's owner; likewise */
-static uint64_t collected_at_ns;   /* relaxed: a hint */
+static int slot = AQ_NO_SLOT;    /* written under `changing`; read without it, a hint (relaxed) */
+static uint64_t word;            /* the slot's owner; likewise */
+static uint64_t collected_at_ns; /* relaxed: a hint */
 
 static const aq_charge nothing = {.bytes = 0, .card = AQ_NO_CARD};
 
@@ -30,12 +31,17 @@ static uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+static void set_slot(int index) { __atomic_store_n(&slot, index, __ATOMIC_RELAXED); }
+
+/* Under `changing`: the slot, unless a neighbour has taken it for that of a dead process. */
+static int own_slot(void) { return slot != AQ_NO_SLOT && aq_ledger_owns(aq_slice.usage, slot, word) ? slot : AQ_NO_SLOT; }
+
 /* Under `changing`. */
 static bool have_slot(void) {
-  if (slot != AQ_NO_SLOT && aq_ledger_owns(aq_slice.usage, slot, word)) return true;
+  if (own_slot() != AQ_NO_SLOT) return true;
   aq_presence_open(&aq_slice.usage_file);
-  word = aq_process_word(&aq_slice.self);
-  slot = aq_ledger_join(aq_slice.usage, &aq_slice.self);
+  __atomic_store_n(&word, aq_process_word(&aq_slice.self), __ATOMIC_RELAXED);
+  set_slot(aq_ledger_join(aq_slice.usage, &aq_slice.self));
   if (slot != AQ_NO_SLOT) aq_work_clear(slot);
   return slot != AQ_NO_SLOT;
 }
@@ -107,8 +113,7 @@ bool aq_quota_await(CUdevice device, uint64_t bytes, aq_grant_wait *wait) {
 void aq_quota_give(const aq_charge *charge) {
   if (charge->card == AQ_NO_CARD) return;
   aq_lock_acquire(&changing);
-  if (slot != AQ_NO_SLOT && aq_ledger_owns(aq_slice.usage, slot, word))
-    aq_ledger_subtract(aq_slice.usage, slot, charge->card, charge->bytes);
+  if (own_slot() != AQ_NO_SLOT) aq_ledger_subtract(aq_slice.usage, slot, charge->card, charge->bytes);
   aq_lock_release(&changing);
 }
 
@@ -138,29 +143,69 @@ static void collect_sometimes(void) {
   __atomic_store_n(&collected_at_ns, now, __ATOMIC_RELAXED);
   aq_lock_acquire(&changing);
   aq_presence_open(&aq_slice.usage_file);
-  aq_ledger_collect(aq_slice.usage, &aq_slice.self, slot);
+  aq_ledger_collect(aq_slice.usage, &aq_slice.self, own_slot());
   aq_lock_release(&changing);
 }
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-uint64_t aq_quota_show_card(int card, size_t *available, size_t *total) {
-  aq_mode mode = aq_tenant_mode();
-  if (mode == AQ_PASS || (mode == AQ_GUARD && !enforced())) return *total - smaller(*available, *total);
-  if (mode == AQ_DENY || card == AQ_NO_CARD) {
-    *available = 0;
-    return 0;
-  }
+/* A card as it stands. */
+typedef struct {
+  aq_allowance terms;
+  uint64_t tally; /* in use, as far as it was charged */
+} balance;
+
+/* Whether this process is charged for all that is charged on the card, so that nobody else can have left anything there. */
+static inline bool is_all_ours(int card, uint64_t charged) {
+  int own = __atomic_load_n(&slot, __ATOMIC_RELAXED);
+  if (own == AQ_NO_SLOT) return !charged;
+  return charged == aq_tally_bytes(aq_usage_load(&aq_slice.usage->slots[own].memory[card])) &&
+         aq_ledger_owns(aq_slice.usage, own, __atomic_load_n(&word, __ATOMIC_RELAXED));
+}
+
+/* The plain case, which costs some loads: all is ours, nothing is granted or charged in advance. False: it is another. */
+static inline bool glance(int card, balance *out) {
+  const aq_usage_card *words = &aq_slice.usage->cards[card];
+  out->tally = aq_tally_bytes(aq_usage_load(&words->memory));
+  return !aq_usage_load(&words->advanced) && is_all_ours(card, out->tally) && aq_allowance_glance(card, &out->terms);
+}
+
+static balance look(int card) {
   collect_sometimes();
   aq_allowance terms = aq_allowance_of(card);
-  uint64_t used = aq_allowance_in_use(&terms, aq_ledger_used(aq_slice.usage, card));
-  *available = smaller(*available, used < terms.limit ? terms.limit - used : 0);
-  *total = smaller(*total, terms.slice);
-  return smaller(used + (terms.slice - terms.limit), *total);
+  return (balance){terms, aq_ledger_used(aq_slice.usage, card)};
+}
+
+static inline uint64_t tell(const balance *now, size_t *available, size_t *total) {
+  uint64_t used = aq_allowance_in_use(&now->terms, now->tally);
+  *available = smaller(*available, used < now->terms.limit ? now->terms.limit - used : 0);
+  *total = smaller(*total, now->terms.slice);
+  return smaller(used + (now->terms.slice - now->terms.limit), *total);
+}
+
+static __attribute__((noinline)) uint64_t look_and_tell(int card, size_t *available, size_t *total) {
+  balance now = look(card);
+  return tell(&now, available, total);
+}
+
+/* Where there is nothing to be had, and where nothing is hidden. */
+static uint64_t tell_none(size_t *available) { return *available = 0; }
+static uint64_t tell_all(const size_t *available, const size_t *total) { return *total - smaller(*available, *total); }
+
+static inline uint64_t show(aq_mode mode, int card, size_t *available, size_t *total) {
+  balance now;
+  if (mode == AQ_PASS || (mode == AQ_GUARD && !enforced())) return tell_all(available, total);
+  if (mode == AQ_DENY || card == AQ_NO_CARD) return tell_none(available);
+  return glance(card, &now) ? tell(&now, available, total) : look_and_tell(card, available, total);
+}
+
+uint64_t aq_quota_show_card(int card, size_t *available, size_t *total) {
+  return show(aq_tenant_mode(), card, available, total);
 }
 
 void aq_quota_show(CUdevice device, size_t *available, size_t *total) {
-  aq_quota_show_card(aq_tenant_mode() == AQ_GUARD ? aq_card_of_device(device) : AQ_NO_CARD, available, total);
+  aq_mode mode = aq_tenant_mode();
+  show(mode, mode == AQ_GUARD ? aq_card_of_device(device) : AQ_NO_CARD, available, total);
 }
 
 /* A child made without our seeing it (_Fork, clone) ends with its parent's words in memory. */
@@ -168,11 +213,12 @@ void aq_quota_leave(void) {
   bool guarded = __atomic_load_n(&aq_tenant_decided, __ATOMIC_ACQUIRE) == AQ_GUARD;
   if (!guarded || aq_slice.self.pid != (uint32_t)getpid()) return;
   aq_lock_acquire(&changing);
-  if (slot != AQ_NO_SLOT) {
-    aq_work_clear(slot);
-    aq_ledger_leave(aq_slice.usage, slot, &aq_slice.self);
+  int own = own_slot();
+  if (own != AQ_NO_SLOT) {
+    aq_work_clear(own);
+    aq_ledger_leave(aq_slice.usage, own, &aq_slice.self);
   }
-  slot = AQ_NO_SLOT;
+  set_slot(AQ_NO_SLOT);
   aq_lock_release(&changing);
 }
 
@@ -186,5 +232,5 @@ void aq_quota_exit(void) { aq_lock_release(&changing); }
 void aq_quota_forget(void) {
   aq_lock_reset(&changing);
   aq_presence_forget();
-  slot = AQ_NO_SLOT;
+  set_slot(AQ_NO_SLOT);
 }

@@ -4,19 +4,21 @@
 #include "loader.h"
 #include "quota.h"
 
-/* A driver may take NULL for either; then the other is shown all the same. */
-static void show(size_t *available, size_t *total) {
+/* What the driver has answered with success, narrowed to the slice. A driver may take NULL for either; then the other is shown
+ * all the same. */
+static inline CUresult narrowed(size_t *available, size_t *total) {
   size_t unseen_available = 0, unseen_total = 0;
   CUdevice device;
-  if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return;
+  if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return CUDA_SUCCESS;
   aq_quota_show(device, available ? available : &unseen_available, total ? total : &unseen_total);
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
-  if (!AQ_CUDA(cuMemGetInfo_v2)) return CUDA_ERROR_NOT_FOUND;
-  CUresult result = AQ_CUDA(cuMemGetInfo_v2)(available, total);
-  if (result == CUDA_SUCCESS) show(available, total);
-  return result;
+  CUresult (*ask)(size_t *, size_t *) = AQ_CUDA(cuMemGetInfo_v2);
+  if (!ask) return CUDA_ERROR_NOT_FOUND;
+  CUresult result = ask(available, total);
+  return result == CUDA_SUCCESS ? narrowed(available, total) : result;
 }
 
 /* The 32-bit forms show what fits in them. */
@@ -27,7 +29,7 @@ CUresult cuMemGetInfo(unsigned int *available, unsigned int *total) {
   CUresult result = AQ_CUDA(cuMemGetInfo)(available, total);
   if (result != CUDA_SUCCESS) return result;
   size_t wide_available = available ? *available : 0, wide_total = total ? *total : 0;
-  show(&wide_available, &wide_total);
+  narrowed(&wide_available, &wide_total);
   if (available) *available = narrow(wide_available);
   if (total) *total = narrow(wide_total);
   return result;
