@@ -7,7 +7,7 @@ enforces is `deploy/crds/gpupools.yaml`.
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -90,6 +90,16 @@ STRICTNESS: Final = tuple(Enforcement)
 NO_POOL: Final = PoolSpec()
 
 
+class PooledAs(NamedTuple):
+    """The pool of a card: its name, empty for a card of no pool, and what it says."""
+
+    name: str
+    spec: PoolSpec
+
+
+NOT_POOLED: Final = PooledAs("", NO_POOL)
+
+
 class GPUPool(KubeObject, frozen=True, kw_only=True):
     """One pool."""
 
@@ -100,7 +110,12 @@ class GPUPool(KubeObject, frozen=True, kw_only=True):
 
 def pool_of(pools: Iterable[GPUPool], labels: Mapping[str, str], model: str) -> PoolSpec:
     """How a card is to be shared."""
+    return pooled_as(pools, labels, model).spec
+
+
+def pooled_as(pools: Iterable[GPUPool], labels: Mapping[str, str], model: str) -> PooledAs:
+    """The pool that a card is in."""
     for pool in sorted(pools, key=lambda pool: pool.metadata.name):
         if pool.spec.matches(labels, model):
-            return pool.spec
-    return NO_POOL
+            return PooledAs(pool.metadata.name, pool.spec)
+    return NOT_POOLED

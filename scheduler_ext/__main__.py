@@ -7,6 +7,7 @@ import ssl
 import sys
 import time
 from pathlib import Path
+from typing import Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -24,11 +25,20 @@ from scheduler_ext.keeper import RESERVATION_SECONDS, Keeper
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.policy import Policy
+from scheduler_ext.quota_feed import QuotaFeed
+from scheduler_ext.quotas import Quotas
 from scheduler_ext.resize import Resizer
 from scheduler_ext.server import Extender
 
 KEEP_ALIVE_SECONDS = 300.0
 """Longer than the 90 s for which Go clients keep an idle connection: never close one that they just use."""
+
+
+class Worker(Protocol):
+    """What works beside the server."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -64,18 +74,19 @@ async def run(options: argparse.Namespace) -> None:
     tls = server_context(options.tls_cert, options.tls_key) if options.tls_cert else None
     async with Api.from_kubeconfig(options.kubeconfig, user_agent="aliquot-scheduler-ext") as api:
         ledger, foreign = Ledger(time.monotonic), ForeignAgents(dialects)
+        quotas = Quotas(ledger.accounts, dialects=dialects)
         metrics = ExtenderMetrics(CollectorRegistry(), ledger)
-        resizer = Resizer(api, ledger, metrics.resizes)
-        feed = Feed(api, ledger, foreign, resizer)
-        binder = Binder(api, ledger, options.policy, dialects=dialects)
+        resizer = Resizer(api, ledger, metrics.resizes, quotas)
+        feed, quota_feed = Feed(api, ledger, foreign, resizer), QuotaFeed(api, quotas)
+        binder = Binder(api, ledger, options.policy, dialects=dialects, quotas=quotas)
         keeper = Keeper(ledger, binder, time.monotonic, reservation_seconds=options.reservation_seconds)
-        decide = Filter(ledger, foreign, options.policy, dialects=dialects)
-        extender = Extender(decide, binder, metrics, feed.missing)
-        await serve(extender.app(), options.host, options.port, tls, feed, keeper, resizer)
+        decide = Filter(ledger, foreign, options.policy, dialects=dialects, quotas=quotas)
+        extender = Extender(decide, binder, metrics, lambda: feed.missing() or quota_feed.missing())
+        await serve(extender.app(), options.host, options.port, tls, feed, quota_feed, keeper, resizer)
 
 
 async def serve(
-    app: web.Application, host: str, port: int, tls: ssl.SSLContext | None, *workers: Feed | Keeper | Resizer
+    app: web.Application, host: str, port: int, tls: ssl.SSLContext | None, *workers: Worker
 ) -> None:
     """Answer calls while the workers work, until SIGTERM or SIGINT; a worker that fails ends the process."""
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS)

@@ -23,6 +23,7 @@ from aliquot.request import PodRequest, RequestError, read_pod_request
 from scheduler_ext.fit import fit, still_fits
 from scheduler_ext.ledger import Entry, Ledger, Stage
 from scheduler_ext.policy import Policy
+from scheduler_ext.quotas import Quotas
 from scheduler_ext.wire import BindArgs
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Binder:
         *,
         names: ResourceNames | None = None,
         dialects: Sequence[Dialect] = (),
+        quotas: Quotas | None = None,
     ) -> None:
         """Wait for pods to bind.
 
@@ -64,12 +66,14 @@ class Binder:
             policy: Which cards to prefer when a pod must be placed again.
             names: Our resources.
             dialects: Other projects' resources that are understood.
+            quotas: What each namespace may have.
         """
         self._api = api
         self._ledger = ledger
         self._policy = policy
         self._names = names or ResourceNames()
         self._dialects = dialects
+        self._quotas = quotas or Quotas()
         self._busy: set[str] = set()
 
     async def bind(self, args: BindArgs) -> None:
@@ -136,6 +140,9 @@ class Binder:
         placement = fit(request, args.Node, self._ledger.table.cards(args.Node), self._policy)
         if placement is None:
             raise BindError(f"pod {_key(args)} has no room on {args.Node} any more")
+        barred = self._quotas.refusal(request.namespace, placement)
+        if barred:
+            raise BindError(f"pod {_key(args)}: {barred}")
         self._ledger.reserve(request, placement)
 
     async def _write(self, args: BindArgs) -> None:
@@ -197,7 +204,8 @@ class Binder:
         if not pod.spec.node_name:
             self._ledger.move_on(uid, Stage.RESERVED)
             return
-        self._ledger.confirm(uid, placement_of(pod.metadata.annotations, uid, pod.spec.node_name))
+        placement = placement_of(pod.metadata.annotations, uid, pod.spec.node_name)
+        self._ledger.confirm(uid, placement, namespace=pod.metadata.namespace)
 
     def _request(self, pod: Pod, args: BindArgs) -> PodRequest:
         try:

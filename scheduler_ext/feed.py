@@ -7,7 +7,7 @@ from aliquot.kube.api import Api
 from aliquot.kube.objects import Node
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import GPU_NODES, GPU_POOLS, NODES, Resource
-from aliquot.pool import PoolSpec, pool_of
+from aliquot.pool import PooledAs, pooled_as
 from scheduler_ext.bind import placement_of
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Ledger
@@ -22,7 +22,7 @@ class Feed:
 
     def __init__(self, api: Api, ledger: Ledger, foreign: ForeignAgents, resizer: Resizer) -> None:
         self._ledger = ledger
-        self._in_force: dict[str, dict[str, PoolSpec]] = {}
+        self._in_force: dict[str, dict[str, PooledAs]] = {}
         self._pools_due = False
         self._resizer = resizer
         self._foreign = foreign
@@ -68,7 +68,8 @@ class Feed:
             self._depart(uid)
         elif pod.spec.node_name:
             placement = placement_of(pod.metadata.annotations, uid, pod.spec.node_name)
-            self._ledger.confirm(uid, placement, version_of(pod.metadata.resource_version))
+            meta = pod.metadata
+            self._ledger.confirm(uid, placement, version_of(meta.resource_version), meta.namespace)
             self._resizer.see(pod)
 
     def _change_pod(self, _old: PlacedPod, new: PlacedPod) -> None:
@@ -84,18 +85,19 @@ class Feed:
     def _put_cards(self, node: GPUNode) -> None:
         name, pools = node.metadata.name, self._pools_of(node)
         self._in_force[name] = pools
-        self._ledger.put_node(name, node.status, pools.__getitem__)
+        self._ledger.put_node(name, node.status, lambda model: pools[model].spec)
+        self._ledger.put_pools(name, {c.uuid: pools[c.model].name for c in node.status.cards})
 
     def _change_cards(self, old: GPUNode, new: GPUNode) -> None:
         if old.status != new.status:
             self._put_cards(new)
 
-    def _pools_of(self, node: GPUNode) -> dict[str, PoolSpec]:
+    def _pools_of(self, node: GPUNode) -> dict[str, PooledAs]:
         """The pool of each card model on a node."""
         known = self._nodes.get(node.metadata.name)
         labels = known.metadata.labels if known else {}
         models = {card.model for card in node.status.cards}
-        return {model: pool_of(self._pools.store.values(), labels, model) for model in models}
+        return {model: pooled_as(self._pools.store.values(), labels, model) for model in models}
 
     def _pools_changed(self) -> None:
         """Looks at the nodes once for all pools that are told of in one go."""

@@ -16,6 +16,7 @@ from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Entry, Ledger, Stage
 from scheduler_ext.passed_over import PassedOver
 from scheduler_ext.policy import Policy
+from scheduler_ext.quotas import Quotas
 from scheduler_ext.reasons import Reason
 from scheduler_ext.wire import FilterArgs, FilterResult
 
@@ -31,6 +32,7 @@ class Filter:
         names: Our resources.
         dialects: Other projects' resources that are understood.
         passed_over: The nodes to which a pod has just been in vain.
+        quotas: What each namespace may have.
     """
 
     ledger: Ledger
@@ -39,6 +41,7 @@ class Filter:
     names: ResourceNames = field(default_factory=ResourceNames)
     dialects: Sequence[Dialect] = ()
     passed_over: PassedOver = field(default_factory=PassedOver)
+    quotas: Quotas = field(default_factory=Quotas)
 
     def answer(self, args: FilterArgs) -> FilterResult:
         """Answer one call."""
@@ -60,12 +63,12 @@ class Filter:
 
     def _place(self, request: PodRequest, args: FilterArgs, nodes: Sequence[str]) -> FilterResult:
         self.ledger.release(request.uid)
-        taken = self.foreign.nodes_serving(args.Pod)
-        ours = [node for node in nodes if node not in taken] if taken else nodes
+        taken, barred = self.foreign.nodes_serving(args.Pod), self.quotas.barred(request)
+        ours = [n for n in nodes if n not in taken and n not in barred] if taken or barred else nodes
         choice = self._choose(request, ours)
         if choice.placement is None:
             refused = {**choice.refused, **dict.fromkeys(taken.intersection(nodes), Reason.FOREIGN)}
-            return _refuse(refused, choice.cards)
+            return _refuse(refused, choice.cards, {n: barred[n] for n in nodes if n in barred})
         return self._reserve(request, choice.placement)
 
     def _choose(self, request: PodRequest, nodes: Sequence[str]) -> Choice:
@@ -90,10 +93,11 @@ def _only_where_it_is(held: Entry, nodes: Sequence[str]) -> FilterResult:
     return FilterResult(Error=f"the pod is being bound to {held.node}, which is not among the nodes offered")
 
 
-def _refuse(refused: dict[str, Reason], cards: int) -> FilterResult:
+def _refuse(refused: dict[str, Reason], cards: int, barred: dict[str, str]) -> FilterResult:
+    """Say why not, node by node; no pod of other namespaces shall be evicted for a quota."""
     texts = {reason: reason.text(cards) for reason in Reason}
     return FilterResult(
         NodeNames=[],
         FailedNodes={node: texts[why] for node, why in refused.items() if why.curable},
-        FailedAndUnresolvableNodes={node: texts[why] for node, why in refused.items() if not why.curable},
+        FailedAndUnresolvableNodes={n: texts[why] for n, why in refused.items() if not why.curable} | barred,
     )

@@ -28,6 +28,7 @@ from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.placement import Charge, Placement
 from aliquot.pool import NO_POOL, PoolSpec
 from aliquot.request import PodRequest
+from scheduler_ext.accounts import Accounts
 from scheduler_ext.cards import CardState
 from scheduler_ext.table import CardTable
 
@@ -56,6 +57,7 @@ class Entry:
         request: What it asked for; None for a pod that was bound before this process started.
         charges: What it costs each card, by UUID.
         version: The pod's resource version that said so; 0 where that is not known.
+        namespace: The pod's.
     """
 
     placement: Placement
@@ -64,6 +66,7 @@ class Entry:
     request: PodRequest | None = None
     charges: Mapping[str, Charge] = field(default_factory=dict)
     version: int = 0
+    namespace: str = ""
 
     @property
     def uid(self) -> str:
@@ -86,8 +89,9 @@ class Ledger:
             clock: Monotonic seconds.
         """
         self.table = CardTable()
+        self.accounts = Accounts(self.table.cards)
         self._clock = clock
-        self._heard: Callable[[str], None] = lambda _: None
+        self._listeners: list[Callable[[str], None]] = [self.accounts.room_changed]
         self._entries: dict[str, Entry] = {}
         self._unconfirmed: dict[str, Entry] = {}
         self._on_node: dict[str, set[str]] = {}
@@ -97,8 +101,8 @@ class Ledger:
         return len(self._entries)
 
     def on_change(self, heard: Callable[[str], None]) -> None:
-        """Have this called with a node's name each time its room may have changed."""
-        self._heard = heard
+        """Have this called, too, with a node's name each time its room may have changed."""
+        self._listeners.append(heard)
 
     def entry(self, uid: str) -> Entry | None:
         """The pod's place, if it has one."""
@@ -132,13 +136,18 @@ class Ledger:
         self.table.put(node, [_card_state(card, slots, pool_of(card.model)) for card in status.cards])
         for uid in self._on_node.get(node, ()):
             self._charge(self._entries[uid], 1)
-        self._heard(node)
+        self._tell(node)
+
+    def put_pools(self, node: str, pools: Mapping[str, str]) -> None:
+        """Take over the names of the pools that a node's cards are in, by UUID."""
+        self.accounts.put_pools(node, pools, tuple(self._on_node.get(node, ())))
 
     def drop_node(self, node: str) -> None:
         """Forget a node's cards; the promises stay, in case the node comes back."""
         self.table.drop(node)
+        self._tell(node)
 
-    def confirm(self, uid: str, placement: Placement | None, version: int = 0) -> None:
+    def confirm(self, uid: str, placement: Placement | None, version: int = 0, namespace: str = "") -> None:
         """A pod is bound with this placement, or without any, whatever was thought of it before.
 
         The first placement seen on a bound pod counts as long as the pod lives: the Binding wrote it, and
@@ -155,7 +164,9 @@ class Ledger:
             self.release(uid)
             return
         request = known.request if known else None
-        self._put(Entry(placement, Stage.BOUND, self._clock(), request, placement.charges(), version))
+        namespace = known.namespace if known else namespace
+        charges = placement.charges()
+        self._put(Entry(placement, Stage.BOUND, self._clock(), request, charges, version, namespace))
 
     def resize(self, uid: str, placement: Placement, version: int = 0) -> None:
         """Change a bound pod's amounts, in the same place; nothing happens when it has gone."""
@@ -177,7 +188,8 @@ class Ledger:
 
     def reserve(self, request: PodRequest, placement: Placement) -> None:
         """Hold a place for a pod, instead of any it had."""
-        self._put(Entry(placement, Stage.RESERVED, self._clock(), request, placement.charges()))
+        charges, namespace = placement.charges(), request.namespace
+        self._put(Entry(placement, Stage.RESERVED, self._clock(), request, charges, namespace=namespace))
 
     def move_on(self, uid: str, stage: Stage) -> None:
         """Bring a pod to another stage; nothing happens when it has gone or the watch was faster."""
@@ -192,6 +204,7 @@ class Ledger:
         if entry is None:
             return
         self._unconfirmed.pop(uid, None)
+        self.accounts.give_up(uid)
         self._charge(entry, -1)
         here = self._on_node[entry.node]
         here.remove(uid)
@@ -220,12 +233,17 @@ class Ledger:
         if entry.stage is not Stage.BOUND:
             self._unconfirmed[entry.uid] = entry
         self._on_node.setdefault(entry.node, set()).add(entry.uid)
+        self.accounts.take(entry.uid, entry.namespace, entry.placement)
         self._charge(entry, 1)
 
     def _charge(self, entry: Entry, sign: int) -> None:
         for uuid, charge in entry.charges.items():
             self.table.charge(entry.node, uuid, charge, sign)
-        self._heard(entry.node)
+        self._tell(entry.node)
+
+    def _tell(self, node: str) -> None:
+        for heard in self._listeners:
+            heard(node)
 
 
 def _card_state(card: Card, slots: int, pool: PoolSpec) -> CardState:

@@ -37,6 +37,7 @@ from scheduler_ext.bind import placement_of
 from scheduler_ext.cards import CardState
 from scheduler_ext.ledger import Entry, Ledger
 from scheduler_ext.pods import PlacedPod
+from scheduler_ext.quotas import Quotas
 
 _log = logging.getLogger(__name__)
 
@@ -66,13 +67,14 @@ class Resizer:
     the cluster.
     """
 
-    def __init__(self, api: PatchApi, ledger: Ledger, decided: Counter) -> None:
+    def __init__(self, api: PatchApi, ledger: Ledger, decided: Counter, quotas: Quotas | None = None) -> None:
         """Wait for asks.
 
         Args:
             api: The cluster.
             ledger: What is promised.
             decided: Counts answers, by `outcome`.
+            quotas: What each namespace may have.
         """
         self._api = api
         self._ledger = ledger
@@ -82,7 +84,10 @@ class Resizer:
         self._refused: dict[str, dict[str, None]] = {}
         self._unanswered: dict[str, tuple[PlacedPod, dict[str, str]]] = {}
         self._wake = asyncio.Event()
+        self._quotas = quotas or Quotas()
+        self._barred: dict[str, None] = {}
         ledger.on_change(self._node_changed)
+        self._quotas.on_change(self._quotas_changed)
 
     def see(self, pod: PlacedPod) -> None:
         """Take note of a bound pod as the watch shows it, after the ledger has."""
@@ -99,6 +104,7 @@ class Resizer:
         if pod is None:
             return
         self._due.pop(uid, None)
+        self._barred.pop(uid, None)
         refused = self._refused.get(pod.spec.node_name, {})
         refused.pop(uid, None)
         if not refused:
@@ -113,9 +119,16 @@ class Resizer:
         for uid in self._refused.pop(node, ()):
             self._look_at(uid)
 
+    def _quotas_changed(self) -> None:
+        """There may be leave now for what a quota refused."""
+        for uid in self._barred:
+            self._look_at(uid)
+        self._barred.clear()
+
     async def run(self) -> None:
         """Answer until cancelled."""
         backoff = Backoff(most=LONGEST_PAUSE_S)
+        await self._quotas.read.wait()
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -180,6 +193,10 @@ class Resizer:
         for now, then in zip(entry.placement.containers, wanted.containers, strict=True):
             for share, larger in zip(now.cards, then.cards, strict=True):
                 check_size(share, larger, cards.get(share.uuid))
+        barred = self._quotas.refusal(entry.namespace, wanted)
+        if barred:
+            self._barred[entry.uid] = None
+            raise ResizeError(barred)
 
     async def _refuse(self, pod: PlacedPod, status: str) -> None:
         self._refused.setdefault(pod.spec.node_name, {})[pod.metadata.uid] = None

@@ -42,6 +42,10 @@ class Dialect(Protocol):
     def resources(self) -> tuple[str, ...]:
         """Every resource name it reads: those the scheduler must leave to the extender."""
 
+    @property
+    def amounts(self) -> Mapping[str, tuple[str, int]]:
+        """Resource → the amount of `aliquot.amounts` that a quota of it bounds, and how much of that one unit is."""
+
     def translate(
         self, asked: ResourceRequirements, annotations: Mapping[str, str], names: ResourceNames
     ) -> Translation | None:

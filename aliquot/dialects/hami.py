@@ -43,6 +43,15 @@ class HamiDialect:
         """Every resource name it reads."""
         return (self.gpu, self.memory, self.memory_percent, self.core, self.priority)
 
+    @property
+    def amounts(self) -> Mapping[str, tuple[str, int]]:
+        """What a quota of each resource bounds; a percentage is one of different cards and cannot be added up."""
+        return {
+            self.gpu: ("cards", 1),
+            self.memory: ("memory_mib", self.memory_factor),
+            self.core: ("cores", 1),
+        }
+
     def translate(
         self, asked: ResourceRequirements, annotations: Mapping[str, str], names: ResourceNames
     ) -> Translation | None:

@@ -36,6 +36,10 @@ class Reflector(Generic[T]):
     Handlers are called in the loop, after the copy has changed, and must not block; one that raises is logged
     and harms nobody. An object that was deleted and made anew under its name is reported as deleted, then
     added.
+
+    Attributes:
+        synced: Set once all objects have been read.
+        answered: Set then, or when the server has said that it knows no such kind, which is to say: there are none.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Reflector(Generic[T]):
         watch_seconds: int = _WATCH_SECONDS,
     ) -> None:
         self.synced = asyncio.Event()
+        self.answered = asyncio.Event()
         self._api = api
         self._resource = resource
         self._namespace = namespace
@@ -96,6 +101,8 @@ class Reflector(Generic[T]):
         """Say what went wrong, and decide whether the next attempt resumes or starts over."""
         if error.gone or not (error.unreachable or error.status in _RETRY_THE_WATCH):
             self._version = ""
+        if error.not_found:
+            self.answered.set()
         why = f"{error}; is its CRD applied?" if error.not_found else str(error)
         if self._connected or (not error.unreachable and why != self._complaint):
             _log.warning("watch of %s: %s", self._resource.plural, why)
@@ -115,6 +122,7 @@ class Reflector(Generic[T]):
         self._version = listing.resource_version
         self._connected, self._complaint = True, ""
         self.synced.set()
+        self.answered.set()
 
     async def _follow(self) -> None:
         """Apply one watch; one that ends at once with nothing to say counts as a failure, lest we spin."""

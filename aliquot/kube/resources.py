@@ -10,6 +10,8 @@ from aliquot.kube.objects import KubeObject, Node, Pod
 from aliquot.names import API_GROUP, API_VERSION
 from aliquot.pool import PLURAL as GPU_POOLS_PLURAL
 from aliquot.pool import GPUPool
+from aliquot.quota import PLURAL as GPU_QUOTAS_PLURAL
+from aliquot.quota import GPUQuota, ResourceQuota
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -36,4 +38,6 @@ class Resource(Generic[T]):
 PODS: Final = Resource("", "v1", "pods", Pod)
 NODES: Final = Resource("", "v1", "nodes", Node, namespaced=False)
 GPU_POOLS: Final = Resource(API_GROUP, API_VERSION, GPU_POOLS_PLURAL, GPUPool, namespaced=False)
+GPU_QUOTAS: Final = Resource(API_GROUP, API_VERSION, GPU_QUOTAS_PLURAL, GPUQuota, namespaced=False)
+RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", ResourceQuota)
 GPU_NODES: Final = Resource(API_GROUP, API_VERSION, GPU_NODES_PLURAL, GPUNode, namespaced=False)

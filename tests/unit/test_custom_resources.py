@@ -36,6 +36,11 @@ def node(**card: Any) -> dict[str, Any]:
     return {"metadata": {"name": "n"}, "status": {"slicesPerCard": 10, "cards": [{**CARD, **card}]}}
 
 
+def quota(**spec: Any) -> dict[str, Any]:
+    """A GPUQuota of one namespace."""
+    return {"metadata": {"name": "q"}, "spec": {"namespaces": ["a"], **spec}}
+
+
 RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     (
         "gpupools",
@@ -61,6 +66,42 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         pool(priority=5, maxPriority=4),
         "priority is above maxPriority",
     ),
+    (
+        "gpuquotas",
+        quota(guaranteed={"memoryMiB": 5, "cores": 5, "cards": 5}, limit={"memoryMiB": 5, "cores": 5}),
+        quota(guaranteed={"cores": 6}, limit={"memoryMiB": 5, "cores": 5}),
+        "guaranteed is above limit",
+    ),
+    (
+        "gpuquotas",
+        quota(guaranteed={"cards": 5}, limit={"cards": 5}),
+        quota(guaranteed={"cards": 5}, limit={"cards": 4}),
+        "guaranteed is above limit",
+    ),
+    (
+        "gpuquotas",
+        quota(podMax={"memoryMiB": 5, "cores": 5}, limit={"memoryMiB": 5, "cards": 1}),
+        quota(podMax={"memoryMiB": 6}, limit={"memoryMiB": 5}),
+        "podMax is above limit",
+    ),
+    (
+        "gpuquotas",
+        quota(pool="", defaults={"cores": 20}),
+        quota(pool="x", defaults={"cores": 20}),
+        "put them into a quota without pool",
+    ),
+    (
+        "gpuquotas",
+        quota(podMax={"memoryMiB": 5, "cores": 50}, defaults={"gpuAlone": {"memoryMiB": 5, "cores": 50}}),
+        quota(podMax={"memoryMiB": 5, "cores": 50}, defaults={"gpuAlone": {"memoryMiB": 5, "cores": 51}}),
+        "a pod with the defaults would be above podMax",
+    ),
+    (
+        "gpuquotas",
+        quota(defaults={"gpuAlone": {"cores": 20}}),
+        quota(defaults={"gpuAlone": {}}),
+        "gpuAlone is empty",
+    ),
     ("gpunodes", node(reserveMiB=1000), node(reserveMiB=1001), "reserveMiB is more than the card has"),
     ("gpunodes", node(mig=[INSTANCE], migEnabled=True), node(mig=[INSTANCE]), "MIG|mig"),
 ]
@@ -76,7 +117,7 @@ def test_every_rule_refuses_what_it_is_for(
     assert re.search(why, said)
 
 
-@pytest.mark.parametrize("plural", ["gpupools", "gpunodes"])
+@pytest.mark.parametrize("plural", ["gpupools", "gpunodes", "gpuquotas"])
 def test_no_rule_is_left_without_an_example(plural: str) -> None:
     """A rule more in a schema needs a line more above."""
     assert len(set(rules_of(schema(plural)))) == len({why for kind, _, _, why in RULES if kind == plural})

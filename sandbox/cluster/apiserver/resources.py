@@ -45,6 +45,7 @@ BUILT_IN = (
     Resource("", "v1", "events", "Event", short_names=("ev",)),
     Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",)),
     Resource("", "v1", "secrets", "Secret"),
+    Resource("", "v1", "resourcequotas", "ResourceQuota", status=True, short_names=("quota",)),
     Resource("", "v1", "services", "Service", status=True, short_names=("svc",)),
     Resource("", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",)),
     Resource("coordination.k8s.io", "v1", "leases", "Lease"),

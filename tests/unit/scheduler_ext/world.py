@@ -28,7 +28,7 @@ class WorldPod:
         """What a GET answers."""
         meta = ObjectMeta(
             name=self.pod.metadata.name,
-            namespace="default",
+            namespace=self.pod.metadata.namespace,
             uid=self.pod.metadata.uid,
             resource_version=str(self.version),
             annotations=dict(self.annotations),
@@ -135,6 +135,7 @@ class World:
 def _json(pod: Pod) -> str:
     meta = {
         "name": pod.metadata.name,
+        "namespace": pod.metadata.namespace,
         "uid": pod.metadata.uid,
         "resourceVersion": pod.metadata.resource_version,
         "annotations": pod.metadata.annotations,

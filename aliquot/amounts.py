@@ -1,0 +1,87 @@
+"""How much of the cluster's cards a pod takes in all: what quotas count.
+
+A container counts what it has of every card: 8 GiB on each of 2 cards are 16 GiB. A pod counts as Kubernetes counts
+CPU and memory: its regular containers and sidecars together, or an init container beside the sidecars before it,
+whichever is more, each amount for itself.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from aliquot.placement import ContainerPlacement, Placement
+from aliquot.request import ContainerKind, PodRequest, SliceRequest
+
+WHOLE: Final = 100
+"""All of a card, in percent."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Memory in MiB, compute time in percent of a card, and cards: one for each card that a container has a part of."""
+
+    memory_mib: int = 0
+    cores: int = 0
+    cards: int = 0
+
+    def __add__(self, other: "Amounts") -> "Amounts":
+        return Amounts(self.memory_mib + other.memory_mib, self.cores + other.cores, self.cards + other.cards)
+
+    def __sub__(self, other: "Amounts") -> "Amounts":
+        return Amounts(self.memory_mib - other.memory_mib, self.cores - other.cores, self.cards - other.cards)
+
+    def __or__(self, other: "Amounts") -> "Amounts":
+        """The larger of each."""
+        return Amounts(
+            max(self.memory_mib, other.memory_mib),
+            max(self.cores, other.cores),
+            max(self.cards, other.cards),
+        )
+
+    def of(self, name: str) -> int:
+        """One of them, by its name in `NAMES`."""
+        amount: int = getattr(self, name)
+        return amount
+
+    @property
+    def positive(self) -> "Amounts":
+        """The same, with nothing where there is less than nothing."""
+        return self | NOTHING
+
+
+NOTHING: Final = Amounts()
+NAMES: Final = ("memory_mib", "cores", "cards")
+"""The amounts, one by one."""
+
+
+def placed(placement: Placement, counts: Callable[[str], bool] = lambda _: True) -> Amounts:
+    """What a placement takes of the cards that count, told by their UUID."""
+    return _peak((container.kind, _held(container, counts)) for container in placement.containers)
+
+
+def asked(request: PodRequest, card_mib: int) -> Amounts:
+    """What a pod would take on cards that have this much memory to give, of which a percentage is one."""
+    return _peak((c.kind, _wanted(c.slice, card_mib)) for c in request.containers if c.slice)
+
+
+def _peak(parts: Iterable[tuple[ContainerKind, Amounts]]) -> Amounts:
+    """The most at any moment, of containers in the order in which they start."""
+    lasting, most = NOTHING, NOTHING
+    for kind, amounts in parts:
+        if kind is ContainerKind.INIT:
+            most |= lasting + amounts
+        else:
+            lasting += amounts
+    return most | lasting
+
+
+def _held(container: ContainerPlacement, counts: Callable[[str], bool]) -> Amounts:
+    shares = (share for share in container.cards if counts(share.uuid))
+    return sum((Amounts(share.memory_mib, share.cores, 1) for share in shares), NOTHING)
+
+
+def _wanted(wanted: SliceRequest, card_mib: int) -> Amounts:
+    memory_mib = wanted.memory_mib
+    if memory_mib is None:
+        memory_mib = card_mib * (wanted.memory_percent or 0) // WHOLE
+    return Amounts(memory_mib * wanted.cards, wanted.cores * wanted.cards, wanted.cards)

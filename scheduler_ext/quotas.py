@@ -1,0 +1,265 @@
+"""Whether a namespace may have what a pod of it asks for: GPUQuotas, and ResourceQuotas written HAMi's way.
+
+What a pod asks is added to what its quota's namespaces have, reservations included. The sum must stay within the
+limit. Up to the guarantee nothing more is asked. Beyond it the quota *borrows*: as much must be free as the pod asks
+and, on top, all that the other quotas have not come up to of their guarantees. A namespace of no quota has no
+guarantee and borrows all it has.
+
+Quotas of one pool are one book, those of the whole cluster another; a pod must be right in every book whose cards it
+touches. Only amounts that it asks for are looked at: a namespace over its compute limit gets a pod without compute.
+
+Answers come from memory and change nothing, so whoever asks and then reserves, without waiting between, can never
+exceed a limit, however many ask at once.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from aliquot.amounts import NOTHING, Amounts, asked
+from aliquot.dialects import Dialect
+from aliquot.names import DEFAULT_NAMES, ResourceNames
+from aliquot.placement import Placement
+from aliquot.quota import NO_BOUND, GPUQuota, Most, ResourceQuota, hard_limits
+from aliquot.request import PodRequest
+from scheduler_ext.accounts import ALL, Accounts, Kind
+from scheduler_ext.quota_words import Asking, beyond_limit, beyond_pod_max, cannot_borrow
+
+Demand = Callable[[str], Amounts]
+"""What a pod asks of a pool's cards."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What one quota says, whoever wrote it.
+
+    Attributes:
+        title: Its kind and name, for people; empty for what a namespace of no quota is held to.
+        namespaces: Those it is for, without the ones that belong to another quota.
+        pool: Whose cards it counts.
+        guaranteed: What others leave for them.
+        limit: What they have at most together.
+        pod_max: What one pod has at most.
+    """
+
+    title: str = ""
+    namespaces: tuple[str, ...] = ()
+    pool: str = ALL
+    guaranteed: Amounts = NOTHING
+    limit: Most = NO_BOUND
+    pod_max: Most = NO_BOUND
+
+
+class _Book:
+    """The quotas of one pool, and what they have not come up to of their guarantees."""
+
+    def __init__(self, pool: str, quotas: Iterable[GPUQuota], accounts: Accounts) -> None:
+        self._accounts = accounts
+        self._pool = pool
+        self.bounds: dict[str, Bound] = {}
+        self.of: dict[str, Bound] = {}
+        for quota in sorted(quotas, key=lambda quota: quota.metadata.name):
+            self._enter(quota)
+        self._owed = dict.fromkeys(self.bounds, NOTHING)
+        self._owed_in_all = NOTHING
+        self._stale = set(self.bounds)
+
+    def _enter(self, quota: GPUQuota) -> None:
+        name, spec = quota.metadata.name, quota.spec
+        mine = tuple(namespace for namespace in spec.namespaces if namespace not in self.of)
+        title, guaranteed = f"GPUQuota {name}", spec.guaranteed.amounts()
+        bound = Bound(title, mine, self._pool, guaranteed, spec.limit, spec.pod_max)
+        self.bounds[name] = bound
+        self.of |= dict.fromkeys(mine, bound)
+
+    def used_changed(self, namespace: str) -> None:
+        """What a namespace has is no longer what it was."""
+        bound = self.of.get(namespace)
+        if bound is not None:
+            self._stale.add(bound.title.removeprefix("GPUQuota "))
+
+    def used(self, bound: Bound) -> Amounts:
+        """What a quota's namespaces have together."""
+        return sum((self._accounts.used(self._pool, one) for one in bound.namespaces), NOTHING)
+
+    def owed_beside(self, bound: Bound) -> Amounts:
+        """What must stay free for the other quotas' guarantees."""
+        for name in self._stale:
+            owed = (self.bounds[name].guaranteed - self.used(self.bounds[name])).positive
+            self._owed_in_all += owed - self._owed[name]
+            self._owed[name] = owed
+        self._stale.clear()
+        return self._owed_in_all - (bound.guaranteed - self.used(bound)).positive
+
+
+NO_QUOTA: Final = Bound()
+
+
+class Quotas:
+    """The quotas of a cluster, and the word on every pod that would take more.
+
+    What grows: the quotas. An answer costs as many sums as there are pools with quotas, for each kind of node.
+
+    Attributes:
+        accounts: Who has how much, and what is free.
+        read: Set once the cluster's quotas are known; always, where nobody reads them from a cluster.
+    """
+
+    def __init__(
+        self,
+        accounts: Accounts | None = None,
+        names: ResourceNames = DEFAULT_NAMES,
+        dialects: Sequence[Dialect] = (),
+    ) -> None:
+        """Know no quota yet.
+
+        Args:
+            accounts: Who has how much, and what is free.
+            names: Our resources, as a ResourceQuota writes them.
+            dialects: Other projects' resources that are understood in ResourceQuotas.
+        """
+        self.accounts = accounts or Accounts(lambda _: ())
+        self.read = asyncio.Event()
+        self.read.set()
+        self._names = names
+        self._dialects = dialects
+        self._quotas: dict[str, GPUQuota] = {}
+        self._books: dict[str, _Book] = {}
+        self._native: dict[str, dict[str, Bound]] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self.accounts.on_change(self._used_changed)
+
+    def on_change(self, heard: Callable[[], None]) -> None:
+        """Have this called each time more may be allowed than before."""
+        self._listeners.append(heard)
+
+    # ---- what the watches say ----
+
+    def put(self, quota: GPUQuota, *, same: bool = False) -> None:
+        """Take over a GPUQuota; `same` where nothing but its status has changed."""
+        self._quotas[quota.metadata.name] = quota
+        if not same:
+            self._rebuild()
+
+    def drop(self, name: str) -> None:
+        """Forget a GPUQuota."""
+        self._quotas.pop(name, None)
+        self._rebuild()
+
+    def put_native(self, quota: ResourceQuota) -> None:
+        """Take over a ResourceQuota; one that says nothing of cards bounds nothing."""
+        limit, meta = hard_limits(quota, self._names, self._dialects), quota.metadata
+        self.drop_native(meta.namespace, meta.name)
+        if limit != NO_BOUND:
+            bound = Bound(f"ResourceQuota {meta.name}", (meta.namespace,), limit=limit)
+            self._native.setdefault(meta.namespace, {})[meta.name] = bound
+        self._tell()
+
+    def drop_native(self, namespace: str, name: str) -> None:
+        """Forget a ResourceQuota."""
+        here = self._native.get(namespace, {})
+        here.pop(name, None)
+        if not here:
+            self._native.pop(namespace, None)
+        self._tell()
+
+    def _rebuild(self) -> None:
+        by_pool: defaultdict[str, list[GPUQuota]] = defaultdict(list)
+        for quota in self._quotas.values():
+            by_pool[quota.spec.pool].append(quota)
+        self._books = {pool: _Book(pool, quotas, self.accounts) for pool, quotas in by_pool.items()}
+        self._tell()
+
+    def _used_changed(self, pool: str, namespace: str, less: bool) -> None:
+        if pool in self._books:
+            self._books[pool].used_changed(namespace)
+        if less and (self._books or self._native):
+            self._tell()
+
+    def _tell(self) -> None:
+        for heard in self._listeners:
+            heard()
+
+    # ---- what filter, bind and resize ask ----
+
+    def barred(self, request: PodRequest) -> dict[str, str]:
+        """The nodes to which a pod may not go for its quotas, each with the reason.
+
+        What it takes of a node is known once its cards are chosen. Until then a percentage is one of the node's
+        largest card, and all of the pod is in every pool that has cards there: on nodes whose cards are alike, which
+        is nearly all, that is what it will be, and on others it is never less.
+        """
+        if not self._books and request.namespace not in self._native:
+            return {}
+        found: dict[str, str] = {}
+        for kind, nodes in self.accounts.kinds().items():
+            why = self._refusal(request.namespace, partial(_on, kind, request))
+            if why:
+                found |= dict.fromkeys(nodes, why)
+        return found
+
+    def refusal(self, namespace: str, placement: Placement) -> str:
+        """Why a pod may not have this placement, in place of any that it has; empty when it may."""
+        if not self._books and namespace not in self._native:
+            return ""
+        by_pool, held = self.accounts.split(placement), self.accounts.held(placement.pod_uid)
+        return self._refusal(
+            namespace,
+            lambda pool: by_pool.get(pool, NOTHING),
+            held.of if held else lambda _: NOTHING,
+        )
+
+    def _refusal(self, namespace: str, wanted: Demand, now: Demand = lambda _: NOTHING) -> str:
+        """Why not, for what has so much now and wants so much; empty when all is right."""
+        for pool, book in self._books.items():
+            bound = book.of.get(namespace, NO_QUOTA)
+            used = book.used(bound) if bound.title else self.accounts.used(pool, namespace)
+            asking = Asking(bound.title, namespace, pool, wanted(pool), now(pool), used)
+            why = _beyond(bound, asking) or self._beyond_others(book, bound, asking)
+            if why:
+                return why
+        for bound in self._native.get(namespace, {}).values():
+            used = self.accounts.used(ALL, namespace)
+            why = _beyond(bound, Asking(bound.title, namespace, ALL, wanted(ALL), now(ALL), used))
+            if why:
+                return why
+        return ""
+
+    def _beyond_others(self, book: _Book, bound: Bound, asking: Asking) -> str:
+        """Why not, where what is asked beyond the guarantee is what others are guaranteed."""
+        for name in asking.growing:
+            guaranteed = bound.guaranteed.of(name)
+            if asking.then(name) <= guaranteed:
+                continue
+            owed, free = book.owed_beside(bound).of(name), self.accounts.free(asking.pool).of(name)
+            if owed and asking.growth(name) > free - owed:
+                return cannot_borrow(asking, name, guaranteed, free, owed)
+        return ""
+
+    # ---- what people are told ----
+
+    def report(self) -> Iterable[tuple[GPUQuota, Bound, Amounts]]:
+        """Every GPUQuota, what it means, and what its namespaces have."""
+        for name, quota in sorted(self._quotas.items()):
+            book = self._books[quota.spec.pool]
+            yield quota, book.bounds[name], book.used(book.bounds[name])
+
+
+def _on(kind: Kind, request: PodRequest, pool: str) -> Amounts:
+    """What a pod takes of a pool's cards, at most, on a node of this kind."""
+    sizes = [mib for name, mib in kind if pool in (ALL, name)]
+    return asked(request, max(sizes)) if sizes else NOTHING
+
+
+def _beyond(bound: Bound, asking: Asking) -> str:
+    """Why not, where a pod would have more than one pod may, or its quota more than its limit."""
+    for name in asking.growing:
+        most, limit = bound.pod_max.of(name), bound.limit.of(name)
+        if most is not None and asking.wanted.of(name) > most:
+            return beyond_pod_max(asking, name, most)
+        if limit is not None and asking.then(name) > limit:
+            return beyond_limit(asking, name, limit)
+    return ""
