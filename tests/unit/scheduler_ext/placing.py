@@ -7,6 +7,7 @@ from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRe
 from scheduler_ext.cards import CardState
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.metrics import ExtenderMetrics
+from scheduler_ext.quotas import Quotas
 from scheduler_ext.resize import PatchApi, Resizer
 
 GIB = 1024
@@ -57,6 +58,6 @@ def node(*cards: Card, slices: int = 10) -> GPUNodeStatus:
     return GPUNodeStatus(slices_per_card=slices, cards=tuple(cards))
 
 
-def resizer(api: PatchApi, ledger: Ledger) -> Resizer:
+def resizer(api: PatchApi, ledger: Ledger, quotas: Quotas | None = None) -> Resizer:
     """A resizer whose counters nobody reads."""
-    return Resizer(api, ledger, ExtenderMetrics(CollectorRegistry(), ledger).resizes)
+    return Resizer(api, ledger, ExtenderMetrics(CollectorRegistry(), ledger).resizes, quotas)
