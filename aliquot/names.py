@@ -24,6 +24,7 @@ PRIORITY_ANNOTATION = f"{DOMAIN}/priority"
 RESIZE_MEMORY_ANNOTATION = f"{DOMAIN}/resize-gpu-mem"
 RESIZE_CORE_ANNOTATION = f"{DOMAIN}/resize-gpu-core"
 RESIZE_STATUS_ANNOTATION = f"{DOMAIN}/resize-status"
+RETRY_ANNOTATION = f"{DOMAIN}/retry"
 SCHEDULER_NAME = "aliquot-scheduler"
 
 LIBRARY_DIR = "/usr/local/aliquot"

@@ -29,6 +29,7 @@ from scheduler_ext.quota_feed import QuotaFeed
 from scheduler_ext.quotas import Quotas
 from scheduler_ext.resize import Resizer
 from scheduler_ext.server import Extender
+from scheduler_ext.waiting import Waiting, Waker
 
 KEEP_ALIVE_SECONDS = 300.0
 """Longer than the 90 s for which Go clients keep an idle connection: never close one that they just use."""
@@ -73,16 +74,20 @@ async def run(options: argparse.Namespace) -> None:
     dialects = load_dialects(options.dialects)
     tls = server_context(options.tls_cert, options.tls_key) if options.tls_cert else None
     async with Api.from_kubeconfig(options.kubeconfig, user_agent="aliquot-scheduler-ext") as api:
-        ledger, foreign = Ledger(time.monotonic), ForeignAgents(dialects)
+        ledger, foreign, waiting = Ledger(time.monotonic), ForeignAgents(dialects), Waiting()
         quotas = Quotas(ledger.accounts, dialects=dialects)
         metrics = ExtenderMetrics(CollectorRegistry(), ledger)
         resizer = Resizer(api, ledger, metrics.resizes, quotas)
-        feed, quota_feed = Feed(api, ledger, foreign, resizer), QuotaFeed(api, quotas)
+        feed, quota_feed = Feed(api, ledger, foreign, resizer, waiting), QuotaFeed(api, quotas)
         binder = Binder(api, ledger, options.policy, dialects=dialects, quotas=quotas)
         keeper = Keeper(ledger, binder, time.monotonic, reservation_seconds=options.reservation_seconds)
-        decide = Filter(ledger, foreign, options.policy, dialects=dialects, quotas=quotas)
+        decide = Filter(ledger, foreign, options.policy, dialects=dialects, quotas=quotas, waiting=waiting)
+        waker = Waker(api, waiting, decide, (feed, quota_feed), touched=metrics.touches.inc)
+        ledger.on_change(waiting.something_changed)
+        quotas.on_change(waiting.something_changed)
         extender = Extender(decide, binder, metrics, lambda: feed.missing() or quota_feed.missing())
-        await serve(extender.app(), options.host, options.port, tls, feed, quota_feed, keeper, resizer)
+        workers = (feed, quota_feed, keeper, resizer, waker)
+        await serve(extender.app(), options.host, options.port, tls, *workers)
 
 
 async def serve(

@@ -13,6 +13,7 @@ from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.pods import PlacedPod
 from scheduler_ext.resize import Resizer, version_of
+from scheduler_ext.waiting import Waiting
 
 _PODS = Resource("", "v1", "pods", PlacedPod)
 
@@ -20,11 +21,19 @@ _PODS = Resource("", "v1", "pods", PlacedPod)
 class Feed:
     """Keeps the ledger in step with the cluster while `run()` runs."""
 
-    def __init__(self, api: Api, ledger: Ledger, foreign: ForeignAgents, resizer: Resizer) -> None:
+    def __init__(
+        self,
+        api: Api,
+        ledger: Ledger,
+        foreign: ForeignAgents,
+        resizer: Resizer,
+        waiting: Waiting | None = None,
+    ) -> None:
         self._ledger = ledger
         self._in_force: dict[str, dict[str, PooledAs]] = {}
         self._pools_due = False
         self._resizer = resizer
+        self._waiting = waiting or Waiting()
         self._foreign = foreign
         self._cards = Reflector(
             api, GPU_NODES, on_add=self._put_cards, on_update=self._change_cards, on_delete=self._drop_cards
@@ -51,6 +60,11 @@ class Feed:
         waiting = [name for name, reflector in self._all().items() if not reflector.synced.is_set()]
         return f"{', '.join(waiting)} not read yet" if waiting else ""
 
+    async def read(self) -> None:
+        """Return once nothing is missing."""
+        for reflector in self._all().values():
+            await reflector.synced.wait()
+
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -67,6 +81,7 @@ class Feed:
         if pod.status.phase in ("Succeeded", "Failed"):
             self._depart(uid)
         elif pod.spec.node_name:
+            self._waiting.forget(uid)
             placement = placement_of(pod.metadata.annotations, uid, pod.spec.node_name)
             meta = pod.metadata
             self._ledger.confirm(uid, placement, version_of(meta.resource_version), meta.namespace)
@@ -81,6 +96,7 @@ class Feed:
     def _depart(self, uid: str) -> None:
         self._ledger.depart(uid)
         self._resizer.forget(uid)
+        self._waiting.forget(uid)
 
     def _put_cards(self, node: GPUNode) -> None:
         name, pools = node.metadata.name, self._pools_of(node)

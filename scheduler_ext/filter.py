@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aliquot.dialects import Dialect
+from aliquot.kube.objects import Pod
 from aliquot.names import ResourceNames
 from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
@@ -18,6 +19,7 @@ from scheduler_ext.passed_over import PassedOver
 from scheduler_ext.policy import Policy
 from scheduler_ext.quotas import Quotas
 from scheduler_ext.reasons import Reason
+from scheduler_ext.waiting import Waiting
 from scheduler_ext.wire import FilterArgs, FilterResult
 
 
@@ -33,6 +35,7 @@ class Filter:
         dialects: Other projects' resources that are understood.
         passed_over: The nodes to which a pod has just been in vain.
         quotas: What each namespace may have.
+        waiting: Is told whom no place was found for.
     """
 
     ledger: Ledger
@@ -42,12 +45,13 @@ class Filter:
     dialects: Sequence[Dialect] = ()
     passed_over: PassedOver = field(default_factory=PassedOver)
     quotas: Quotas = field(default_factory=Quotas)
+    waiting: Waiting = field(default_factory=Waiting)
 
     def answer(self, args: FilterArgs) -> FilterResult:
         """Answer one call."""
         nodes = args.NodeNames or ()
         try:
-            request = read_pod_request(args.Pod, self.names, self.dialects)
+            request = self.request_of(args.Pod)
         except RequestError as error:
             return FilterResult([], FailedAndUnresolvableNodes=dict.fromkeys(nodes, str(error)))
         if not request.wants_slices:
@@ -61,12 +65,31 @@ class Filter:
             self.passed_over.note(held.uid, held.node)
         return self._place(request, args, nodes)
 
+    def request_of(self, pod: Pod) -> PodRequest:
+        """What a pod asks for.
+
+        Raises:
+            RequestError: it makes no sense.
+        """
+        return read_pod_request(pod, self.names, self.dialects)
+
+    def nodes(self) -> Sequence[str]:
+        """All nodes with cards."""
+        return tuple(self.ledger.table.nodes())
+
+    def would_place(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> bool:
+        """Whether a pod without a place would get one now; nothing is reserved."""
+        taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
+        ours = [n for n in nodes if n not in taken and n not in barred]
+        return bool(ours) and self._choose(request, ours).placement is not None
+
     def _place(self, request: PodRequest, args: FilterArgs, nodes: Sequence[str]) -> FilterResult:
         self.ledger.release(request.uid)
         taken, barred = self.foreign.nodes_serving(args.Pod), self.quotas.barred(request)
         ours = [n for n in nodes if n not in taken and n not in barred] if taken or barred else nodes
         choice = self._choose(request, ours)
         if choice.placement is None:
+            self.waiting.refused(args.Pod, request, nodes)
             refused = {**choice.refused, **dict.fromkeys(taken.intersection(nodes), Reason.FOREIGN)}
             return _refuse(refused, choice.cards, {n: barred[n] for n in nodes if n in barred})
         return self._reserve(request, choice.placement)
@@ -82,6 +105,7 @@ class Filter:
         return choose(self.ledger.table, request, nodes, self.policy)
 
     def _reserve(self, request: PodRequest, placement: Placement) -> FilterResult:
+        self.waiting.forget(request.uid)
         self.ledger.reserve(request, placement)
         return FilterResult([placement.node])
 

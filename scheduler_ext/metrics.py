@@ -27,6 +27,9 @@ class ExtenderMetrics:
         self.resizes = made.counter(
             "scheduler_resizes", "Resizes answered, by outcome: approved or refused.", ["outcome"]
         )
+        self.touches = made.counter(
+            "scheduler_touches", "Waiting pods touched so that kube-scheduler asks for them again."
+        )
         registry.register(LedgerCollector(ledger))
 
 

@@ -33,6 +33,10 @@ class QuotaFeed:
         """What has not been read once yet, in words; before that a limit could be passed."""
         return "" if self._quotas.read.is_set() else "quotas not read yet"
 
+    async def read(self) -> None:
+        """Return once nothing is missing."""
+        await self._quotas.read.wait()
+
     async def run(self) -> None:
         """Follow the quotas until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -190,13 +190,18 @@ AMOUNTS = st.tuples(
     st.sampled_from([None, None, 60, 150]),
     st.sampled_from([None, None, 2, 5]),
 )
+GUARANTEES = st.tuples(
+    st.sampled_from([None, 8, 40, 70]),
+    st.sampled_from([None, 60, 150, 400]),
+    st.sampled_from([None, 2, 8, 16]),
+)
 SMALLER = st.tuples(st.sampled_from([None, None, 4, 10]), st.none(), st.sampled_from([None, 1, 3]))
 QUOTAS = st.builds(
     Team,
     name=st.sampled_from(["q1", "q2", "q3"]),
     namespaces=st.lists(st.sampled_from(TEAMS[:3]), min_size=1, max_size=2, unique=True).map(tuple),
     pool=st.sampled_from(["", "", "x"]),
-    guaranteed=AMOUNTS,
+    guaranteed=GUARANTEES,
     limit=AMOUNTS,
     pod_max=SMALLER,
 )

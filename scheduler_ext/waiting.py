@@ -1,0 +1,242 @@
+"""Wakes waiting pods: tries for itself what filter has refused, and touches the pods that would get a place now.
+
+kube-scheduler tries a refused pod again when something changes that it knows of. Of quotas, pools, the cards that
+agents publish and reservations that end here it knows nothing; its own patience is five minutes. What it does heed
+is a change of the pod itself. So the extender remembers whom it has refused and, after every change in its ledger or
+its quotas, asks itself whether that pod would be placed among the nodes it was offered. If so it writes the time into
+the pod's annotation `aliquot.dev/retry`, and kube-scheduler asks again.
+
+Nothing is reserved by asking. A pod that was touched in vain (something else keeps it from its node) is let be for
+twice as long each time. kube-scheduler often notices by itself, when a pod has gone, and is given a moment to.
+
+What grows: the pods that wait. A change costs one look for every kind of waiting pod (namespace, shape, nodes offered),
+at most once in `PAUSE_SECONDS`.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+from aliquot.kube.api import ApiError, Listing
+from aliquot.kube.objects import Pod
+from aliquot.kube.resources import PODS, Resource
+from aliquot.names import RETRY_ANNOTATION
+from aliquot.request import PodRequest
+
+_log = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 0.5
+"""From a change to the first touch, and between rounds."""
+TOUCHES_PER_ROUND = 20
+FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 2.0, 120.0
+"""How long a pod that was touched is let be, at first and at most."""
+
+
+class TouchApi(Protocol):
+    """What touching needs of the API server; `aliquot.kube.api.Api` has it."""
+
+    async def list(
+        self, resource: Resource[Pod], namespace: str = "", /, *, field_selector: str = ""
+    ) -> Listing[Pod]:
+        """Read all pods that a selector picks; ApiError when that fails."""
+
+    async def patch(
+        self, resource: Resource[Pod], name: str, body: Any, namespace: str = "", /, *, subresource: str = ""
+    ) -> Pod:
+        """Patch a pod; ApiError when that fails."""
+
+
+class Feed(Protocol):
+    """What reads the cluster."""
+
+    async def read(self) -> None:
+        """Return once all has been read."""
+
+
+class Decision(Protocol):
+    """What filter would say."""
+
+    def nodes(self) -> Sequence[str]:
+        """All nodes with cards, for pods of which it is not known where they may go."""
+
+    def request_of(self, pod: Pod) -> PodRequest:
+        """What a pod asks for; RequestError where it makes no sense."""
+
+    def would_place(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> bool:
+        """Whether it would get one of these nodes now."""
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """A pod that filter has refused.
+
+    Attributes:
+        pod: As filter got it.
+        request: What it asks for.
+        nodes: Where it might have gone.
+        touches: How often it was touched in vain.
+        rest: Not to be touched before this time, in monotonic seconds.
+    """
+
+    pod: Pod
+    request: PodRequest
+    nodes: tuple[str, ...]
+    touches: int = 0
+    rest: float = 0.0
+
+    @property
+    def kind(self) -> Hashable:
+        """Equal for pods that get a place or get none together."""
+        shape = tuple((c.kind, c.slice) for c in self.request.containers)
+        return (self.request.namespace, shape, id(self.nodes))
+
+
+class Waiting:
+    """The pods that filter has refused and that have not got a place since."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self._pods: dict[str, Waiter] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def all(self) -> list[Waiter]:
+        """The pods, those that wait longest first."""
+        return list(self._pods.values())
+
+    def refused(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> None:
+        """Filter has found no place for a pod."""
+        old = self._pods.get(request.uid)
+        offered = _shared(tuple(nodes))
+        fresh = Waiter(pod, request, offered)
+        self._pods[request.uid] = replace(old, nodes=offered) if old else fresh
+
+    def put(self, waiter: Waiter) -> None:
+        """Change what is known of a pod, if it still waits."""
+        if waiter.request.uid in self._pods:
+            self._pods[waiter.request.uid] = waiter
+
+    def forget(self, uid: str) -> None:
+        """The pod has got a place, or is gone."""
+        self._pods.pop(uid, None)
+
+    def something_changed(self, *_: object) -> None:
+        """What was refused may be possible now."""
+        if self._pods:
+            self.changed.set()
+
+
+@lru_cache(maxsize=64)
+def _shared(nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """The same tuple for equal ones: thousands of pods are offered the same thousands of names."""
+    return nodes
+
+
+class Waker:
+    """Touches pods that wait for nothing any more."""
+
+    def __init__(
+        self,
+        api: TouchApi,
+        waiting: Waiting,
+        decision: Decision,
+        feeds: Sequence[Feed] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        touched: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Wait for changes.
+
+        Args:
+            api: The cluster.
+            waiting: Who waits.
+            decision: What filter would say.
+            feeds: What reads the cluster.
+            clock: Monotonic seconds.
+            touched: Counts touches.
+        """
+        self._api = api
+        self._waiting = waiting
+        self._decision = decision
+        self._feeds = feeds
+        self._clock = clock
+        self._touched = touched
+
+    async def run(self) -> None:
+        """Wake pods until cancelled; begin once the cluster has been read."""
+        for feed in self._feeds:
+            await feed.read()
+        await self._recover()
+        rest: float | None = None
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(rest):
+                    await self._waiting.changed.wait()
+            await asyncio.sleep(PAUSE_SECONDS)
+            self._waiting.changed.clear()
+            rest = await self.wake()
+
+    async def wake(self) -> float | None:
+        """Touch those that would get a place; the seconds until it is worth looking again, None for a change only."""
+        hopeless: set[Hashable] = set()
+        left, rests = TOUCHES_PER_ROUND, list[float]()
+        for waiter in self._waiting.all():
+            if waiter.kind in hopeless:
+                continue
+            if not self._decision.would_place(waiter.pod, waiter.request, waiter.nodes):
+                hopeless.add(waiter.kind)
+            elif waiter.rest > self._clock():
+                rests.append(waiter.rest - self._clock())
+            elif left:
+                left -= 1
+                rests.append(await self._touch(waiter))
+            else:
+                rests.append(0.0)
+            await asyncio.sleep(0)  # filter calls come first
+        return min(rests, default=None)
+
+    async def _touch(self, waiter: Waiter) -> float:
+        """Have kube-scheduler ask again; how long the pod is to be let be then."""
+        meta, rest = waiter.pod.metadata, min(FIRST_REST_SECONDS * 2.0**waiter.touches, LONGEST_REST_SECONDS)
+        self._waiting.put(replace(waiter, touches=waiter.touches + 1, rest=self._clock() + rest))
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        body = {"metadata": {"uid": meta.uid, "annotations": {RETRY_ANNOTATION: now}}}
+        try:
+            await self._api.patch(PODS, meta.name, body, meta.namespace, subresource="status")
+        except ApiError as error:
+            _log.info("pod %s is not touched: %s", waiter.pod.key, error)
+            if error.not_found or error.conflict:
+                self._waiting.forget(meta.uid)
+        else:
+            self._touched()
+        return rest
+
+    async def _recover(self) -> None:
+        """Remember whom the extender before this one has refused."""
+        try:
+            pending = await self._api.list(PODS, field_selector="spec.nodeName=")
+        except ApiError as error:
+            _log.warning("pods refused before the start are not woken: %s", error)
+            return
+        for pod in pending.items:
+            self._remember(pod)
+        self._waiting.something_changed()
+
+    def _remember(self, pod: Pod) -> None:
+        refused = any(
+            (c.type, c.status, c.reason) == ("PodScheduled", "False", "Unschedulable")
+            for c in pod.status.conditions
+        )
+        if not refused or pod.finished:
+            return
+        with contextlib.suppress(ValueError):
+            request = self._decision.request_of(pod)
+            if request.wants_slices:
+                self._waiting.refused(pod, request, self._decision.nodes())
