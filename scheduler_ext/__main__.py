@@ -26,6 +26,8 @@ from scheduler_ext.ledger import Ledger
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.policy import Policy
 from scheduler_ext.quota_feed import QuotaFeed
+from scheduler_ext.quota_metrics import QuotaCollector
+from scheduler_ext.quota_status import QuotaReporter
 from scheduler_ext.quotas import Quotas
 from scheduler_ext.resize import Resizer
 from scheduler_ext.server import Extender
@@ -77,6 +79,7 @@ async def run(options: argparse.Namespace) -> None:
         ledger, foreign, waiting = Ledger(time.monotonic), ForeignAgents(dialects), Waiting()
         quotas = Quotas(ledger.accounts, dialects=dialects)
         metrics = ExtenderMetrics(CollectorRegistry(), ledger)
+        metrics.registry.register(QuotaCollector(quotas))
         resizer = Resizer(api, ledger, metrics.resizes, quotas)
         feed, quota_feed = Feed(api, ledger, foreign, resizer, waiting), QuotaFeed(api, quotas)
         binder = Binder(api, ledger, options.policy, dialects=dialects, quotas=quotas)
@@ -86,7 +89,7 @@ async def run(options: argparse.Namespace) -> None:
         ledger.on_change(waiting.something_changed)
         quotas.on_change(waiting.something_changed)
         extender = Extender(decide, binder, metrics, lambda: feed.missing() or quota_feed.missing())
-        workers = (feed, quota_feed, keeper, resizer, waker)
+        workers = (feed, quota_feed, QuotaReporter(api, quotas), keeper, resizer, waker)
         await serve(extender.app(), options.host, options.port, tls, *workers)
 
 

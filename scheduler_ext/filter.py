@@ -90,6 +90,8 @@ class Filter:
         choice = self._choose(request, ours)
         if choice.placement is None:
             self.waiting.refused(args.Pod, request, nodes)
+            if barred:
+                self.quotas.note_refusal(request.namespace)
             refused = {**choice.refused, **dict.fromkeys(taken.intersection(nodes), Reason.FOREIGN)}
             return _refuse(refused, choice.cards, {n: barred[n] for n in nodes if n in barred})
         return self._reserve(request, choice.placement)

@@ -14,8 +14,8 @@ exceed a limit, however many ask at once.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -105,6 +105,7 @@ class Quotas:
 
     Attributes:
         accounts: Who has how much, and what is free.
+        refusals: How many filter calls of each namespace were refused for a quota.
         read: Set once the cluster's quotas are known; always, where nobody reads them from a cluster.
     """
 
@@ -122,6 +123,7 @@ class Quotas:
             dialects: Other projects' resources that are understood in ResourceQuotas.
         """
         self.accounts = accounts or Accounts(lambda _: ())
+        self.refusals: defaultdict[str, int] = defaultdict(int)
         self.read = asyncio.Event()
         self.read.set()
         self._names = names
@@ -241,11 +243,24 @@ class Quotas:
 
     # ---- what people are told ----
 
-    def report(self) -> Iterable[tuple[GPUQuota, Bound, Amounts]]:
+    def note_refusal(self, namespace: str) -> None:
+        """A pod of this namespace got no place, and a quota had a part in it."""
+        self.refusals[namespace] += 1
+
+    def ours(self) -> Iterator[tuple[GPUQuota, Bound, Amounts]]:
         """Every GPUQuota, what it means, and what its namespaces have."""
         for name, quota in sorted(self._quotas.items()):
             book = self._books[quota.spec.pool]
             yield quota, book.bounds[name], book.used(book.bounds[name])
+
+    def report(self) -> Iterator[tuple[Bound, Amounts]]:
+        """What every quota means, and what its namespaces have."""
+        for _, bound, used in self.ours():
+            yield bound, used
+        for namespace, natives in sorted(self._native.items()):
+            for name, bound in sorted(natives.items()):
+                title = f"{bound.title.removesuffix(name)}{namespace}/{name}"
+                yield replace(bound, title=title), self.accounts.used(ALL, namespace)
 
 
 def _on(kind: Kind, request: PodRequest, pool: str) -> Amounts:

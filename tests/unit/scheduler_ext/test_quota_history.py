@@ -224,7 +224,12 @@ class QuotaHistory(RuleBasedStateMachine):
         self.count = itertools.count()
         self.waiting: dict[str, tuple[Pod, list[dict[str, str]], int]] = {}
 
-    @initialize()
+    @initialize(teams=st.lists(QUOTAS, min_size=1, max_size=2))
+    def begin(self, teams: list[Team]) -> None:
+        """Some quotas are there from the start."""
+        self.model.quotas = {team.name: team for team in teams}
+        self.start()
+
     def start(self) -> None:
         """A fresh extender reads the cluster as it is now; what was reserved is forgotten."""
         self.ledger = Ledger(lambda: self.now)
@@ -324,6 +329,12 @@ class QuotaHistory(RuleBasedStateMachine):
         text = made_at(self.ledger, uid)
         assert self.model.allows(namespace, self.model.takes(text))
         self.model.pods[uid] = (namespace, text)
+
+    @rule(namespace=st.sampled_from(TEAMS), gib=st.integers(2, 8), count=st.integers(2, 6))
+    def crowd(self, namespace: str, gib: int, count: int) -> None:
+        """A namespace takes what it can get."""
+        for _ in range(count):
+            self.schedule(namespace, [{"gpu-mem": f"{gib}Gi", "gpu-core": "10"}], 0, True)  # noqa: FBT003
 
     @precondition(lambda self: self.waiting)
     @rule(which=st.integers(0, 20))
