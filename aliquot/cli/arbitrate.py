@@ -8,6 +8,7 @@ Pages are written under the registry's lock by whoever changes something, and th
 import fcntl
 import threading
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO
@@ -31,10 +32,15 @@ class Lessor:
     _terms: dict[str, Terms] = field(default_factory=dict)
     _beats: bool = False
 
+    @property
+    def leased(self) -> AbstractSet[str]:
+        """Who is leased time, by id."""
+        return self._terms.keys()
+
     def follow(self, limits: Mapping[str, CardLimit]) -> None:
         """Leases time to these runs, by id, as their pages say."""
         wanted = {run: _terms_of(limit) for run, limit in limits.items() if limit.core_share_bp}
-        for run in self._terms.keys() - wanted.keys():
+        for run in self.leased - wanted.keys():
             self._arbiter.leave(run)
             del self._terms[run]
         for run, terms in wanted.items():
