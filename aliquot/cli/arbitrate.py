@@ -7,68 +7,19 @@ Pages are written under the registry's lock by whoever changes something, and th
 
 import fcntl
 import threading
-from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from aliquot.cli.options import Refusal
 from aliquot.cli.runs import Registry
-from arbiter import Arbiter, ArbiterError, Terms
-from libshim.pages import CardLimit
+
+if TYPE_CHECKING:
+    from aliquot.cli.lessor import Lessor
 
 LOOK_EVERY_S = 0.1
 COUNT_EVERY_LOOKS = 5
 """A run that nobody tells of, as one that ends after its `aliquot` was killed, is missed as late as this."""
-
-
-@dataclass
-class Lessor:
-    """An arbiter and the runs it leases time to. It has no thread while there are none."""
-
-    registry: Registry
-    _arbiter: Arbiter = field(default_factory=Arbiter)
-    _terms: dict[str, Terms] = field(default_factory=dict)
-    _beats: bool = False
-
-    @property
-    def leased(self) -> AbstractSet[str]:
-        """Who is leased time, by id."""
-        return self._terms.keys()
-
-    def follow(self, limits: Mapping[str, CardLimit]) -> None:
-        """Leases time to these runs, by id, as their pages say."""
-        wanted = {run: _terms_of(limit) for run, limit in limits.items() if limit.core_share_bp}
-        for run in self.leased - wanted.keys():
-            self._arbiter.leave(run)
-            del self._terms[run]
-        for run, terms in wanted.items():
-            if self._terms.get(run) != terms:
-                self._enter(run, terms)
-        self._beat(wanted=bool(self._terms))
-
-    def stop(self) -> None:
-        """Leases nothing more: each run has its share as a hard cap at once."""
-        self._arbiter.close()
-
-    def _enter(self, run: str, terms: Terms) -> None:
-        """A run whose pages are of no use keeps to its share by itself."""
-        directory = self.registry.directory(run)
-        with suppress(ArbiterError, OSError):
-            self._arbiter.enter(run, directory / "control", directory / "usage", (terms,))
-            self._terms[run] = terms
-
-    def _beat(self, *, wanted: bool) -> None:
-        if wanted and not self._beats:
-            self._arbiter.start()
-        elif self._beats and not wanted:
-            self._arbiter.stop()
-        self._beats = wanted
-
-
-def _terms_of(limit: CardLimit) -> Terms:
-    return Terms(limit.uuid, limit.core_share_bp, limit.core_most_percent, limit.priority)
 
 
 class Candidate:
@@ -76,7 +27,7 @@ class Candidate:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._lessor = Lessor(registry)
+        self._lessor: Lessor | None = None
         self._over = threading.Event()
         self._turn = threading.Lock()
         self._office: IO[str] | None = None
@@ -91,14 +42,26 @@ class Candidate:
         """Leases nothing more; another can be elected when this returns, whatever the thread is about to do."""
         with self._turn:
             self._over.set()
-            self._lessor.stop()
+            if self._lessor:
+                self._lessor.stop()
         if self._office:
             self._office.close()
 
     def _serve(self, office: IO[str]) -> None:
-        with suppress(OSError, ValueError):  # of a file that was closed meanwhile
-            fcntl.flock(office, fcntl.LOCK_EX)
-            self._look_on()
+        try:
+            with suppress(OSError, ValueError):  # of a file that was closed meanwhile
+                fcntl.flock(office, fcntl.LOCK_EX)
+                self._take_office()
+                self._look_on()
+        finally:
+            self.withdraw()  # who does not look any more must not keep others from it
+
+    def _take_office(self) -> None:
+        """Only who is elected takes the time to load an arbiter, when its command runs already."""
+        from aliquot.cli.lessor import Lessor
+
+        with self._turn:
+            self._lessor = Lessor(self._registry)
 
     def _look_on(self) -> None:
         seen, looks = -1, 0
@@ -114,7 +77,7 @@ class Candidate:
             with self._registry.locked():
                 limits = self._registry.settle()
             with self._turn:
-                if not self._over.is_set():
+                if self._lessor and not self._over.is_set():
                     self._lessor.follow(limits)
 
 

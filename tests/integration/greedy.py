@@ -1,4 +1,4 @@
-"""Programs in runs that want a card all the time, and what the card says that they had of it."""
+"""Programs in runs that want a card all the time, what the card says that they had of it, and who leases it to them."""
 
 import os
 import signal
@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bench.timeshare.run import KERNEL, programs
+from libshim._pages import ffi
 from libshim.pages import CardTime, read_times
 from sandbox.gpus import SimCard, SimMachine
 from tests.integration.shells import ALIQUOT, WAIT_S, Shell
@@ -116,3 +117,19 @@ def greedy_load() -> Iterator[Path]:
     """The compiled program."""
     with programs() as made:
         yield made.load
+
+
+def holders(shell: Shell) -> list[int]:
+    """Who has the lock of the one that leases: `aliquot` processes, by the kernel's word."""
+    inodes = {f"{path.stat().st_ino}" for path in shell.runtime.glob("aliquot/*/arbiter")}
+    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    # "1: FLOCK ADVISORY WRITE 4711 00:1a:42 0 EOF"; one who waits has "->" as its second word.
+    return [int(words[4]) for words in locks if words[1] == "FLOCK" and words[5].rpartition(":")[2] in inodes]
+
+
+def read_heartbeat(page: Path) -> int:
+    """When an arbiter last said in a page that it is there."""
+    with page.open("rb") as file:
+        return int.from_bytes(
+            os.pread(file.fileno(), 8, ffi.offsetof("aq_control_page", "heartbeat_ns")), "little"
+        )

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from aliquot.core_shares import WHOLE_BP
-from libshim._pages import ffi
 from libshim.pages import read_control
-from tests.integration.greedy import Bench, Greedy, greedy_load
+from tests.integration.greedy import Bench, Greedy, greedy_load, holders, read_heartbeat
 from tests.integration.shells import Shell
 
 TOLERANCE = 8.0
@@ -55,14 +54,6 @@ def within(seconds: float, condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"
         time.sleep(0.01)
-
-
-def holders(shell: Shell) -> list[int]:
-    """Who has the lock of the one that leases: `aliquot` processes, by the kernel's word."""
-    inodes = {f"{path.stat().st_ino}" for path in shell.runtime.glob("aliquot/*/arbiter")}
-    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-    # "1: FLOCK ADVISORY WRITE 4711 00:1a:42 0 EOF"; one who waits has "->" as its second word.
-    return [int(words[4]) for words in locks if words[1] == "FLOCK" and words[5].rpartition(":")[2] in inodes]
 
 
 def elected(shell: Shell, *candidates: Greedy) -> Greedy:
@@ -234,14 +225,6 @@ def all_leased(shell: Shell, count: int) -> bool:
     shares = [read_control(page).cards[0].core_share_bp for page in pages]
     beats = [read_heartbeat(page) for page in pages]
     return shares == [WHOLE_BP // count] * count and min(beats) > time.monotonic_ns() - SILENT_NS
-
-
-def read_heartbeat(page: Path) -> int:
-    """When an arbiter last said in a page that it is there."""
-    with page.open("rb") as file:
-        return int.from_bytes(
-            os.pread(file.fileno(), 8, ffi.offsetof("aq_control_page", "heartbeat_ns")), "little"
-        )
 
 
 def test_however_runs_come_and_are_killed_one_leases_to_all(bench: Bench):

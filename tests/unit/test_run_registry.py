@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.cli.arbitrate import Lessor
+from aliquot.cli.lessor import Lessor
 from aliquot.cli.runs import Holding, Registry
 from aliquot.cli.slices import Slice
 from aliquot.core_policy import CoreMode, CorePolicy
