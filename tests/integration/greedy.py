@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from bench.timeshare.run import KERNEL, programs
+from bench.timeshare.run import KERNELS, programs
 from libshim._pages import ffi
 from libshim.pages import CardTime, read_times
 from sandbox.gpus import SimCard, SimMachine
@@ -58,7 +58,7 @@ class Bench:
         self.machine = SimMachine(root, [SimCard(), SimCard()])
         self.machine.create()
         (root / "ready").touch()
-        self._load = [str(load), str(KERNEL), "kernel_us=1000", f"for_ms={FOR_MS}"]
+        self._load = [str(load), str(KERNELS), "kernel_us=1000", f"for_ms={FOR_MS}"]
         self._stack = ExitStack()
 
     def greedy(self, *options: str, before: Sequence[str] = ()) -> Greedy:
