@@ -30,6 +30,12 @@ static bool is_held(const aq_tenant *tenant, const aq_seat *seat) {
   return tenant->state != AQ_SHUT && tenant->open >> (seat - tenant->seats) & 1;
 }
 
+static bool waits(const aq_tenant *tenant) {
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (tenant->seats[i].said.waiting) return true;
+  return false;
+}
+
 static bool is_idle(const aq_tenant *tenant, const aq_seat *seat, uint64_t now) {
   return tenant->no_shows || (!has_work(seat) && now > seat->wanted_ns + IDLE_NS);
 }
@@ -48,6 +54,7 @@ void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, doubl
   if (held) seat->held_ns += dt;
   if (held && tenant->kind == AQ_OWN && seat->card->claims) seat->contested_ns += dt / sharers(seat->card);
   if (!seat->card->claims && !seat->card->owned) give_back(seat, dt);
+  if (waits(tenant) && seat->wanted_ns) seat->wanted_ns += (uint64_t)dt; /* it does not rest on its other cards meanwhile */
   if (is_idle(tenant, seat, now)) seat->due_ns = fmin(seat->due_ns, seat->wanted_ns ? seat->share * IDLE_CREDIT_NS : 0);
   if (tenant->trust != AQ_TRUSTED && held) charge(tenant, seat, dt / sharers(seat->card));
   else if (tenant->trust == AQ_TRUSTED && stray) {

@@ -8,6 +8,7 @@
 
 #include "account.h"
 #include "lease.h"
+#include "party.h"
 #include "rank.h"
 
 #define SOONEST_NS UINT64_C(20000) /* between two steps that nothing else asked for */
@@ -20,6 +21,7 @@ aq_rules aq_law_rules(void) {
       .least_ns = 3 * AQ_MS,
       .lent_ns = 10 * AQ_MS,
       .idle_ns = 500000,
+      .apart_ns = 1 * AQ_MS,
       .start_ns = 2 * AQ_MS,
       .drain_ns = 80 * AQ_MS,
       .window_ns = 2 * AQ_MS,
@@ -150,6 +152,7 @@ void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t index, const aq_repo
   if (said.used_ns) aq_account_use(tenant, seat, (double)said.used_ns), seat->paid_ns = now;
   if (said.used_ns || (said.in_flight && (said.moving || !tenant->stray))) seat->active_ns = now;
   if (has_work(&said)) seat->wanted_ns = now;
+  if (said.waiting && !seat->said.waiting) seat->waits_ns = now;
   seat->said = said;
   seat->seen = true;
   if (wakes) aq_account_wake(law, tenant);
@@ -167,7 +170,7 @@ void aq_law_rang(aq_tenant *tenant) {
 static void count_seat(const aq_law *law, const aq_tenant *tenant, uint32_t index, uint32_t *busy) {
   const aq_seat *seat = &tenant->seats[index];
   aq_card *card = seat->card;
-  bool held = tenant->state != AQ_SHUT && tenant->open >> index & 1;
+  bool held = tenant->state != AQ_SHUT && (tenant->open | tenant->leaving) >> index & 1;
   bool stray = tenant->stray && tenant->trust == AQ_TRUSTED && seat->said.in_flight && seat->said.moving;
   if (held && !stray) card->holders++, card->runners += seat->said.in_flight;
   if (held && tenant->kind == AQ_OWN) card->owned = true;
@@ -236,8 +239,10 @@ static uint64_t next_step(const aq_law *law) {
 
 uint64_t aq_law_step(aq_law *law, uint64_t now) {
   pass_time(law, now);
-  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next) {
     if (tenant->state != AQ_LEASED) aq_lease_drain(law, tenant);
+    else aq_party_settle(tenant);
+  }
   aq_rank_all(law);
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
     if (tenant->state == AQ_LEASED) aq_lease_review(law, tenant);
@@ -253,7 +258,7 @@ uint64_t aq_law_step(aq_law *law, uint64_t now) {
 aq_lease aq_law_lease(const aq_tenant *tenant, uint32_t seat) {
   return (aq_lease){
       .open = ((tenant->state == AQ_LEASED ? tenant->open : tenant->partners) >> seat) & 1,
-      .serial = tenant->serial,
+      .serial = tenant->serial + tenant->seats[seat].serial,
       .end_ns = tenant->lease_end_ns + (tenant->unhurried ? UNHURRIED_NS : 0),
       .window_ns = tenant->window_ns,
   };

@@ -26,6 +26,7 @@ typedef struct {
   uint64_t least_ns;        /* of a lease, before it is ended for somebody who works in short bursts */
   uint64_t lent_ns;         /* a lease of time that nobody claims */
   uint64_t idle_ns;         /* a holder that does nothing for so long makes way */
+  uint64_t apart_ns;        /* a card that is idle for so long, while its tenant works on another, is leased by itself */
   uint64_t start_ns;        /* so long it may take to begin */
   uint64_t drain_ns;        /* so long what is in flight may outlast its expected end before others are let in beside it */
   uint64_t window_ns;       /* of work in flight */

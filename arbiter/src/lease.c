@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "account.h"
+#include "party.h"
 #include "rank.h"
 
 #define RENEW_NS UINT64_C(500000)      /* so long before a lease's end it is decided who has the next */
@@ -117,6 +118,7 @@ static void renew(const aq_law *law, aq_tenant *tenant) {
 
 static void shut(aq_tenant *tenant, uint64_t now) {
   tenant->state = AQ_SHUT;
+  tenant->leaving = 0;
   tenant->since_ns = now;
 }
 
@@ -172,10 +174,12 @@ void aq_lease_review(aq_law *law, aq_tenant *tenant) {
   tenant->unhurried = !rival && aq_account_lent_in(tenant) <= 0;
   if (is_busy(tenant) || (!any_waiting(tenant) && !tenant->stray)) tenant->started = true, tenant->no_shows = 0;
   if (idle && !tenant->started) miss(law, tenant);
-  tenant->gave_up = idle;
-  if ((rival && (idle || is_displaced(law, tenant, rival))) || (idle && !tenant->started) || tenant->members & ~tenant->open)
+  bool moves_on = aq_party_breaks(law, tenant);
+  tenant->gave_up = idle || (moves_on && tenant->apart);
+  if ((rival && (idle || is_displaced(law, tenant, rival))) || (idle && !tenant->started) || moves_on)
     end(law, tenant);
   else if (law->now_ns + RENEW_NS >= tenant->lease_end_ns) review_end(law, tenant, rival);
+  if (tenant->state == AQ_LEASED) aq_party_release(law, tenant);
 }
 
 /* ---- while it drains ---- */
@@ -234,6 +238,7 @@ static uint64_t next_while_leased(const aq_law *law, const aq_tenant *tenant) {
   bool decided = rival && aq_rank_before(&rival->rank, &tenant->rank);
   uint64_t decide = tenant->lease_end_ns - RENEW_NS;
   uint64_t next = rests ? UINT64_MAX : decide > law->now_ns && !decided ? decide : tenant->lease_end_ns;
+  next = sooner(next, aq_party_next(law, tenant));
   if (tenant->trust == AQ_BLIND || (!rival && tenant->started)) return next;
   if (rival && rival->gave_up) next = sooner(next, later(tenant->since_ns + law->rules.least_ns, law->now_ns + LOOK_NS / 5));
   return sooner(next, next_idle_look(law, tenant));

@@ -6,14 +6,7 @@
 #include <math.h>
 
 #include "account.h"
-
-#define TOGETHER_NS (1000 * AQ_MS) /* a card that the tenant has not touched for so long is not leased with its others */
-
-static bool has_work(const aq_seat *seat) { return seat->said.waiting || seat->said.in_flight; }
-
-static bool used_lately(const aq_law *law, const aq_seat *seat) {
-  return has_work(seat) || (seat->wanted_ns && law->now_ns < seat->wanted_ns + TOGETHER_NS);
-}
+#include "party.h"
 
 /* A holder that is between two pieces of work has not lost interest. */
 static bool wants(const aq_law *law, const aq_tenant *tenant, const aq_seat *seat) {
@@ -22,11 +15,10 @@ static bool wants(const aq_law *law, const aq_tenant *tenant, const aq_seat *sea
 }
 
 static void look(const aq_law *law, aq_tenant *tenant) {
-  tenant->members = 0;
+  aq_party_look(law, tenant);
   tenant->wants = false;
   for (uint32_t i = 0; i < tenant->count; i++) {
     const aq_seat *seat = &tenant->seats[i];
-    if (used_lately(law, seat) || seat->card->seats == 1) tenant->members |= 1u << i;
     if (wants(law, tenant, seat)) tenant->wants = true;
   }
 }

@@ -30,8 +30,10 @@ typedef struct {
   double most;
   aq_report said;
   bool seen;          /* reported since the gate was closed */
+  uint32_t serial;    /* of its gate alone */
   uint64_t active_ns; /* when it last had work in flight, or used time */
   uint64_t wanted_ns; /* when it last had anything to do; 0: never */
+  uint64_t waits_ns;  /* since when it waits, or waited last */
   uint64_t paid_ns;   /* what ran before this instant is charged */
   double due_ns;      /* share * time - time used: before 0 the tenant has no claim */
   double room_ns;     /* most * time - time used */
@@ -63,6 +65,11 @@ struct aq_tenant {
   bool gave_up;        /* its last lease, because it had nothing to do */
   bool stray;          /* runs on without a lease, since it last had nothing in flight */
   uint32_t open;       /* seats whose gate the lease opens, a bit each */
+  uint32_t leaving;    /* seats whose gate was closed since, and which may have work in flight */
+  bool apart;          /* its cards are leased one by one, */
+  uint64_t apart_since_ns;
+  uint64_t together_until_ns; /* and not before this instant */
+  uint32_t joins;      /* how often in a row that soon turned out to be wrong */
   uint32_t partners;   /* seats whose gate is open for one piece of work, after the lease */
   uint64_t partners_ns; /* since when */
   uint32_t serial;

@@ -54,13 +54,15 @@ class Kernel:
     length: int
     left: int
     follows: bool
+    party: int = 1
+    """On how many cards it is one piece of work."""
     began: int = -1
     others: "list[tuple[Card, Kernel]]" = field(default_factory=list)
 
     @property
     def spins(self) -> bool:
         """Whether it waits for another card."""
-        all_there = len(self.others) == len(self.process.seats) - 1
+        all_there = len(self.others) == self.party - 1
         return not all_there or any(kernel.began < 0 for _, kernel in self.others)
 
 
@@ -159,7 +161,10 @@ class Seat:
 
 @dataclass(eq=False)
 class Process:
-    """A tenant's only process. On several cards all its work is collectives; each card is fed by itself."""
+    """A tenant's only process. On several cards all its work is collectives, or it goes from one to the next (`stage`).
+
+    Each card is fed by itself.
+    """
 
     world: "World"
     work: Work
@@ -168,6 +173,8 @@ class Process:
     reports: float = 1.0
     stopped: bool = False
     dead: bool = False
+    stage: int = 0
+    """Pieces of work on one of its cards before it turns to the next; 0: all are collectives."""
     skew: int = 0
     """Between its submissions to one card and to the next."""
     waits: list[int] = field(default_factory=list)
@@ -187,18 +194,23 @@ class Process:
                 return
 
     def _submit_all(self, length: int, pause: int) -> bool:
-        done = {card for card, _ in self._kernels}
-        for seat in self.seats:
+        done, seats = {card for card, _ in self._kernels}, self._seats_now()
+        for seat in seats:
             begins = self._wished + seat.index * self.skew
             if seat.card not in done and begins > self.world.now:
                 self.world.at(begins, self.go)
             elif seat.card not in done and self._may(seat, length):
                 self._submit(seat, length)
-        if len(self._kernels) < len(self.seats):
+        if len(self._kernels) < len(seats):
             return False
         self.waits.append(self.world.now - self._wished)
         self._next, self._pause, self._pausing = None, pause, pause >= 0
         return True
+
+    def _seats_now(self) -> list[Seat]:
+        if not self.stage:
+            return self.seats
+        return [self.seats[len(self.waits) // self.stage % len(self.seats)]]
 
     def _may(self, seat: Seat, length: int) -> bool:
         lease, now = seat.told, self.world.now
@@ -223,7 +235,7 @@ class Process:
             self.world.ring(self)
         seat.waiting, seat.queued = False, seat.queued + length
         seat.expected = max(seat.expected, now) + length
-        kernel = Kernel(self, length, length, follows=seat.in_flight > 0)
+        kernel = Kernel(self, length, length, follows=seat.in_flight > 0, party=len(self._seats_now()))
         seat.in_flight += 1
         for card, other in self._kernels:
             kernel.others.append((card, other))

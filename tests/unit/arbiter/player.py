@@ -6,6 +6,7 @@ As a program: `player.py CONTROL USAGE SLOT CARD,... KERNEL_NS`, until its input
 
 import ctypes
 import fcntl
+import itertools
 import mmap
 import os
 import selectors
@@ -108,6 +109,12 @@ class Player:
             self.rest(card)
         return start, end
 
+    def turn_from(self, card: int) -> None:
+        """Goes on with another card: on this one nothing is in flight any more. Only who waits for it is told."""
+        self.say(card, 0)
+        if not self.is_open(card):
+            self.ring(card)
+
     def rest(self, card: int) -> None:
         """Nothing is in flight any more."""
         self.say(card, 0)
@@ -133,8 +140,12 @@ def main() -> None:
     control, usage, slot, cards, length_ns = sys.argv[1:]
     player = Player(Path(control), Path(usage), int(slot))
     print("ready", flush=True)
-    ran = [player.run(card, int(length_ns)) for _ in _until_told() for card in map(int, cards.split(","))]
-    for card in map(int, cards.split(",")):
+    own, ran = list(map(int, cards.split(","))), []
+    for card in itertools.chain.from_iterable(own for _ in _until_told()):
+        ran.append(player.run(card, int(length_ns)))
+        if len(own) > 1:
+            player.turn_from(card)
+    for card in own:
         player.rest(card)
     for start, end in ran:
         print(start, end)

@@ -39,6 +39,19 @@ def test_tenants_have_the_card_in_turn_by_their_shares(tmp_path: Path, polls: bo
     assert all(before[1] <= after[0] for before, after in pairwise(both))
 
 
+def test_cards_that_are_used_in_turn_are_nobody_elses_meanwhile(home: House):
+    """One tenant goes from one card to the other, and others have what it leaves, never at the same time."""
+    cards = ("GPU-0", "GPU-1")
+    both = home.tenant("both", *(Terms(card, 3000, 30) for card in cards))
+    alone = [home.tenant(card, Terms(card, 6000, 100)) for card in cards]
+    turning, *single = home.play(both, 3 * MS, (0, 1)), *(home.play(tenant, MS) for tenant in alone)
+    until(lambda: all(card.held_ns > 200 * MS for card in home.arbiter.tenants()["both"].cards.values()))
+    turns = spans(turning)
+    for index, process in enumerate(single):
+        on_card = sorted(turns[index::2] + spans(process))
+        assert all(before[1] <= after[0] for before, after in pairwise(on_card))
+
+
 def test_a_tenant_sees_that_somebody_leases(home: House):
     """The heartbeat goes on while the arbiter runs, and no longer."""
     player = home.tenant("a", Terms(CARD, 5000, 50)).player()

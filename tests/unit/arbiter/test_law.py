@@ -357,46 +357,6 @@ def test_who_is_not_believed_at_all_still_has_its_share():
     assert other == pytest.approx(50, abs=1.5)
 
 
-# ---- several cards ----
-
-
-def collectives(world: World, *tenants: tuple[float, Sequence[str]]) -> list[Process]:
-    """Tenants of a share and its cards, all of whose kernels wait for each other on all cards."""
-    return [world.enter(steady(MS), share, cards=cards) for share, cards in tenants]
-
-
-@pytest.mark.parametrize(("skew", "least"), [(50 * US, 1800), (300 * US, 1200), (3 * MS, 560)])
-def test_collectives_of_two_tenants_do_not_wait_for_each_other(skew: int, least: int):
-    """Each begins its collectives on another card first, and a lease may end before they have begun on the second."""
-    world = World()
-    tenants = []
-    for cards in (("GPU-0", "GPU-1"), ("GPU-1", "GPU-0")):
-        tenants.append(world.enter(synchronous(MS, 100 * US), 40, cards=cards))
-        tenants[-1].skew = skew
-    world.run(S)
-    before = [len(tenant.waits) for tenant in tenants]
-    world.run(6 * S)
-    assert all(len(tenant.waits) - begun >= least for tenant, begun in zip(tenants, before, strict=True))
-
-
-def test_a_tenant_of_two_cards_is_not_overtaken_for_ever():
-    """Each of its cards has another tenant, who would always have it."""
-    world = World()
-    collectives(world, (40, ("GPU-0", "GPU-1")))
-    world.enter(steady(3 * MS), 50, BURST, cards=("GPU-0",), at=3 * MS)
-    world.enter(steady(7 * MS), 60, BURST, cards=("GPU-1",), at=11 * MS)
-    world.run(S)
-    assert world.shares(8)[0] >= 36
-
-
-def test_tenants_in_a_ring_get_their_shares():
-    """Of three cards each tenant has two."""
-    world = World()
-    collectives(world, (30, ("GPU-0", "GPU-1")), (30, ("GPU-1", "GPU-2")), (30, ("GPU-2", "GPU-0")))
-    world.run(S)
-    assert world.shares(8) == [pytest.approx(30, abs=2)] * 3
-
-
 # ---- long quanta ----
 
 
