@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import signal
 import ssl
 import sys
 import time
@@ -12,7 +11,7 @@ from typing import Protocol
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from aliquot import log
+from aliquot import log, service
 from aliquot.certs import server_context
 from aliquot.dialects import load_dialects
 from aliquot.kube.access import AccessError
@@ -32,9 +31,6 @@ from scheduler_ext.quotas import Quotas
 from scheduler_ext.resize import Resizer
 from scheduler_ext.server import Extender
 from scheduler_ext.waiting import Waiting, Waker
-
-KEEP_ALIVE_SECONDS = 300.0
-"""Longer than the 90 s for which Go clients keep an idle connection: never close one that they just use."""
 
 
 class Worker(Protocol):
@@ -97,32 +93,17 @@ async def serve(
     app: web.Application, host: str, port: int, tls: ssl.SSLContext | None, *workers: Worker
 ) -> None:
     """Answer calls while the workers work, until SIGTERM or SIGINT; a worker that fails ends the process."""
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(worker.run()) for worker in workers]
-            await stop.wait()
-            for task in tasks:
-                task.cancel()
-    finally:
-        await runner.cleanup()
+    async with service.serving(app, host, port, tls) as stop, asyncio.TaskGroup() as group:
+        tasks = [group.create_task(worker.run()) for worker in workers]
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the extender; returns the exit status."""
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
-    log.configure(options.log_level, options.log_format)
-    try:
-        asyncio.run(run(options))
-    except (AccessError, OSError, ValueError) as error:
-        sys.stderr.write(f"aliquot-scheduler-ext: {error}\n")
-        return 1
-    return 0
+    return service.run("aliquot-scheduler-ext", options, run(options), (AccessError, OSError, ValueError))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,18 @@
 """Starts the webhook: `python -m webhook --tls-cert FILE --tls-key FILE --port 8443`."""
 
 import argparse
-import asyncio
-import signal
 import sys
 from pathlib import Path
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from aliquot import log
+from aliquot import log, service
 from aliquot.certs import server_context
 from aliquot.dialects import load_dialects
 from aliquot.names import ResourceNames
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import Mutator
 from webhook.server import Webhook
-
-KEEP_ALIVE_SECONDS = 300.0
-"""Longer than the 90 s for which Go clients keep an idle connection: never close one that they just use."""
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -38,28 +32,14 @@ async def run(options: argparse.Namespace) -> None:
     mutator = Mutator(ResourceNames(), load_dialects(options.dialects))
     app = Webhook(mutator, WebhookMetrics(CollectorRegistry())).app()
     tls = server_context(options.tls_cert, options.tls_key)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, options.host, options.port, ssl_context=tls).start()
+    async with service.serving(app, options.host, options.port, tls) as stop:
         await stop.wait()
-    finally:
-        await runner.cleanup()
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the webhook; returns the exit status."""
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
-    log.configure(options.log_level, options.log_format)
-    try:
-        asyncio.run(run(options))
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"aliquot-webhook: {error}\n")
-        return 1
-    return 0
+    return service.run("aliquot-webhook", options, run(options))
 
 
 if __name__ == "__main__":
