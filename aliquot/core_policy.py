@@ -58,6 +58,36 @@ class CoreTerms:
     priority: int
 
 
+@dataclass(frozen=True)
+class CoreRules:
+    """What holds for those who do not say, and the bounds of what may be asked: a pool's, or nobody's in particular."""
+
+    mode: CoreMode = CoreMode.CAPPED
+    limit_percent: int = WHOLE
+    priority: int = 0
+    max_priority: int = HIGHEST_PRIORITY
+
+    def terms_for(self, asked: CorePolicy, cores: int) -> CoreTerms:
+        """What holds for a container that has this guaranteed percentage (0: none) of a card's time.
+
+        The percentage is what it has now: a resize may have given a share, or taken it.
+        """
+        priority = self.priority if asked.priority is None else asked.priority
+        mode, most = self._mode_for(asked, cores), WHOLE
+        if mode is CoreMode.CAPPED:
+            most = cores
+        elif mode is CoreMode.BURST:
+            most = max(cores, min(asked.limit_percent or WHOLE, self.limit_percent))
+        return CoreTerms(mode, most, min(priority, self.max_priority))
+
+    def _mode_for(self, asked: CorePolicy, cores: int) -> CoreMode:
+        if not cores:
+            return CoreMode.UNCAPPED
+        if asked.mode in {CoreMode.CAPPED, CoreMode.BURST}:
+            return CoreMode(asked.mode)
+        return CoreMode.BURST if asked.limit_percent else self.mode
+
+
 def read_core_policy(
     annotations: Mapping[str, str], container: str, cores: int, *, exclusive: bool
 ) -> CorePolicy:

@@ -3,12 +3,20 @@
 from dataclasses import dataclass
 
 from aliquot.core_policy import CoreTerms
-from aliquot.placement import Charge
 
 WHOLE_PERCENT = 100
 WHOLE_BP = 10_000
 LEAST_BP = 10
 """What a tenant without a share of its own has where the shares leave nothing: nobody starves."""
+
+
+@dataclass(frozen=True)
+class Promised:
+    """What the tenants of a card, so many, have of its time together; `uncapped` counts those without a share."""
+
+    cores: int
+    uncapped: int
+    tenants: int
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class CorePart:
 FREE = CorePart()
 
 
-def core_part(terms: CoreTerms, cores: int, promised: Charge) -> CorePart:
+def core_part(terms: CoreTerms, cores: int, promised: Promised) -> CorePart:
     """What holds for a tenant where an arbiter leases the card.
 
     Args:
@@ -37,7 +45,7 @@ def core_part(terms: CoreTerms, cores: int, promised: Charge) -> CorePart:
     return CorePart(cores, share_bp(cores, promised), terms.most_percent, terms.priority)
 
 
-def share_bp(cores: int, promised: Charge) -> int:
+def share_bp(cores: int, promised: Promised) -> int:
     """A tenant's own part of a card's time.
 
     Where more is promised than there is, everybody has proportionally less. Who has no share of its own gets an equal
@@ -49,6 +57,6 @@ def share_bp(cores: int, promised: Charge) -> int:
     return max(LEAST_BP, left // max(1, promised.uncapped))
 
 
-def is_free(most_percent: int, promised: Charge) -> bool:
+def is_free(most_percent: int, promised: Promised) -> bool:
     """Whether a tenant needs no measuring: it may have all of the card's time, and nobody else is there to want it."""
-    return most_percent == WHOLE_PERCENT and promised.slots <= 1
+    return most_percent == WHOLE_PERCENT and promised.tenants <= 1

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from aliquot.annotations import written_for
-from aliquot.core_policy import HIGHEST_PRIORITY, WHOLE, CoreMode, CorePolicy, CoreTerms
+from aliquot.core_policy import HIGHEST_PRIORITY, WHOLE, CoreMode, CorePolicy, CoreRules, CoreTerms
 from aliquot.kube.objects import KubeObject, KubeStruct
 from aliquot.names import API_GROUP, API_VERSION, ENFORCEMENT_ANNOTATION
 
@@ -66,24 +66,9 @@ class PoolSpec(KubeStruct, frozen=True, kw_only=True):
         return wish if stricter or self.pods_may_weaken_enforcement else self.enforcement
 
     def core_terms_for(self, asked: CorePolicy, cores: int) -> CoreTerms:
-        """What holds for a container that has this guaranteed percentage (0: none) of a card's time.
-
-        The percentage is what the placement says now: a resize may have given a share, or taken it.
-        """
-        priority = self.priority if asked.priority is None else asked.priority
-        mode, most = self._mode_for(asked, cores), WHOLE
-        if mode is CoreMode.CAPPED:
-            most = cores
-        elif mode is CoreMode.BURST:
-            most = max(cores, min(asked.limit_percent or WHOLE, self.core_limit))
-        return CoreTerms(mode, most, min(priority, self.max_priority))
-
-    def _mode_for(self, asked: CorePolicy, cores: int) -> CoreMode:
-        if not cores:
-            return CoreMode.UNCAPPED
-        if asked.mode in {CoreMode.CAPPED, CoreMode.BURST}:
-            return CoreMode(asked.mode)
-        return CoreMode.BURST if asked.limit_percent else self.core_mode
+        """What holds for a container that has this guaranteed percentage (0: none) of a card's time."""
+        rules = CoreRules(self.core_mode, self.core_limit, self.priority, self.max_priority)
+        return rules.terms_for(asked, cores)
 
 
 STRICTNESS: Final = tuple(Enforcement)

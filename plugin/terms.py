@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aliquot.annotations import written_for
-from aliquot.core_shares import core_part
+from aliquot.core_shares import Promised, core_part
 from aliquot.names import OVERFLOW_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement
 from aliquot.pool import STRICTNESS, Overflow
@@ -66,7 +66,10 @@ class Terms:
     ) -> CardLimit:
         """The same limit where an arbiter leases the card to those who share it, and whoever is alone there is free."""
         terms = self.cards.pool(share.uuid).core_terms_for(container.policy, share.cores)
-        part = core_part(terms, share.cores, self.ledger.promised(share.uuid))
+        promised = self.ledger.promised(share.uuid)
+        part = core_part(
+            terms, share.cores, Promised(promised.cores, promised.uncapped, tenants=promised.slots)
+        )
         return replace(
             limit,
             core_percent=part.cap_percent,

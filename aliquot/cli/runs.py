@@ -26,7 +26,7 @@ import msgspec
 
 from aliquot.cli.options import refuse_os_errors
 from aliquot.cli.slices import Slice, promised
-from aliquot.placement import Charge
+from aliquot.core_shares import Promised
 from libshim.pages import (
     CardLimit,
     Control,
@@ -177,7 +177,7 @@ class Registry:
                 found[run.id] = self._bring(run, promised(slices, run.slice.card))
         return found
 
-    def _bring(self, run: Run, promised: Charge) -> CardLimit:
+    def _bring(self, run: Run, promised: Promised) -> CardLimit:
         """Writes what differs in one page. Where a writer died half-way it is written anew."""
         path = self.directory(run.id) / "control"
         with suppress(PageError):
@@ -226,7 +226,7 @@ def _control(run: str, share: Slice, context_bytes: int = 0) -> Control:
     return Control(f"run/{run}", (limit,))
 
 
-def _limited(control: Control, share: Slice, promised: Charge) -> Control:
+def _limited(control: Control, share: Slice, promised: Promised) -> Control:
     """The same page with other limits; what was measured of the run stays."""
     return replace(control, cards=tuple(share.limits(card, promised) for card in control.cards))
 

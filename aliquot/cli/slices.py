@@ -5,11 +5,8 @@ from dataclasses import replace
 
 import msgspec
 
-from aliquot.core_policy import NO_POLICY, CorePolicy, CoreTerms
-from aliquot.core_shares import core_part
-from aliquot.placement import Charge
-from aliquot.pool import NO_POOL
-from aliquot.units import MIB
+from aliquot.core_policy import NO_POLICY, CorePolicy, CoreRules, CoreTerms
+from aliquot.core_shares import Promised, core_part
 from libshim.pages import CardLimit
 
 
@@ -24,14 +21,9 @@ class Slice(msgspec.Struct, frozen=True):
     @property
     def core_terms(self) -> CoreTerms:
         """What the policy comes to, as for a pod of no pool."""
-        return NO_POOL.core_terms_for(self.policy, self.core_percent)
+        return CoreRules().terms_for(self.policy, self.core_percent)
 
-    @property
-    def charge(self) -> Charge:
-        """What it takes of its card."""
-        return Charge(self.memory_bytes // MIB, self.core_percent, 1, uncapped=int(not self.core_percent))
-
-    def limits(self, limit: CardLimit, promised: Charge) -> CardLimit:
+    def limits(self, limit: CardLimit, promised: Promised) -> CardLimit:
         """A page's limit of its card with these amounts; what else it says stays.
 
         Args:
@@ -49,6 +41,7 @@ class Slice(msgspec.Struct, frozen=True):
         )
 
 
-def promised(slices: Iterable[Slice], card: str) -> Charge:
-    """What the slices together take of a card."""
-    return sum((one.charge for one in slices if one.card == card), Charge())
+def promised(slices: Iterable[Slice], card: str) -> Promised:
+    """What the slices together have of a card's time."""
+    cores = [one.core_percent for one in slices if one.card == card]
+    return Promised(sum(cores), uncapped=cores.count(0), tenants=len(cores))

@@ -5,13 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.core_policy import CoreMode, CoreTerms
-from aliquot.core_shares import FREE, LEAST_BP, WHOLE_BP, CorePart, core_part, share_bp
-from aliquot.placement import Charge
+from aliquot.core_shares import FREE, LEAST_BP, WHOLE_BP, CorePart, Promised, core_part, share_bp
 
 
-def promised(*cores: int) -> Charge:
+def promised(*cores: int) -> Promised:
     """Tenants with these percentages; 0: none."""
-    return sum((Charge(1, one, 1, uncapped=int(not one)) for one in cores), Charge())
+    return Promised(sum(cores), cores.count(0), len(cores))
 
 
 @pytest.mark.parametrize(
