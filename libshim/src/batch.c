@@ -16,6 +16,8 @@
 
 #define BATCH_NS UINT64_C(1000000) /* a batch takes no more work than this */
 #define OVERDUE_NS UINT64_C(10000000)
+#define SURPRISE_NS UINT64_C(500000) /* by which work took longer than twice what was expected */
+#define DISTRUST 3 /* so often are the launches in flight halved then */
 
 aq_in_flight aq_flights[AQ_MAX_CARDS];
 
@@ -38,8 +40,16 @@ aq_batch *aq_batch_of(const aq_ticket *ticket) {
 }
 
 /* A batch with a tail is joined even when it is full: the end event of what joins it is the tail's as well. */
+/* Whether it came under a lease, at whose end nothing of it should be left. */
+static bool is_counted(const aq_batch *batch) { return batch->most_launches < AQ_ANY_LAUNCHES; }
+
+static bool is_full(const aq_batch *batch) {
+  return batch->estimate >= BATCH_NS || batch->launches >= batch->most_launches;
+}
+
 bool aq_batch_can_join(const aq_batch *batch, const aq_core_context *context, const void *what) {
-  return batch && batch->context == context && aq_cost(what) && (batch->estimate < BATCH_NS || batch->unmeasured) && batch->member_count < AQ_BATCH_MEMBERS;
+  if (!batch || batch->context != context || !aq_cost(what) || batch->member_count == AQ_BATCH_MEMBERS) return false;
+  return !is_full(batch) || batch->unmeasured;
 }
 
 static aq_batch *pop(aq_batch **list) {
@@ -116,7 +126,13 @@ static void renew(aq_batch *batch) {
   batch->events_of = events_of;
 }
 
-static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_core_context *context) {
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static uint32_t part(uint32_t launches) {
+  return launches == AQ_ANY_LAUNCHES ? launches : (uint32_t)later(1, launches / AQ_PIPELINE);
+}
+
+static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_core_context *context, uint64_t now) {
   aq_ticket *ticket = submission->ticket;
   aq_batch *batch = pop(&context->idle);
   if (!batch) return NULL;
@@ -129,6 +145,8 @@ static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_c
   batch->card = ticket->card = context->card;
   batch->generation = ticket->generation = ++generations;
   batch->others_ns = others_charged(context->card);
+  batch->opened_ns = now;
+  batch->most_launches = part(aq_flights[context->card].most_launches);
   ticket->batch = batch;
   enqueue(batch);
   return batch;
@@ -147,8 +165,6 @@ void aq_batch_add_members(aq_batch *batch, const void *what, uint64_t cost, uint
   member->count += count;
 }
 
-static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
 static void add_work(aq_batch *batch, uint64_t estimate, uint64_t now) {
   aq_in_flight *flight = &aq_flights[batch->card];
   batch->estimate += estimate;
@@ -156,18 +172,25 @@ static void add_work(aq_batch *batch, uint64_t estimate, uint64_t now) {
   flight->ends_ns = later(now, flight->ends_ns) + estimate;
 }
 
+static void add_launches(aq_batch *batch, uint32_t launches) {
+  batch->launches += launches;
+  aq_flights[batch->card].launches += launches;
+}
+
 aq_batch *aq_batch_join(aq_lane *lane, const aq_submission *submission, aq_core_context *context, uint64_t now) {
   const void *what = submission->what;
   uint64_t cost = aq_cost(what);
   aq_batch *batch = aq_batch_of(submission->ticket);
-  if (!aq_batch_can_join(batch, context, what)) batch = open_batch(lane, submission, context);
+  if (!aq_batch_can_join(batch, context, what)) batch = open_batch(lane, submission, context, now);
   if (!batch) return NULL;
   aq_batch_add_members(batch, what, cost, 1);
   batch->in_call = 1;
   batch->submissions++;
   batch->unmeasured += cost;
   batch->last_ns = now;
-  add_work(batch, cost ? cost : BATCH_NS, now); /* nothing joins work of unknown length */
+  add_work(batch, cost ? cost : BATCH_NS, now);
+  add_launches(batch, 1);
+  if (!cost) batch->unknown = true, aq_flights[batch->card].unknown++; /* nothing joins it */
   return batch;
 }
 
@@ -224,6 +247,13 @@ bool aq_batch_goes_on(aq_batch *batch) {
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* With a ticket that is out for it as if it were spent. */
+bool aq_batch_is_late(const aq_in_flight *flight, uint64_t now) {
+  const aq_batch *oldest = flight->oldest;
+  uint64_t expected = oldest ? oldest->estimate + (uint64_t)oldest->worth : 0;
+  return oldest && now > later(oldest->opened_ns, flight->progress_ns) + 2 * expected + SURPRISE_NS;
+}
+
 int64_t aq_batch_room(const aq_batch *batch) {
   int64_t in_batch = (int64_t)BATCH_NS - (int64_t)batch->estimate;
   const aq_in_flight *flight = &aq_flights[batch->card];
@@ -232,12 +262,29 @@ int64_t aq_batch_room(const aq_batch *batch) {
   return least(in_batch, least(in_flight, in_lease));
 }
 
-void aq_batch_reserve(aq_batch *batch, aq_ticket *ticket, int64_t worth) {
+uint32_t aq_batch_room_for_launches(const aq_batch *batch) {
+  const aq_in_flight *flight = &aq_flights[batch->card];
+  if (!is_counted(batch)) return AQ_ANY_LAUNCHES;
+  int64_t in_batch = (int64_t)batch->most_launches - batch->launches;
+  int64_t in_flight = (int64_t)flight->most_launches - flight->launches;
+  int64_t room = least(in_batch, in_flight);
+  return room > 0 ? (uint32_t)room : 0;
+}
+
+void aq_batch_reserve(aq_batch *batch, aq_ticket *ticket, int64_t worth, uint32_t launches) {
   aq_in_flight *flight = &aq_flights[batch->card];
   batch->ticket = ticket;
   batch->worth = worth;
+  batch->ticket_launches = launches;
+  flight->launches += launches;
   flight->estimate += (uint64_t)worth;
   flight->ends_ns += (uint64_t)worth;
+}
+
+/* At the most: each costs as much as its part of the ticket, or more. */
+static uint32_t launches_for(const aq_batch *batch, uint64_t used) {
+  uint64_t worth = (uint64_t)batch->worth;
+  return worth ? (uint32_t)((used * batch->ticket_launches + worth - 1) / worth) : 0;
 }
 
 void aq_batch_unreserve(aq_batch *batch, int64_t left) {
@@ -247,6 +294,8 @@ void aq_batch_unreserve(aq_batch *batch, int64_t left) {
   batch->unmeasured += used;
   flight->estimate -= (uint64_t)left;
   flight->ends_ns -= (uint64_t)left;
+  flight->launches -= batch->ticket_launches;
+  add_launches(batch, launches_for(batch, used));
   batch->ticket = NULL;
   batch->worth = 0;
 }
@@ -263,14 +312,31 @@ void aq_batch_recall(void) {
 
 /* ---- finishing ---- */
 
-/* Spreads what a batch took over its members by what was expected of each. */
-static void learn(const aq_batch *batch, uint64_t took) {
+static uint64_t expected_of(const aq_batch *batch) {
   uint64_t expected = batch->unnamed;
   for (uint32_t i = 0; i < batch->member_count; i++) expected += batch->members[i].cost * batch->members[i].count;
+  return expected;
+}
+
+/* Whether more has changed than can be told from the batch: which of its works it was, and how often. */
+static bool is_surprise(const aq_batch *batch, uint64_t took, uint64_t expected) {
+  return is_counted(batch) && !batch->unknown && batch->launches > 1 && took > 2 * expected + SURPRISE_NS;
+}
+
+static void trust(aq_in_flight *flight, bool surprised) {
+  flight->distrust = surprised ? DISTRUST : flight->distrust - !!flight->distrust;
+}
+
+/* Spreads what a batch took over its members by what was expected of each. */
+static void learn(const aq_batch *batch, uint64_t took) {
+  uint64_t expected = expected_of(batch);
+  bool surprised = is_surprise(batch, took, expected);
+  trust(&aq_flights[batch->card], surprised);
   for (uint32_t i = 0; i < batch->member_count; i++) {
     const aq_batch_member *member = &batch->members[i];
-    if (!member->cost) aq_cost_learn(member->what, took); /* it was alone */
-    else aq_cost_learn(member->what, (uint64_t)((double)took * (double)member->cost / (double)expected));
+    if (surprised) aq_cost_forget(member->what);
+    else if (!member->cost) aq_cost_learn(member->what, took, is_counted(batch)); /* it was alone */
+    else aq_cost_learn(member->what, (uint64_t)((double)took * (double)member->cost / (double)expected), is_counted(batch));
   }
 }
 
@@ -316,6 +382,8 @@ static void close_batch(aq_batch *batch, uint64_t ended) {
   aq_in_flight *flight = &aq_flights[batch->card];
   aq_ticket_take_back(batch);
   flight->estimate -= batch->estimate;
+  flight->launches -= batch->launches;
+  flight->unknown -= batch->unknown;
   flight->count--;
   flight->progress_ns = ended;
   flight->ends_ns = flight->progress_ns + flight->estimate;

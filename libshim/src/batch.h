@@ -16,6 +16,12 @@
 #define AQ_BATCH_COUNT 256
 #define AQ_BATCH_MEMBERS 32
 
+/* However short they are, no more launches are in flight under a lease than of this length: should they all turn out to take
+ * longer than ever, so many times that is what runs on when the gate is closed. */
+#define AQ_LEAST_LAUNCH_NS UINT64_C(31250)
+#define AQ_ANY_LAUNCHES UINT32_MAX
+#define AQ_PIPELINE 4 /* batches in which they come, lest the card waits for us to see the end of one */
+
 typedef struct {
   const void *what;
   uint64_t cost; /* estimated, each */
@@ -41,10 +47,15 @@ typedef struct aq_batch {
   struct aq_lane *owner;    /* NULL: nobody's any more */
   struct aq_ticket *ticket; /* that is out for it */
   int64_t worth;            /* nanoseconds of that, in flight as if they were spent */
+  uint32_t ticket_launches; /* that it is good for, if they are counted */
+  uint32_t launches;        /* without those, */
+  uint32_t most_launches;   /* after which it is full; AQ_ANY_LAUNCHES: they are not counted */
   uint64_t seen_mark;       /* its owner's at the monitor's last look */
+  uint64_t opened_ns;
   uint64_t last_ns;      /* when its latest submission began */
   uint64_t others_ns;    /* what other processes had charged when it was opened */
   bool abandoned;        /* the driver refused its only submission */
+  bool unknown;          /* it is one submission of unknown length */
   uint64_t from_ns, to_ns; /* once done: when it ran, host time; from 0: not known, it took to_ns */
   uint64_t unnamed;        /* nanoseconds of work that is no member, for want of places */
   struct aq_batch *next;   /* in its card's queue, by age; or idle */
@@ -57,6 +68,10 @@ typedef struct {
   aq_batch *oldest, *newest;
   uint64_t estimate;    /* nanoseconds in flight, as far as known */
   uint32_t count;       /* open batches */
+  uint32_t launches;    /* in these, with what tickets are good for */
+  uint32_t unknown;     /* open batches of unknown length */
+  uint32_t most_launches; /* that may be in flight; AQ_ANY_LAUNCHES: there is no lease */
+  uint32_t distrust;    /* batches until there may be as many as ever, since one took much longer than was expected */
   uint64_t ends_ns;     /* when all of it is expected to be over */
   uint64_t progress_ns; /* when one was last seen to finish */
   uint64_t window_ns;   /* known work that may be in flight */
@@ -102,11 +117,15 @@ void aq_batch_call_ends(aq_batch *batch);
  * since this was last asked. */
 bool aq_batch_goes_on(aq_batch *batch);
 
-/* What a ticket for this batch may be good for, as far as work in flight goes. */
+/* What a ticket for this batch may be good for, as far as work in flight goes: nanoseconds, and launches. */
 int64_t aq_batch_room(const aq_batch *batch);
+uint32_t aq_batch_room_for_launches(const aq_batch *batch);
+
+/* Whether the oldest work in flight takes much longer than was expected. */
+bool aq_batch_is_late(const aq_in_flight *flight, uint64_t now);
 
 /* A ticket is out, or taken back with so much of it left. */
-void aq_batch_reserve(aq_batch *batch, struct aq_ticket *ticket, int64_t worth);
+void aq_batch_reserve(aq_batch *batch, struct aq_ticket *ticket, int64_t worth, uint32_t launches);
 void aq_batch_unreserve(aq_batch *batch, int64_t left);
 
 /* Work that came by a ticket: of whose cost something will be learnt once it has an end event; and that it is there. */

@@ -1,4 +1,4 @@
-/* A small table of running averages by handle. It may forget: a forgotten cost is measured again.
+/* A small table by handle. It may forget: a forgotten cost is measured again.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cost.h"
 
@@ -6,7 +6,8 @@
 
 #define ENTRIES 2048
 #define PROBES 4
-#define WEIGHT 4 /* a new measurement counts one quarter */
+#define WEIGHT 4    /* a new measurement counts one quarter, */
+#define CAUTIOUS 16 /* or one part in so many, if it is shorter */
 
 typedef struct {
   const void *what;
@@ -32,15 +33,24 @@ uint64_t aq_cost(const void *what) {
   return known ? known->ns : 0;
 }
 
-void aq_cost_learn(const void *what, uint64_t ns) {
+static uint64_t after(uint64_t known, uint64_t ns, bool cautious) {
+  if (ns > known) return cautious ? ns : known + (ns - known) / WEIGHT;
+  return known - (known - ns) / (cautious ? CAUTIOUS : WEIGHT);
+}
+
+void aq_cost_learn(const void *what, uint64_t ns, bool cautious) {
   if (!ns) ns = 1;
   entry *known = find(what);
   if (known) {
-    known->ns = (known->ns * (WEIGHT - 1) + ns) / WEIGHT;
-    if (!known->ns) known->ns = 1;
+    known->ns = after(known->ns, ns, cautious);
     return;
   }
   entry *entries = bucket(what);
   for (int i = PROBES - 1; i > 0; i--) entries[i] = entries[i - 1]; /* the oldest of the bucket is forgotten */
   entries[0] = (entry){what, ns};
+}
+
+void aq_cost_forget(const void *what) {
+  entry *known = find(what);
+  if (known) *known = (entry){NULL, 0};
 }

@@ -25,11 +25,19 @@ aq_passage aq_gate_arrive(int card, const void *what) {
   return (aq_passage){.card = card, .cost = aq_cost(what), .began_ns = aq_now_ns()};
 }
 
-/* The instant at which work of this cost may join what is in flight: none at all beside work of unknown length, a window
- * of short work, or one long kernel when the one before it is nearly over. What a kernel takes varies: where two of them
+/* Whether what is in flight must be looked at before anything joins it: it is of unknown length, or takes longer than it
+ * should, or it is so many launches that much would depend on what each takes. */
+static bool must_look(const aq_in_flight *flight, uint64_t now) {
+  bool leased = flight->most_launches < AQ_ANY_LAUNCHES;
+  return flight->unknown || flight->launches >= flight->most_launches || (leased && aq_batch_is_late(flight, now));
+}
+
+/* The instant at which work of this cost may join what is in flight: a window of short work, or one long kernel when the one
+ * before it is nearly over. What a kernel takes varies: where two of them
  * fill the window the third is not kept out by a thousandth, nor one of a pair by the other's being older. */
 static uint64_t room_at(const aq_in_flight *flight, uint64_t cost, uint64_t now) {
   uint64_t together = flight->estimate + cost;
+  if (flight->count && must_look(flight, now)) return UINT64_MAX;
   if (!flight->count || (cost && together <= flight->window_ns + flight->window_ns / 8)) return now;
   if (!cost || together > 2 * cost + cost / 8) return UINT64_MAX;
   return flight->ends_ns > flight->window_ns ? flight->ends_ns - flight->window_ns : now;
@@ -89,6 +97,11 @@ static uint64_t opens_by_lease(aq_passage *p) {
 
 /* ---- passing ---- */
 
+static uint32_t most_launches(const aq_in_flight *flight) {
+  uint64_t launches = flight->window_ns / AQ_LEAST_LAUNCH_NS >> flight->distrust;
+  return launches ? (uint32_t)launches : 1;
+}
+
 /* Reads the terms. Announced first, as lease.h says: what is in flight already is announced. */
 static void ask(aq_passage *p) {
   aq_in_flight *flight = &aq_flights[p->card];
@@ -99,6 +112,7 @@ static void ask(aq_passage *p) {
   p->is_long = p->for_lease = false;
   flight->window_ns = p->leased ? aq_lease_window_ns(p->card) : AQ_WINDOW_NS;
   flight->lease_end_ns = p->leased ? aq_lease_end_ns(p->card) : INT64_MAX;
+  flight->most_launches = p->leased ? most_launches(flight) : AQ_ANY_LAUNCHES;
 }
 
 static void go(aq_passage *p) {

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 
 #include "compute.h"
+#include "cost.h"
 #include "hooks.h"
 
 #define AQ_STREAMS 8 /* to which a thread has tickets at the same time */
@@ -58,10 +59,10 @@ typedef struct aq_lane {
  * which a library that is loaded late may find little: so it is one pointer, and nothing else of ours is there. */
 extern __thread aq_lane *aq_lane_mine __attribute__((tls_model("initial-exec")));
 
-/* Stands for a work on a stream, as the program names it in a flavour. For one key to mean two things, two works would have to
- * lie further apart than two streams do, by this factor; and handles are multiples of four, so no key is of both flavours. */
+/* Stands for a work on a stream, as the program names it in a flavour. For one key to mean two streams, two works would have to
+ * lie further apart than these do, by this factor; and nothing is as wide as one flavour is from the other. */
 static inline uint64_t aq_lane_key(const void *what, CUstream name, int flavour) {
-  return (uint64_t)(uintptr_t)what + (flavour == AQ_STREAM_PER_THREAD ? 3 : 1) +
+  return (uint64_t)(uintptr_t)what + (flavour == AQ_STREAM_PER_THREAD ? UINT32_C(0x40000001) : 1) +
          (uint64_t)(uintptr_t)name * UINT64_C(0x61c88647);
 }
 
@@ -85,6 +86,19 @@ static inline bool aq_lane_pays(aq_lane *lane, uint64_t key) {
 /* Whether work may be submitted at once. */
 static inline bool aq_gate_pass(const void *what, CUstream name, int flavour) {
   return __builtin_expect(aq_lane_pays(aq_lane_mine, aq_lane_key(what, name, flavour)), 1) || aq_gate_free();
+}
+
+/* The same of aq_kernel(function, grid), which lies in memory: added last it takes an instruction less. */
+static inline bool aq_gate_pass_with(const void *function, const uint32_t grid[2], CUstream name, int flavour) {
+  uint64_t key = aq_lane_key(aq_kernel(function, 0), name, flavour);
+  __asm__("" : "+r"(key));
+  key += aq_width_and_height(grid);
+#ifdef __x86_64__
+  register uint64_t sum __asm__("r10") = key; /* else a parameter is moved out of the way */
+  __asm__("" : "+r"(sum));
+  key = sum;
+#endif
+  return __builtin_expect(aq_lane_pays(aq_lane_mine, key), 1) || aq_gate_free();
 }
 
 /* The calling thread's lane, made at its first need; NULL when there is no memory for one. */

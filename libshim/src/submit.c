@@ -5,13 +5,14 @@
  * parameters to jump to, always: until the driver's is known, it is the slow way round.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "compute.h"
+#include "cost.h"
 #include "graph_memory.h"
 #include "lane.h"
 #include "loader.h"
 
 /* Defines `submit`, which passes the gate with `symbol`. `what` stands for the work when its cost is learnt, `stream` is
- * where it goes; both can be told if `valid`. */
-#define SUBMITTER(submit, symbol, flavour, valid, what, stream, parameters, arguments)                                  \
+ * where it goes; both can be told if `valid`. `passes`: aq_gate_pass of these. */
+#define SUBMITTER(submit, symbol, flavour, valid, passes, what, stream, parameters, arguments)                          \
   typedef CUresult(*symbol##_function) parameters;                                                                      \
   static __attribute__((noinline, cold)) CUresult symbol##_slowly parameters;                                           \
   static symbol##_function symbol##_goes = symbol##_slowly;                                                             \
@@ -29,15 +30,18 @@
   }                                                                                                                     \
                                                                                                                         \
   CUresult submit parameters {                                                                                          \
-    if (!(valid) || !aq_gate_pass(what, stream, AQ_STREAM_##flavour)) return symbol##_slowly arguments;                 \
+    if (!(valid) || !(passes)) return symbol##_slowly arguments;                                                        \
     return __atomic_load_n(&symbol##_goes, __ATOMIC_RELAXED) arguments;                                                 \
   }
 
 /* The same as the hook itself. It has a name of its own in C because its parameters may be written otherwise than in the
  * table (STACKED). */
-#define SUBMISSION(symbol, flavour, valid, what, stream, parameters, arguments) \
-  AQ_EXPORT CUresult symbol##_hook parameters __asm__(#symbol);                  \
-  SUBMITTER(symbol##_hook, symbol, flavour, valid, what, stream, parameters, arguments)
+#define SUBMISSION_THAT(passes, symbol, flavour, valid, what, stream, parameters, arguments) \
+  AQ_EXPORT CUresult symbol##_hook parameters __asm__(#symbol);                              \
+  SUBMITTER(symbol##_hook, symbol, flavour, valid, passes, what, stream, parameters, arguments)
+#define SUBMISSION(symbol, flavour, valid, what, stream, parameters, arguments)                                      \
+  SUBMISSION_THAT(aq_gate_pass(what, stream, AQ_STREAM_##flavour), symbol, flavour, valid, what, stream, parameters, \
+                  arguments)
 
 /* The parameters of a launch, of which six are in registers on x86-64 and the others on the stack, eight bytes each. Taken
  * one by one, a compiler loads the latter and stores them again before it jumps; taken as one object of that layout,
@@ -53,7 +57,7 @@ typedef STACKED(, **extra) aq_kernel_rest;
 typedef STACKED() aq_cooperative_rest;
 static_assert(sizeof(aq_kernel_rest) == 40 && sizeof(aq_cooperative_rest) == 32, "eight bytes a parameter");
 #define LAUNCH(rest)                                                                                                      \
-  CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, \
+  CUfunction function, uint64_t grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, \
       unsigned int block_y, rest on_stack
 #define KERNEL_PARAMETERS (LAUNCH(aq_kernel_rest))
 #define KERNEL_ARGUMENTS (function, grid_x, grid_y, grid_z, block_x, block_y, on_stack)
@@ -62,7 +66,7 @@ static_assert(sizeof(aq_kernel_rest) == 40 && sizeof(aq_cooperative_rest) == 32,
 #define LAUNCH_STREAM on_stack.stream
 #else
 #define LAUNCH                                                                                                \
-  CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, \
+  CUfunction function, uint64_t grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, \
       unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params
 #define LAUNCHED function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params
 #define KERNEL_PARAMETERS (LAUNCH, void **extra)
@@ -71,17 +75,19 @@ static_assert(sizeof(aq_kernel_rest) == 40 && sizeof(aq_cooperative_rest) == 32,
 #define COOPERATIVE_ARGUMENTS (LAUNCHED)
 #define LAUNCH_STREAM stream
 #endif
+#define KERNEL aq_kernel(function, grid_x)
 
-SUBMISSION(cuLaunchKernel, LEGACY, true, function, LAUNCH_STREAM, KERNEL_PARAMETERS, KERNEL_ARGUMENTS)
-SUBMISSION(cuLaunchKernel_ptsz, PER_THREAD, true, function, LAUNCH_STREAM, KERNEL_PARAMETERS, KERNEL_ARGUMENTS)
-SUBMISSION(cuLaunchCooperativeKernel, LEGACY, true, function, LAUNCH_STREAM, COOPERATIVE_PARAMETERS, COOPERATIVE_ARGUMENTS)
-SUBMISSION(cuLaunchCooperativeKernel_ptsz, PER_THREAD, true, function, LAUNCH_STREAM, COOPERATIVE_PARAMETERS, COOPERATIVE_ARGUMENTS)
+SUBMISSION(cuLaunchKernel, LEGACY, true, KERNEL, LAUNCH_STREAM, KERNEL_PARAMETERS, KERNEL_ARGUMENTS)
+SUBMISSION(cuLaunchKernel_ptsz, PER_THREAD, true, KERNEL, LAUNCH_STREAM, KERNEL_PARAMETERS, KERNEL_ARGUMENTS)
+SUBMISSION(cuLaunchCooperativeKernel, LEGACY, true, KERNEL, LAUNCH_STREAM, COOPERATIVE_PARAMETERS, COOPERATIVE_ARGUMENTS)
+SUBMISSION(cuLaunchCooperativeKernel_ptsz, PER_THREAD, true, KERNEL, LAUNCH_STREAM, COOPERATIVE_PARAMETERS, COOPERATIVE_ARGUMENTS)
 
 /* Without a configuration the driver has an error to tell. */
-#define EXTENDED(symbol, flavour)                                                              \
-  SUBMISSION(symbol, flavour, config, function, config->stream,                                \
-             (const CUlaunchConfig *config, CUfunction function, void **params, void **extra), \
-             (config, function, params, extra))
+#define EXTENDED(symbol, flavour)                                                                                 \
+  SUBMISSION_THAT(aq_gate_pass_with(function, config->grid, config->stream, AQ_STREAM_##flavour), symbol, flavour, \
+                  config, aq_kernel(function, aq_width_and_height(config->grid)), config->stream,                  \
+                  (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),                 \
+                  (config, function, params, extra))
 EXTENDED(cuLaunchKernelEx, LEGACY)
 EXTENDED(cuLaunchKernelEx_ptsz, PER_THREAD)
 
@@ -89,7 +95,8 @@ EXTENDED(cuLaunchKernelEx_ptsz, PER_THREAD)
  * lest a launch without moves them about for it. */
 #define GRAPH(symbol, flavour)                                                                                             \
   static inline __attribute__((always_inline)) CUresult submit_##symbol(CUgraphExec graph, CUstream stream);               \
-  SUBMITTER(submit_##symbol, symbol, flavour, true, graph, stream, (CUgraphExec graph, CUstream stream), (graph, stream)) \
+  SUBMITTER(submit_##symbol, symbol, flavour, true, aq_gate_pass(graph, stream, AQ_STREAM_##flavour), graph, stream,       \
+            (CUgraphExec graph, CUstream stream), (graph, stream))                                                         \
                                                                                                                            \
   static __attribute__((noinline, cold)) CUresult symbol##_with_memory(CUgraphExec graph, CUstream stream) {               \
     return aq_graph_memory_call(submit_##symbol, graph, stream, AQ_STREAM_##flavour);                                      \
@@ -102,14 +109,15 @@ GRAPH(cuGraphLaunch, LEGACY)
 GRAPH(cuGraphLaunch_ptsz, PER_THREAD)
 
 /* It is measured on its first device. */
-SUBMISSION(cuLaunchCooperativeKernelMultiDevice, LEGACY, launches && count, launches->function, launches->stream,
+#define KERNEL_OF(launch) aq_kernel((launch)->function, aq_width_and_height((launch)->grid))
+SUBMISSION(cuLaunchCooperativeKernelMultiDevice, LEGACY, launches && count, KERNEL_OF(launches), launches->stream,
            (CUDA_LAUNCH_PARAMS * launches, unsigned int count, unsigned int flags), (launches, count, flags))
 
 /* As before CUDA 4, with shape and parameters set on the function. */
 static const CUstream default_stream;
 SUBMISSION(cuLaunch, LEGACY, true, function, default_stream, (CUfunction function), (function))
-SUBMISSION(cuLaunchGrid, LEGACY, true, function, default_stream, (CUfunction function, int width, int height), (function, width, height))
-SUBMISSION(cuLaunchGridAsync, LEGACY, true, function, stream, (CUfunction function, int width, int height, CUstream stream),
+SUBMISSION(cuLaunchGrid, LEGACY, true, aq_kernel(function, (uint64_t)width), default_stream, (CUfunction function, int width, int height), (function, width, height))
+SUBMISSION(cuLaunchGridAsync, LEGACY, true, aq_kernel(function, (uint64_t)width), stream, (CUfunction function, int width, int height, CUstream stream),
            (function, width, height, stream))
 
 /* ---- streams that end ---- */

@@ -65,13 +65,28 @@ void aq_ticket_assign(aq_lane *lane, aq_ticket *ticket, CUstream stream) {
   ticket->stream = stream;
 }
 
+/* What each place of a ticket costs now, and no less than `least`: so it pays for no more launches than it may. */
+static void price(aq_lane *lane, const aq_ticket *ticket, int64_t least) {
+  for (uint32_t word = 0; word < AQ_KNOWN / 64; word++)
+    for (uint64_t bits = ticket->places[word]; bits; bits &= bits - 1) {
+      uint32_t place = word * 64 + (uint32_t)__builtin_ctzll(bits);
+      int64_t cost = (int64_t)aq_cost(lane->what[place]);
+      if (cost) lane->cost[place] = cost > least ? cost : least;
+      else forget_place(lane, place);
+    }
+}
+
 void aq_ticket_hand_out(aq_lane *lane, const aq_submission *submission) {
   aq_ticket *ticket = submission->ticket;
   aq_batch *batch = submission->batch;
   int64_t cost = (int64_t)aq_cost(submission->what), worth = smaller(AQ_TICKET_NS, aq_batch_room(batch));
+  uint32_t launches = aq_batch_room_for_launches(batch);
+  bool counted = launches < AQ_ANY_LAUNCHES;
+  if (counted) worth = smaller(worth, launches * cost);
   if (!cost || cost > worth) return;
   remember(lane, ticket, submission, cost);
-  aq_batch_reserve(batch, ticket, worth);
+  if (counted) price(lane, ticket, worth / launches);
+  aq_batch_reserve(batch, ticket, worth, counted ? launches : 0);
   ticket->worth = ticket->seen = worth;
   ticket->epoch = submission->epoch;
   __atomic_store_n(&ticket->left, worth, __ATOMIC_RELAXED);

@@ -130,7 +130,7 @@ static bool learns_from_what_was_paid(void) {
   }
   MUST(!cuCtxSynchronize());
   get_ticket();
-  return aq_cost(kernel) < KERNEL_NS * 3 / 2;
+  return aq_cost(aq_kernel(kernel, 1)) < KERNEL_NS * 3 / 2;
 }
 
 /* A launch that had looked at its ticket just before that was taken back is charged by its past. */
