@@ -15,7 +15,9 @@ from libshim.pages import PageError
 
 @click.command()
 @click.option("--mem", type=Memory(), help="Memory it may use from now on, such as 4Gi. Default: as it is.")
-@click.option("--core", type=Cap(), help="Percent of the card's time, or none for no cap. Default: as it is.")
+@click.option(
+    "--core", type=Cap(), help="Percent of the card's time, or none for no share. Default: as it is."
+)
 @simulate_option
 @click.argument("name", metavar="RUN")
 def resize(mem: int | None, core: int | None, simulate: bool, name: str) -> None:
