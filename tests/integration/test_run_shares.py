@@ -135,6 +135,27 @@ def guaranteed(one: Greedy) -> float:
     return (one.time().guaranteed_ns - had) / (time.monotonic_ns() - before)
 
 
+def test_top_tells_what_is_due_to_runs_had_by_them_and_lent(bench: Bench):
+    """As of pods: of one that may burst, beside one that wants less than its share."""
+    bursting, idle = (
+        bench.greedy("--mem", "2Gi", "--core", cores, "--mode", "burst") for cores in ("20", "60")
+    )
+    bursting.go()
+
+    def told() -> dict[str, dict[str, float]]:
+        done = bench.shell.aliquot("top", "--json", "--interval", "0.5")
+        (card,) = json.loads(done.stdout)["cards"]
+        return {one["tenant"].removeprefix("run/"): one for one in card["tenants"]}
+
+    def is_right() -> bool:
+        one, other = (told()[run.pages.name] for run in (bursting, idle))
+        assert (one["mode"], one["share"], one["most"]) == ("burst", 0.2, 1.0)
+        assert [other[what] for what in ("guaranteed", "used", "lent", "waiting")] == [0, 0, 0, 0]
+        return 0.1 < one["guaranteed"] < 0.25 and one["used"] > 0.6 and one["lent"] > 0.4
+
+    within(PATIENCE_S, is_right)
+
+
 def test_when_the_one_that_leases_is_killed_another_does(bench: Bench):
     """Everybody goes on, the killed one's program too, and is lent time again, which nobody is without an arbiter."""
     runs = [bench.greedy("--mem", "2Gi", "--core", "20", "--mode", "burst") for _ in range(3)]
