@@ -6,6 +6,7 @@
 #include "memory.h"
 
 #include "physical.h"
+#include "stream.h"
 
 static bool fits_with_what_is_idle(const aq_attempt *a) {
   return (aq_pools_trim() && a->fits(a->request)) || (aq_physical_settle() && a->fits(a->request));
@@ -86,11 +87,13 @@ CUresult aq_memory_freed(CUresult result, const aq_freeing *freeing) {
   return result;
 }
 
+/* What a capture frees is a graph's. What we know by that address has ended with its context, which is just being forgotten, and
+ * an event of ours would be captured: whoever asked about it would spoil the capture. */
 CUresult aq_memory_freed_in_order(CUresult result, const aq_freeing *freeing, CUstream stream) {
   const aq_charge *charge = &freeing->block.charge;
   bool own = freeing->known && result == CUDA_SUCCESS && !is_pools(&freeing->block) && charge->card != AQ_NO_CARD;
   if (own) aq_managed_freed(freeing->block.key);
-  if (own && aq_return_later(charge, 0, stream)) return result;
+  if (own && !aq_stream_is_capturing(stream) && aq_return_later(charge, 0, stream)) return result;
   return aq_memory_freed(result, freeing);
 }
 

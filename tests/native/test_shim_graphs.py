@@ -1,12 +1,14 @@
 """Graphs are charged by what they reserve, before they do; the judge is the card's own count."""
 
 import struct
+import subprocess
+from collections.abc import Callable
 
 import pytest
 
 from sandbox.gpus import SimMachine
 from tests.native.pools import GLOBAL_CAPTURE, LIMIT, SPIN_PTX, SPINNING, keep_everything, watch_until_served
-from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
+from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, program, two_cards
 from tests.native.tenants import Tenant, truth, used
 
 UPLOAD = 2
@@ -229,3 +231,12 @@ def test_an_updated_graph_is_charged_by_what_it_needs_now(slice64: Tenant, entry
         assert shell.call("cuGraphLaunch", run, 0)[0] == OUT_OF_MEMORY
         shell.ok("cuGraphExecDestroy", run)
         assert used(slice64) == 1
+
+
+def test_no_capture_is_spoilt_by_memory_that_ended_with_its_context(tenant: Callable[..., Tenant]):
+    """A graph's memory may get the address of what a context left; who frees it then frees the graph's alone."""
+    own = tenant(1 << 30)
+    command = [program("capture_race"), "5"]
+    done = subprocess.run(command, env=own.env(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert used(own) == 0
