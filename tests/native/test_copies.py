@@ -62,34 +62,34 @@ def memory_in(shell: Shell) -> Memory:
     )
 
 
-def flat(m: Memory, kind: str, x: str) -> str:
+def flat(m: Memory, kind: str, x: str, width: int = ROW, rows: int = ROWS) -> str:
     """CUDA_MEMCPY2D, in words of `kind`, of memory at addresses of `x`: places, what and where, pitch, for each end."""
     addresses = (m.narrow, m.narrow_other) if kind == "I" else (m.device, m.other)
-    ends = [value for address in addresses for value in (0, 0, DEVICE, 0, address, 0, ROW)]
-    return packed("@" + f"{kind}{kind}iP{x}P{kind}" * 2 + kind * 2, *ends, ROW, ROWS)
+    ends = [value for address in addresses for value in (0, 0, DEVICE, 0, address, 0, width)]
+    return packed("@" + f"{kind}{kind}iP{x}P{kind}" * 2 + kind * 2, *ends, width, rows)
 
 
-def deep(m: Memory, kind: str, x: str) -> str:
+def deep(m: Memory, kind: str, x: str, shape: tuple[int, int, int] = (ROW, ROWS, 1)) -> str:
     """CUDA_MEMCPY3D, the same with a third dimension."""
     addresses = (m.narrow, m.narrow_other) if kind == "I" else (m.device, m.other)
     context = m.context if kind == "P" else 0
     word = "Q" if kind == "P" else kind
     ends = [
-        value for address in addresses for value in (0, 0, 0, 0, DEVICE, 0, address, 0, context, ROW, ROWS)
+        value for address in addresses for value in (0, 0, 0, 0, DEVICE, 0, address, 0, context, *shape[:2])
     ]
-    return packed("@" + f"{word * 4}iP{x}PP{word * 2}" * 2 + word * 3, *ends, ROW, ROWS, 1)
+    return packed("@" + f"{word * 4}iP{x}PP{word * 2}" * 2 + word * 3, *ends, *shape)
 
 
-def operation(m: Memory) -> str:
+def operation(m: Memory, width: int = BYTES, rows: int = 1, depth: int = 1) -> str:
     """CUDA_MEMCPY3D_BATCH_OP between pointers."""
     location = (1, 0)
     ends = [value for address in (m.other, m.device) for value in (1, address, 0, 0, *location)]
-    return packed("@" + "iQQQii" * 2 + "QQQiI", *ends, BYTES, 1, 1, 1, 0)
+    return packed("@" + "iQQQii" * 2 + "QQQiI", *ends, width, rows, depth, 1, 0)
 
 
-def one(value: int) -> str:
-    """A list of one address or size."""
-    return packed("@Q", value)
+def some(*values: int) -> str:
+    """A list of addresses or sizes."""
+    return packed(f"@{len(values)}Q", *values)
 
 
 LINES: dict[str, Callable[[Memory, bool], tuple[object, ...]]] = {
@@ -118,7 +118,7 @@ LINES: dict[str, Callable[[Memory, bool], tuple[object, ...]]] = {
 }
 MANY: dict[str, Callable[[Memory, bool], tuple[object, ...]]] = {
     "cuMemcpyBatch": lambda m, v1: (
-        *(one(m.device), one(m.other), one(BYTES), 1, packed("=5Q", 1, 0, 0, 0, 0), one(0), 1),
+        *(some(m.device), some(m.other), some(BYTES), 1, packed("=5Q", 1, 0, 0, 0, 0), some(0), 1),
         *((OUT,) if v1 else ()),
     ),
     "cuMemcpy3DBatch": lambda m, v1: (1, operation(m), *((OUT,) if v1 else ()), 0),
@@ -164,6 +164,54 @@ def test_a_copy_or_fill_waits_at_a_closed_gate_and_is_counted(lessor: Lessor, sy
         assert status == ("801" if NOT_SIMULATED.fullmatch(symbol) else "0")
         if status == "0":
             wait_for(lambda: lessor.tenant.usage().cards[0].busy_ns > before, "its time")
+
+
+CUBE = (16, 64)
+"""Rows and layers."""
+ATTRIBUTES = packed("=5Q", 1, 0, 0, 0, 0)
+EDGES: dict[str, tuple[str, int, Callable[[Memory, int], tuple[object, ...]]]] = {
+    "to the card": ("cuMemcpyHtoD_v2", 1, lambda m, bytes_: (m.device, m.host, bytes_)),
+    "from the card": ("cuMemcpyDtoH_v2", 1, lambda m, bytes_: (m.host, m.device, bytes_)),
+    "within it": ("cuMemcpyDtoD_v2", 1, lambda m, bytes_: (m.device, m.other, bytes_)),
+    "by addresses": ("cuMemcpy", 1, lambda m, bytes_: (m.device, m.host, bytes_)),
+    "fill": ("cuMemsetD8_v2", 1, lambda m, bytes_: (m.device, 7, bytes_)),
+    "fill of words": ("cuMemsetD32_v2", 4, lambda m, words: (m.device, 7, words)),
+    "rows of a fill": ("cuMemsetD2D16_v2", 32, lambda m, width: (m.device, 2 * width, 7, width, 16)),
+    "rows": ("cuMemcpy2D_v2", 16, lambda m, width: (flat(m, "Q", "Q", width, 16),)),
+    "layers": ("cuMemcpy3D_v2", 1024, lambda m, width: (deep(m, "Q", "Q", (width, *CUBE)),)),
+    "layers of peers": ("cuMemcpy3DPeer", 1024, lambda m, width: (deep(m, "P", "Q", (width, *CUBE)),)),
+    "several lines": (
+        "cuMemcpyBatchAsync_v2",
+        2,
+        lambda m, size: (
+            *(some(m.device, m.other), some(m.host, m.host), some(size, size)),
+            *(2, ATTRIBUTES, some(0), 1),
+        ),
+    ),
+    "several boxes": (
+        "cuMemcpy3DBatchAsync_v2",
+        2048,
+        lambda m, width: (2, operation(m, width, *CUBE) + operation(m, width, *CUBE)[1:], 0),
+    ),
+}
+"""A call, how many bytes an element of its size stands for, and its arguments but for the stream."""
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_a_mebibyte_waits_at_the_gate_and_what_is_less_goes_by(lessor: Lessor, edge: str):
+    """In whatever shape it is moved: all of its rows, layers and lines count."""
+    symbol, element, make = EDGES[edge]
+    with lessor, Shell(lessor.tenant).begin() as shell:
+        lessor.open(window_us=8000)
+        memory = memory_in(shell)
+        lessor.close()
+        stream = [shell.ok("cuStreamCreate", OUT, 1)] if "Async" in symbol else []
+        shell.ok(symbol, *make(memory, MIB // element - 1), *stream)
+        assert lessor.works() == []
+        shell.say(" ".join(map(str, (symbol, *make(memory, MIB // element), *stream))))
+        wait_for(lambda: lessor.works() == [Work.WAITING], "the call at the gate")
+        lessor.open(window_us=8000)
+        assert shell.hear().split()[0] == "0"
 
 
 def test_what_is_small_goes_by(lessor: Lessor):

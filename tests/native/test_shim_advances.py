@@ -48,6 +48,18 @@ def charged(own: Tenant) -> int:
     return int.from_bytes(card_line(own)[:8], "little") >> lib.AQ_TALLY_SHIFT
 
 
+def slot_offset(index: int, field: str) -> int:
+    """Where a word of a slot is."""
+    slots = ffi.offsetof("aq_usage_page", "slots") + index * ffi.sizeof("aq_usage_slot")
+    return int(slots + ffi.offsetof("aq_usage_slot", field))
+
+
+def slot_word(own: Tenant, index: int, field: str, size: int = 4) -> int:
+    """A word of a slot."""
+    with own.usage_page.open("rb") as page:
+        return int.from_bytes(os.pread(page.fileno(), size, slot_offset(index, field)), "little")
+
+
 @pytest.fixture
 def pair(own: Tenant) -> Iterator[tuple[Shell, Shell]]:
     """Two processes with two blocks and one in use, and an advance each."""
@@ -119,6 +131,26 @@ def test_an_advance_is_shown_to_nobody(own: Tenant, pair: tuple[Shell, Shell]):
     assert read_card_usages(own.usage_page) == own.usage().cards
     assert own.usage().cards[0].memory_peak_bytes == IN_USE
     assert sorted(process.memory_bytes[0] for process in own.usage().processes) == [BLOCK, 2 * BLOCK]
+
+
+@pytest.mark.parametrize("word", ["pid", "image"])
+def test_an_advance_is_that_of_the_process_and_program_that_took_it(
+    own: Tenant, pair: tuple[Shell, Shell], word: str
+):
+    """Who has the slot now, without a word of advances (an older interceptor), has all of its charge in use."""
+    one, other = pair
+    (at,) = (index for index in range(2) if slot_word(own, index, "pid") == other.pid)
+    ahead = slot_word(own, at, "memory", 8) >> lib.AQ_TALLY_SHIFT
+    before = slot_word(own, at, word)
+    with own.usage_page.open("r+b", buffering=0) as page:
+        os.pwrite(page.fileno(), (before + 1).to_bytes(4, "little"), slot_offset(at, word))
+        in_use = IN_USE - BLOCK + ahead
+        assert one.memory_info() == (LIMIT - in_use, LIMIT)
+        assert used(own) == in_use
+        assert max(process.memory_bytes[0] for process in own.usage().processes) == max(ahead, 2 * BLOCK)
+        assert one.call("cuMemAlloc_v2", OUT, LIMIT - in_use + 1)[0] == OUT_OF_MEMORY
+        os.pwrite(page.fileno(), before.to_bytes(4, "little"), slot_offset(at, word))
+    one.ok("cuMemAlloc_v2", OUT, LIMIT - IN_USE)
 
 
 def test_nvml_shows_no_advance(own: Tenant, pair: tuple[Shell, Shell]):
