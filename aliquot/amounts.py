@@ -11,6 +11,7 @@ from typing import Final
 
 from aliquot.placement import ContainerPlacement, Placement
 from aliquot.request import ContainerKind, PodRequest, SliceRequest
+from aliquot.units import MIB, format_bytes
 
 WHOLE: Final = 100
 """All of a card, in percent."""
@@ -52,6 +53,17 @@ class Amounts:
 NOTHING: Final = Amounts()
 NAMES: Final = ("memory_mib", "cores", "cards")
 """The amounts, one by one."""
+
+
+def spell(name: str, amount: int) -> str:
+    """Write one of them as people read it: `16Gi of GPU memory`, `50 gpu-core`, `2 cards`."""
+    unit = {"memory_mib": "of GPU memory", "cores": "gpu-core"}.get(name, name)
+    return f"{bare(name, amount)} {unit}"
+
+
+def bare(name: str, amount: int) -> str:
+    """Write one of them without saying of what: `16Gi`, `50`."""
+    return format_bytes(amount * MIB) if name == "memory_mib" else str(amount)
 
 
 def placed(placement: Placement, counts: Callable[[str], bool] = lambda _: True) -> Amounts:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from aliquot.amounts import NAMES, Amounts
+from aliquot.amounts import NAMES, Amounts, bare, spell
 from aliquot.dialects import Dialect
 from aliquot.kube.objects import KubeObject, KubeStruct
 from aliquot.names import API_GROUP, API_VERSION, ResourceNames
@@ -20,6 +20,8 @@ from aliquot.units import MIB, Quantity, QuantityError, parse_quantity
 
 KIND: Final = "GPUQuota"
 PLURAL: Final = "gpuquotas"
+FIELDS: Final = {"memory_mib": "memoryMiB", "cores": "cores", "cards": "cards"}
+"""The amounts as a GPUQuota writes them."""
 NATIVE_PREFIX: Final = "limits."
 
 _log = logging.getLogger(__name__)
@@ -106,6 +108,14 @@ def quota_of(quotas: Iterable[GPUQuota], namespace: str, pool: str = "") -> GPUQ
     """The quota that a namespace belongs to, of those that count a pool's cards (or all); None where there is none."""
     listing = (q for q in quotas if q.spec.pool == pool and namespace in q.spec.namespaces)
     return min(listing, key=lambda quota: quota.metadata.name, default=None)
+
+
+def above_pod_max(title: str, namespace: str, name: str, wanted: int, most: int) -> str:
+    """What the author of a pod is told that wants more than one pod may have."""
+    return (
+        f"{title}: a pod of namespace {namespace} asks for {spell(name, wanted)}, and may have "
+        f"{bare(name, most)} at most; ask for less, or have podMax.{FIELDS[name]} raised"
+    )
 
 
 class _HardSpec(KubeStruct, frozen=True, kw_only=True):

@@ -4,14 +4,10 @@ The same pod gets the same words on every node of a kind, so that kube-scheduler
 """
 
 from dataclasses import dataclass
-from typing import Final
 
-from aliquot.amounts import NAMES, Amounts
-from aliquot.units import MIB, format_bytes
+from aliquot.amounts import NAMES, Amounts, bare, spell
 
-FIELDS: Final = {"memory_mib": "memoryMiB", "cores": "cores", "cards": "cards"}
-"""The amounts as a GPUQuota writes them."""
-CORES_OF_A_CARD: Final = 100
+REMEDY = "wait for pods to end, ask for less, or have"
 
 
 @dataclass(frozen=True)
@@ -48,51 +44,31 @@ class Asking:
         return self.used.of(name) + self.growth(name)
 
 
-def beyond_pod_max(asking: Asking, name: str, most: int) -> str:
-    """One pod asks for more than one pod may have."""
-    return (
-        f"{asking.title}: a pod of namespace {asking.namespace} asks for {_spell(asking, name)}, and may have at most "
-        f"{spell(name, most)}; ask for less, or have podMax.{FIELDS[name]} raised"
-    )
-
-
 def beyond_limit(asking: Asking, name: str, limit: int) -> str:
     """All pods together would have more than they may."""
     return (
-        f"{asking.title}: namespace {asking.namespace} asks for {_more(asking, name)}, "
-        f"{spell(name, asking.used.of(name))} of its limit of {spell(name, limit)} are in use; "
-        "wait for pods to end, ask for less, or have the limit raised"
+        f"{asking.title}: namespace {asking.namespace} asks for {_more(asking, name)}, and "
+        f"{bare(name, asking.used.of(name))} of its limit of {bare(name, limit)} are in use; {REMEDY} the limit raised"
     )
 
 
 def cannot_borrow(asking: Asking, name: str, guaranteed: int, free: int, owed: int) -> str:
     """What is asked beyond the guarantee is kept for others."""
     there = f"GPUPool {asking.pool}" if asking.pool else "the cluster"
-    mine = (
-        f"{asking.title}: namespace {asking.namespace} asks for {_more(asking, name)} beyond the "
-        f"{spell(name, guaranteed)} guaranteed to it"
-        if asking.title
-        else f"namespace {asking.namespace} has no GPUQuota and asks for {_more(asking, name)}"
-    )
     return (
-        f"{mine}, {spell(name, asking.used.of(name))} are in use, and of {spell(name, free)} free in {there} "
-        f"{spell(name, owed)} are guaranteed to others; wait for pods to end, ask for less, or have a guarantee raised"
+        f"{_borrower(asking, name, guaranteed)}, has {bare(name, asking.used.of(name))}, and of {bare(name, free)} "
+        f"free in {there} {bare(name, owed)} are guaranteed to others; {REMEDY} a guarantee raised"
     )
 
 
-def spell(name: str, amount: int) -> str:
-    """An amount as people read it: `16Gi of GPU memory`, `50 % of a card's time`, `2 cards`."""
-    if name == "memory_mib":
-        return f"{format_bytes(amount * MIB)} of GPU memory"
-    if name == "cores":
-        return f"{amount} gpu-core"
-    return f"{amount} cards"
+def _borrower(asking: Asking, name: str, guaranteed: int) -> str:
+    """Who asks for what."""
+    namespace, more = asking.namespace, _more(asking, name)
+    if not asking.title:
+        return f"namespace {namespace} has no GPUQuota, asks for {more}"
+    return f"{asking.title}: namespace {namespace} asks for {more} beyond the {bare(name, guaranteed)} guaranteed to it"
 
 
 def _more(asking: Asking, name: str) -> str:
     amount = spell(name, asking.growth(name))
     return f"{amount} more" if asking.now.of(name) else amount
-
-
-def _spell(asking: Asking, name: str) -> str:
-    return spell(name, asking.wanted.of(name))

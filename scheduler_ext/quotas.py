@@ -23,10 +23,10 @@ from aliquot.amounts import NOTHING, Amounts, asked
 from aliquot.dialects import Dialect
 from aliquot.names import DEFAULT_NAMES, ResourceNames
 from aliquot.placement import Placement
-from aliquot.quota import NO_BOUND, GPUQuota, Most, ResourceQuota, hard_limits
+from aliquot.quota import NO_BOUND, GPUQuota, Most, ResourceQuota, above_pod_max, hard_limits
 from aliquot.request import PodRequest
 from scheduler_ext.accounts import ALL, Accounts, Kind
-from scheduler_ext.quota_words import Asking, beyond_limit, beyond_pod_max, cannot_borrow
+from scheduler_ext.quota_words import Asking, beyond_limit, cannot_borrow
 
 Demand = Callable[[str], Amounts]
 """What a pod asks of a pool's cards."""
@@ -274,7 +274,7 @@ def _beyond(bound: Bound, asking: Asking) -> str:
     for name in asking.growing:
         most, limit = bound.pod_max.of(name), bound.limit.of(name)
         if most is not None and asking.wanted.of(name) > most:
-            return beyond_pod_max(asking, name, most)
+            return above_pod_max(asking.title, asking.namespace, name, asking.wanted.of(name), most)
         if limit is not None and asking.then(name) > limit:
             return beyond_limit(asking, name, limit)
     return ""

@@ -1,17 +1,23 @@
 """Starts the webhook: `python -m webhook --tls-cert FILE --tls-key FILE --port 8443`."""
 
 import argparse
+import asyncio
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from aliquot import log, service
 from aliquot.certs import server_context
 from aliquot.dialects import load_dialects
+from aliquot.kube.access import AccessError
+from aliquot.kube.api import Api
 from aliquot.names import ResourceNames
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import Mutator
+from webhook.quota_feed import QuotaFeed
 from webhook.server import Webhook
 
 
@@ -23,23 +29,53 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--host", help="address to listen on; default: all")
     parser.add_argument("--port", type=int, default=8443, help="default: %(default)s")
     parser.add_argument("--dialects", nargs="*", default=[], metavar="NAME", help="for example: hami")
+    parser.add_argument(
+        "--quotas", action="store_true", help="follow GPUQuotas: their defaults and what one pod may have"
+    )
+    parser.add_argument(
+        "--kubeconfig", type=Path, help="where to read quotas; default: the pod's service account"
+    )
     log.add_arguments(parser)
     return parser.parse_args(arguments)
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Serve until a signal says stop."""
-    mutator = Mutator(ResourceNames(), load_dialects(options.dialects))
-    app = Webhook(mutator, WebhookMetrics(CollectorRegistry())).app()
-    tls = server_context(options.tls_cert, options.tls_key)
-    async with service.serving(app, options.host, options.port, tls) as stop:
+    """Serve until a signal says stop.
+
+    Raises:
+        AccessError: quotas are to be followed, and there is no way to the API server.
+    """
+    async with AsyncExitStack() as stack:
+        feed = None
+        if options.quotas:
+            api = Api.from_kubeconfig(options.kubeconfig, user_agent="aliquot-webhook")
+            feed = QuotaFeed(await stack.enter_async_context(api))
+        tls = server_context(options.tls_cert, options.tls_key)
+        serving = service.serving(_app(options, feed), options.host, options.port, tls)
+        await _follow(feed, await stack.enter_async_context(serving))
+
+
+def _app(options: argparse.Namespace, feed: QuotaFeed | None) -> web.Application:
+    names, dialects = ResourceNames(), load_dialects(options.dialects)
+    metrics = WebhookMetrics(CollectorRegistry())
+    if feed is None:
+        return Webhook(Mutator(names, dialects), metrics).app()
+    return Webhook(Mutator(names, dialects, feed.of), metrics, feed.missing).app()
+
+
+async def _follow(feed: QuotaFeed | None, stop: asyncio.Event) -> None:
+    """Follow the quotas until told to stop; a feed that fails ends the process."""
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(feed.run()) if feed else None
         await stop.wait()
+        if following:
+            following.cancel()
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the webhook; returns the exit status."""
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
-    return service.run("aliquot-webhook", options, run(options))
+    return service.run("aliquot-webhook", options, run(options), (AccessError, OSError, ValueError))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 - Our resources are written out, in limits and requests: `aliquot.dev/gpu` where it was implied, all of them
   where the pod speaks another project's dialect, whose own resources stay as they are.
+- What a container leaves out is filled in where the quota of its namespace says with what (`webhook.quotas`).
 - `schedulerName` becomes ours where the pod left the default.
 - The interceptor is preloaded, unless `aliquot.dev/inject: file` leaves that to the node.
 - A placement that the pod brings along (copied, or forged) is taken off: only the scheduler's counts. An edit of it
@@ -35,10 +36,11 @@ from aliquot.names import (
     ResourceNames,
 )
 from aliquot.pool import Enforcement, Overflow
-from aliquot.request import MemoryClass, RequestError, SliceRequest, read_pod_request
+from aliquot.request import MemoryClass, PodRequest, RequestError, SliceRequest, read_pod_request
 from aliquot.resize import ResizeError, read_asks
 from webhook.inject import inject
 from webhook.patch import Patch, Path
+from webhook.quotas import Filler, QuotaOf, check_pod_max
 from webhook.refusal import Refusal
 from webhook.warn import DEFAULT_SCHEDULER, about_container, about_placement, about_scheduler
 
@@ -65,30 +67,37 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Mutator:
-    """Knows the cluster's resource names and dialects."""
+    """Knows the cluster's resource names and dialects, and the quota of each namespace."""
 
     names: ResourceNames
     dialects: Sequence[Dialect] = ()
+    quota_of: QuotaOf = lambda _: None
 
-    def mutate(self, document: dict[str, Any], pod: Pod) -> Mutation:
+    def mutate(self, document: dict[str, Any], pod: Pod, namespace: str = "") -> Mutation:
         """Work out the changes of one pod.
 
         Args:
             document: The pod as it came.
             pod: The same pod, read.
+            namespace: Where it is to be made, which need not be written in it.
 
         Raises:
             Refusal: the pod asks for something that cannot be honoured.
         """
-        slices = self._slices(pod)
+        quota = self.quota_of(namespace)
+        filled, told = Filler(quota, self.names, self.dialects).fill(pod) if quota else (pod, [])
+        request = self._request(filled)
+        slices = _slices(request)
         patch, warnings = Patch(document), list(about_placement(pod))
         patch.remove(("metadata", "annotations", PLACEMENT_ANNOTATION))
         _check_asks(pod, slices)
+        if quota:
+            check_pod_max(quota, request, namespace)
         if slices:
             _check(pod)
-            warnings += about_scheduler(pod)
+            warnings += (*told, *about_scheduler(pod))
             warnings += (line for _, container in _among(pod, slices) for line in about_container(container))
-            self._apply(patch, pod, slices)
+            self._apply(patch, filled, slices)
         return Mutation(patch.operations, warnings)
 
     def review_edit(self, document: dict[str, Any], edited: Pod, stored: Pod) -> Mutation:
@@ -104,16 +113,14 @@ class Mutator:
         """
         before, now = stored.metadata.annotations, edited.metadata.annotations
         if any(before.get(key) != value for key, value in now.items() if key.endswith(REFINING)):
-            _check_asks(edited, self._slices(edited))
+            _check_asks(edited, _slices(self._request(edited)))
         return keep_placement(document, stored)
 
-    def _slices(self, pod: Pod) -> dict[str, SliceRequest]:
-        """Container name → its slice."""
+    def _request(self, pod: Pod) -> PodRequest:
         try:
-            request = read_pod_request(pod, self.names, self.dialects)
+            return read_pod_request(pod, self.names, self.dialects)
         except RequestError as error:
             raise Refusal(str(error)) from error
-        return {c.name: c.slice for c in request.containers if c.slice is not None}
 
     def _apply(self, patch: Patch, pod: Pod, slices: Mapping[str, SliceRequest]) -> None:
         if pod.spec.scheduler_name in ("", DEFAULT_SCHEDULER):
@@ -127,14 +134,20 @@ class Mutator:
     def _write_resources(
         self, patch: Patch, where: Path, there: ResourceRequirements, wanted: SliceRequest
     ) -> None:
-        """Write our resources out where the container does not give them itself."""
+        """Write our resources out where the container does not give them itself; what is there already stays."""
         asked = {**there.requests, **there.limits}
         ours = {name: value for name, value in asked.items() if name in self.names.slices}
         complete = {self.names.gpu: str(wanted.cards), **(ours or wanted.limits(self.names))}
         for name, value in complete.items():
-            for kind, given in (("limits", there.limits), ("requests", there.requests)):
-                if name not in given:
-                    patch.set((*where, "resources", kind, name), value)
+            for kind in ("limits", "requests"):
+                path = (*where, "resources", kind, name)
+                if patch.get(path) is None:
+                    patch.set(path, value)
+
+
+def _slices(request: PodRequest) -> dict[str, SliceRequest]:
+    """Container name → its slice."""
+    return {c.name: c.slice for c in request.containers if c.slice is not None}
 
 
 def keep_placement(document: dict[str, Any], stored: Pod) -> Mutation:

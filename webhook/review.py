@@ -31,6 +31,7 @@ class Review(KubeStruct, frozen=True, kw_only=True):
     Attributes:
         uid: Names the request in the answer.
         kind: What kind of object it is about.
+        namespace: Where the object is, or is to be.
         sub_resource: For example `status`; empty for the object itself.
         operation: CREATE, UPDATE, DELETE or CONNECT.
         object: The object as it would be stored, unread.
@@ -39,6 +40,7 @@ class Review(KubeStruct, frozen=True, kw_only=True):
 
     uid: str
     kind: _Kind = _Kind()
+    namespace: str = ""
     sub_resource: str = ""
     operation: str = ""
     object: msgspec.Raw = msgspec.Raw(b"null")

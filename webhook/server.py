@@ -1,9 +1,10 @@
 """The webhook's HTTP side: `/mutate` for the API server, health and metrics for everybody.
 
-A call is answered from the call alone: no state, nothing asked of anybody, so any number of replicas will do
-and a dry run is like any other.
+A call is answered from the call alone and, where it follows them, the quotas it has read; nobody is asked meanwhile, so
+any number of replicas will do and a dry run is like any other.
 """
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -23,15 +24,25 @@ LARGEST_BODY = 8 << 20
 class Webhook:
     """Answers the API server's calls."""
 
-    def __init__(self, mutator: Mutator, metrics: WebhookMetrics) -> None:
+    def __init__(
+        self, mutator: Mutator, metrics: WebhookMetrics, missing: Callable[[], str] = lambda: ""
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            mutator: Works out what changes.
+            metrics: Where calls are counted.
+            missing: What has not been read yet, in words; empty when all has been.
+        """
         self._mutator = mutator
         self._metrics = metrics
+        self._missing = missing
 
     def app(self) -> web.Application:
         """The web application."""
         app = web.Application(client_max_size=LARGEST_BODY)
         app.router.add_post("/mutate", self.mutate)
-        add_routes(app, self._metrics.registry, lambda: "")
+        add_routes(app, self._metrics.registry, self._missing)
         return app
 
     async def mutate(self, request: web.Request) -> web.Response:
@@ -54,6 +65,10 @@ class Webhook:
                 code=400,
                 reason="BadRequest",
             )
+        missing = self._missing()
+        if missing:
+            why = f"the webhook is starting: {missing}; try again"
+            return "bad", deny(review.uid, why, code=503, reason="ServiceUnavailable")
         try:
             mutation = self._mutation(review)
         except (ReviewError, RecursionError) as error:  # a pod may be read and yet be too deep to copy
@@ -66,7 +81,7 @@ class Webhook:
     def _mutation(self, review: Review) -> Mutation:
         """What to do to the pod; nothing for what is neither its creation nor an edit of it."""
         if review.is_pod_creation:
-            return self._mutator.mutate(*read_pod(review))
+            return self._mutator.mutate(*read_pod(review), review.namespace)
         if review.is_pod_update:
             return self._mutator.review_edit(*read_pod(review), read_old_pod(review))
         return Mutation()

@@ -190,9 +190,7 @@ def test_a_resource_quota_is_enforced_as_hami_does(scheduled: PocketCluster, ext
     limits = {"aliquot.dev/gpu": "2", "aliquot.dev/gpu-mem": "5Gi"}
     two = [{"name": "main", "image": "x", "resources": {"limits": limits, "requests": limits}}]
     pod = create(scheduled, namespace="a", containers=two)
-    waits(
-        scheduled, pod, "ResourceQuota cards: namespace a asks for 10Gi of GPU memory, 0 of GPU memory of its"
-    )
+    waits(scheduled, pod, "ResourceQuota cards: namespace a asks for 10Gi of GPU memory, and 0 of its limit")
     scheduled.kubectl.apply({**quota, "spec": {"hard": {"limits.aliquot.dev/gpu-mem": "10Gi"}}})
     gets_a_node(scheduled, pod)
 

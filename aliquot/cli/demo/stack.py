@@ -101,8 +101,8 @@ class Stack:
         """Start webhook and extender, and tell API server and scheduler of them."""
         pair = write_pair(self.root / "tls", [LOOPBACK])
         tls = ["--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--host", LOOPBACK]
-        self._start_service("webhook", "webhook", self.webhook_port, *tls)
         kubeconfig = ["--kubeconfig", str(self.cluster.kubeconfig)]
+        self._start_service("webhook", "webhook", self.webhook_port, *kubeconfig, *tls, "--quotas")
         self._start_service("extender", "scheduler_ext", self.extender_port, *kubeconfig, *tls)
         self.kubectl.apply(self._webhook_configuration(pair))
         self.cluster.start_scheduler([self._extender_entry(pair)])

@@ -382,12 +382,23 @@ class QuotaHistory(RuleBasedStateMachine):
     def resize(self, which: int, gib: int, cores: str | None) -> None:
         """A bound pod asks for other limits; what it gets, if it grows, is within the quota."""
         bound = [pod for pod in self.world.pods.values() if pod.node]
-        pod = bound[which % len(bound)]
+        self.ask(bound[which % len(bound)], gib, cores)
+        self.settle()
+
+    @rule(namespace=st.sampled_from(TEAMS), gib=st.integers(4, 12))
+    def grow(self, namespace: str, gib: int) -> None:
+        """All bound pods of a namespace ask at once."""
+        for pod in self.world.pods.values():
+            if pod.node and pod.pod.metadata.namespace == namespace:
+                self.ask(pod, gib, None)
+        self.settle()
+
+    def ask(self, pod: WorldPod, gib: int, cores: str | None) -> None:
+        """Somebody annotates a pod."""
         asked = {"aliquot.dev/resize-gpu-mem": f"{gib}Gi"}
         asked |= {"aliquot.dev/resize-gpu-core": cores} if cores else {}
         pod.annotations = {**pod.annotations, **asked}
         self.world.note("MODIFIED", pod)
-        self.settle()
 
     def settle(self) -> None:
         """Answers the asks that are due; the model must allow each that is approved, in their order."""

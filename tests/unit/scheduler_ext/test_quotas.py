@@ -1,16 +1,22 @@
 """Quotas in filter and bind: what is counted, who may borrow what, and what people are told."""
 
 import asyncio
+import json
 
 import pytest
 
 from aliquot.amounts import Amounts
 from aliquot.placement import CardShare, ContainerPlacement, Placement
+from aliquot.quota import Most, QuotaStatus
 from aliquot.request import ContainerKind
 from scheduler_ext.bind import BindError
+from scheduler_ext.feed import Feed
+from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Ledger, Stage
+from scheduler_ext.quota_status import statuses
+from scheduler_ext.resize import Resizer
 from scheduler_ext.wire import BindArgs
-from tests.unit.scheduler_ext.placing import GIB, card, node
+from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.teams import Teams, native, pod_of, quota
 from tests.unit.scheduler_ext.world import WorldPod
 
@@ -38,8 +44,8 @@ def test_the_words_name_quota_namespace_asked_used_limit_and_remedy(teams: Teams
     teams.quotas.put(quota("q", "a", limit=(12, None, None)))
     teams.gets("a", 10)
     assert teams.refusal("a", {"gpu-mem": "5Gi"}) == (
-        "GPUQuota q: namespace a asks for 5Gi of GPU memory, 10Gi of GPU memory of its limit of 12Gi of GPU memory "
-        "are in use; wait for pods to end, ask for less, or have the limit raised"
+        "GPUQuota q: namespace a asks for 5Gi of GPU memory, and 10Gi of its limit of 12Gi are in use; "
+        "wait for pods to end, ask for less, or have the limit raised"
     )
 
 
@@ -94,7 +100,9 @@ def test_one_that_asks_for_no_compute_is_not_held_up_by_it(teams: Teams):
     teams.gets("a", 1, **{"gpu-core": "50"})
     teams.quotas.put(quota("q", "a", limit=(None, 10, None)))
     assert teams.gets("a", 1)
-    assert "50 gpu-core of its limit of 10" in teams.refusal("a", {"gpu-mem": "1Gi", "gpu-core": "1"})
+    assert "asks for 1 gpu-core, and 50 of its limit of 10" in teams.refusal(
+        "a", {"gpu-mem": "1Gi", "gpu-core": "1"}
+    )
 
 
 def test_what_goes_makes_room(teams: Teams):
@@ -122,18 +130,27 @@ def test_beyond_its_guarantee_a_quota_borrows_what_others_leave(teams: Teams):
     assert [teams.gets("a", 8) for _ in range(6)] == [True] * 5 + [False]
 
 
+def test_what_a_quota_has_not_come_up_to_itself_is_not_kept_from_it(teams: Teams):
+    """Half of a pod may be guaranteed and the other half borrowed."""
+    teams.quotas.put(quota("a", "a", guaranteed=(10, None, None)))
+    teams.quotas.put(quota("b", "b", guaranteed=(49, None, None)))
+    assert teams.gets("a", 5)
+    assert "49Gi are guaranteed to others" in teams.refusal("a", {"gpu-mem": "11Gi"})
+    assert teams.gets("a", 10)
+
+
 def test_the_words_of_what_cannot_be_borrowed(teams: Teams):
     """They say what is free and for whom it is kept."""
     teams.quotas.put(quota("a", "a", guaranteed=(60, None, None)))
     teams.quotas.put(quota("b", "b", guaranteed=(1, None, None)))
     assert teams.gets("b", 1)
     assert teams.refusal("b", {"gpu-mem": "4Gi"}) == (
-        "GPUQuota b: namespace b asks for 4Gi of GPU memory beyond the 1Gi of GPU memory guaranteed to it, 1Gi of GPU "
-        "memory are in use, and of 63Gi of GPU memory free in the cluster 60Gi of GPU memory are guaranteed to others; "
+        "GPUQuota b: namespace b asks for 4Gi of GPU memory beyond the 1Gi guaranteed to it, has 1Gi, and of 63Gi "
+        "free in the cluster 60Gi are guaranteed to others; "
         "wait for pods to end, ask for less, or have a guarantee raised"
     )
     assert teams.refusal("c", {"gpu-mem": "4Gi"}).startswith(
-        "namespace c has no GPUQuota and asks for 4Gi of GPU memory, 0 of GPU memory are in use, and of 63Gi"
+        "namespace c has no GPUQuota, asks for 4Gi of GPU memory, has 0, and of 63Gi free in the cluster 60Gi are"
     )
 
 
@@ -207,7 +224,7 @@ def test_one_pod_may_have_only_so_much(teams: Teams):
     """The webhook refuses it when it knows; a percentage is known here."""
     teams.quotas.put(quota("q", "a", podMax=(8, None, 2)))
     assert teams.refusal("a", {"gpu-mem-percent": "60"}) == (
-        "GPUQuota q: a pod of namespace a asks for 9830Mi of GPU memory, and may have at most 8Gi of GPU memory; "
+        "GPUQuota q: a pod of namespace a asks for 9830Mi of GPU memory, and may have 8Gi at most; "
         "ask for less, or have podMax.memoryMiB raised"
     )
     assert teams.gets("a", 8)
@@ -238,7 +255,7 @@ def test_a_namespace_in_two_quotas_belongs_to_the_first(teams: Teams):
     assert "GPUQuota q2" in teams.refusal("a", {"gpu-mem": "1Gi"})
 
 
-# ---- bind and restart ----
+# ---- bind, resize and restart ----
 
 
 def bind(teams: Teams, pod: WorldPod, where: str) -> None:
@@ -274,3 +291,55 @@ def test_bound_pods_count_after_a_restart():
     ledger.resize("uid-1", placement)
     ledger.depart("uid-1")
     assert ledger.accounts.namespaces() == []
+
+
+def resized(teams: Teams, resizer: Resizer, feed: Feed, pod: WorldPod, asked: str) -> dict[str, object]:
+    """A bound pod asks for memory, and the extender answers all asks that are due."""
+    pod.annotations = {**pod.annotations, "aliquot.dev/resize-gpu-mem": asked}
+    teams.world.note("MODIFIED", pod)
+    return answered(teams, resizer, feed, pod)
+
+
+def answered(teams: Teams, resizer: Resizer, feed: Feed, pod: WorldPod) -> dict[str, object]:
+    """What a pod has been told last."""
+    for _ in range(2):
+        for _, seen in teams.world.events:
+            feed.put_pod(seen)
+        teams.world.events.clear()
+        asyncio.run(resizer.answer())
+    status: dict[str, object] = json.loads(pod.annotations["aliquot.dev/resize-status"])
+    return status
+
+
+def test_a_resize_is_held_to_the_quota_and_looked_at_again_when_there_is_leave(teams: Teams):
+    """What grows must be within the limit; what shrinks makes room for another's ask; a raised quota does, too."""
+    one, other = store(teams, "a", 4), store(teams, "a", 4)
+    bind(teams, one, "n1")
+    bind(teams, other, "n2")
+    asker = resizer(teams.world, teams.ledger, teams.quotas)
+    feed = Feed(None, teams.ledger, ForeignAgents(()), asker)  # type: ignore[arg-type] - its reflectors never run
+    teams.quotas.put(quota("q", "a", limit=(9, None, None), podMax=(8, None, None)))
+    told = resized(teams, asker, feed, one, "6Gi")
+    assert str(told["why"]).startswith(
+        "GPUQuota q: namespace a asks for 2Gi of GPU memory more, and 8Gi of its limit of 9Gi are in use; wait"
+    )
+    assert resized(teams, asker, feed, other, "3Gi")["approved"]
+    assert answered(teams, asker, feed, one)["approved"]
+    assert "8Gi at most" in str(resized(teams, asker, feed, one, "9Gi")["why"])
+    teams.quotas.put(quota("q", "a", limit=(12, None, None)))
+    assert answered(teams, asker, feed, one)["approved"]
+    assert teams.ledger.accounts.used("", "a").memory_mib == 12 * GIB
+
+
+def test_statuses_say_what_is_used_borrowed_and_whose_a_namespace_is(teams: Teams):
+    """Borrowed is what is used beyond the guarantee."""
+    teams.quotas.put(quota("q1", "a", guaranteed=(4, None, None)))
+    teams.quotas.put(quota("q2", "a", "b"))
+    teams.gets("a", 10)
+    teams.gets("b", 1, **{"gpu-core": "30"})
+    found = {each.metadata.name: status for each, status in statuses(teams.quotas)}
+    assert found["q1"] == QuotaStatus(
+        used=Most(memory_mib=10 * GIB, cores=0, cards=1), borrowed=Most(memory_mib=6 * GIB, cores=0, cards=1)
+    )
+    assert found["q2"].used == found["q2"].borrowed == Most(memory_mib=GIB, cores=30, cards=1)
+    assert found["q2"].shadowed == ("a",)

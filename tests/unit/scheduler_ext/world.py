@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.kube.api import ApiError
+from aliquot.kube.api import ApiError, Listing
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from aliquot.kube.resources import Resource
 from scheduler_ext.pods import PlacedPod
@@ -38,7 +38,8 @@ class WorldPod:
             init_containers=self.pod.spec.init_containers,
             node_name=self.node,
         )
-        return Pod(metadata=meta, spec=spec, status=PodStatus(phase=self.phase))
+        status = PodStatus(phase=self.phase, conditions=self.pod.status.conditions)
+        return Pod(metadata=meta, spec=spec, status=status)
 
 
 class World:
@@ -68,6 +69,15 @@ class World:
         if name not in self.pods:
             raise ApiError(404, "NotFound", "no such pod")
         return self.pods[name].seen()
+
+    async def list(
+        self, _resource: Resource[Pod], _namespace: str = "", /, *, field_selector: str = ""
+    ) -> Listing[Pod]:
+        """Read all pods that have no node."""
+        assert field_selector == "spec.nodeName="
+        if self.line == "down":
+            raise ApiError(0, "", "no route")
+        return Listing("1", tuple(pod.seen() for pod in self.pods.values() if not pod.node))
 
     async def bind_pod(
         self, _namespace: str, name: str, uid: str, where: str, annotations: Mapping[str, str], /
@@ -112,7 +122,9 @@ class World:
             raise ApiError(500, "InternalError", "a webhook failed")
         if pod is None:
             raise ApiError(404, "NotFound", "no such pod")
-        if body["metadata"]["resourceVersion"] != str(pod.version):
+        if body["metadata"].get("uid", pod.pod.metadata.uid) != pod.pod.metadata.uid:
+            raise ApiError(409, "Conflict", "another pod of that name")
+        if body["metadata"].get("resourceVersion", str(pod.version)) != str(pod.version):
             raise ApiError(409, "Conflict", "the object has been modified")
         changed = {**pod.annotations, **body["metadata"]["annotations"]}
         if changed != pod.annotations:

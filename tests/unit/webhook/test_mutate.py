@@ -1,48 +1,13 @@
 """What the webhook makes of pods."""
 
-import copy
-from typing import Any
-
-import jsonpatch
 import msgspec
 import pytest
 
-from aliquot.dialects.hami import HamiDialect
 from aliquot.kube.objects import Pod
 from aliquot.names import LIBRARY_PATH, PLACEMENT_ANNOTATION, ResourceNames
+from tests.unit.webhook.pods import CORE, GPU, HERE, MEM, Document, container, mutate, pod, resources
 from webhook.mutate import Mutator
 from webhook.refusal import Refusal
-
-GPU, MEM, CORE = "aliquot.dev/gpu", "aliquot.dev/gpu-mem", "aliquot.dev/gpu-core"
-HERE = Mutator(ResourceNames(), (HamiDialect(),))
-
-Document = dict[str, Any]
-
-
-def container(limits: Document | None = None, name: str = "main", **more: Any) -> Document:
-    """One container; limits are its requests too, as after the API server's defaulting."""
-    resources = {"resources": {"limits": limits, "requests": dict(limits)}} if limits else {}
-    return {"name": name, "image": "x"} | resources | more
-
-
-def pod(*containers: Document, annotations: Document | None = None, **spec: Any) -> Document:
-    """A new pod."""
-    metadata = {"name": "p", "namespace": "default"} | ({"annotations": annotations} if annotations else {})
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"containers": list(containers), "schedulerName": "default-scheduler"} | spec,
-    }
-
-
-def mutate(document: Document, mutator: Mutator = HERE) -> tuple[Document, list[str]]:
-    """The pod after admission, and the warnings."""
-    before = copy.deepcopy(document)
-    mutation = mutator.mutate(document, msgspec.convert(document, Pod))
-    assert document == before
-    changed: Document = jsonpatch.apply_patch(document, list(mutation.operations))
-    return changed, list(mutation.warnings)
 
 
 def refusal(document: Document) -> str:
@@ -50,13 +15,6 @@ def refusal(document: Document) -> str:
     with pytest.raises(Refusal) as caught:
         mutate(document)
     return str(caught.value)
-
-
-def resources(document: Document, position: int = 0, kind: str = "containers") -> Document:
-    """A container's resources, limits and requests being equal."""
-    found = document["spec"][kind][position]["resources"]
-    assert found["limits"] == found["requests"]
-    return dict(found["limits"])
 
 
 def preload(document: Document, position: int = 0, kind: str = "containers") -> str | None:

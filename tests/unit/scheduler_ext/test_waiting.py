@@ -1,0 +1,187 @@
+"""Whom the extender touches, when, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from aliquot.kube.objects import Condition, Pod, PodStatus
+from scheduler_ext.filter import Filter
+from scheduler_ext.waiting import FIRST_REST_SECONDS, TOUCHES_PER_ROUND, Waiting, Waker
+from scheduler_ext.wire import FilterArgs
+from tests.unit.scheduler_ext.placing import card, node
+from tests.unit.scheduler_ext.teams import Teams, pod_of, quota
+from tests.unit.scheduler_ext.world import WorldPod
+
+RETRY = "aliquot.dev/retry"
+
+
+class Sleepers:
+    """An extender's parts, and a waker of the pods it refuses."""
+
+    def __init__(self) -> None:
+        self.teams = Teams()
+        self.now = 0.0
+        self.counted = 0
+        self.waiting = Waiting()
+        ledger = self.teams.ledger
+        ledger.on_change(self.waiting.something_changed)
+        self.teams.quotas.on_change(self.waiting.something_changed)
+        self.filter = Filter(
+            ledger, self.teams.filter.foreign, quotas=self.teams.quotas, waiting=self.waiting
+        )
+        self.waker = Waker(
+            self.teams.world, self.waiting, self.filter, clock=lambda: self.now, touched=self.count
+        )
+
+    def count(self) -> None:
+        """One touch."""
+        self.counted += 1
+
+    def ask(self, namespace: str, gib: int, *nodes: str) -> WorldPod:
+        """A pod is created and filtered."""
+        made = WorldPod(pod_of(namespace, {"gpu-mem": f"{gib}Gi"}))
+        self.teams.world.pods[made.pod.metadata.name] = made
+        self.filter.answer(FilterArgs(Pod=made.pod, NodeNames=nodes or ("n1", "n2")))
+        return made
+
+    def wake(self) -> float | None:
+        """One round."""
+        return asyncio.run(self.waker.wake())
+
+
+@pytest.fixture
+def sleepers() -> Sleepers:
+    """Nobody waits yet."""
+    return Sleepers()
+
+
+def test_only_those_are_touched_whom_the_change_helps(sleepers: Sleepers):
+    """A raised quota is for its namespace, and for pods that it is large enough for."""
+    sleepers.teams.quotas.put(quota("a", "a", limit=(1, None, None)))
+    sleepers.teams.quotas.put(quota("b", "b", limit=(1, None, None)))
+    small, large, other, huge = (sleepers.ask(*one) for one in (("a", 4), ("a", 8), ("b", 4), ("c", 17)))
+    assert sleepers.wake() is None
+    sleepers.teams.quotas.put(quota("a", "a", limit=(6, None, None)))
+    assert sleepers.waiting.changed.is_set()
+    sleepers.wake()
+    assert [RETRY in pod.annotations for pod in (small, large, other, huge)] == [True, False, False, False]
+    assert sleepers.counted == 1
+
+
+def test_the_nodes_that_a_pod_was_offered_are_those_it_is_tried_on(sleepers: Sleepers):
+    """Room elsewhere does not help a pod that may not go there."""
+    pod = sleepers.ask("a", 20, "n1")
+    sleepers.teams.ledger.put_node("n2", node(card("n2-a", gib=24)))
+    sleepers.wake()
+    assert RETRY not in pod.annotations
+    sleepers.teams.ledger.put_node("n1", node(card("n1-a", gib=24)))
+    sleepers.wake()
+    assert RETRY in pod.annotations
+
+
+def test_a_pod_touched_in_vain_is_let_be_for_longer_each_time(sleepers: Sleepers):
+    """Something else keeps it from its node; it is not written to for ever."""
+    pod = sleepers.ask("a", 20)
+    sleepers.teams.ledger.put_node("n1", node(card("n1-a", gib=24)))
+    touched, rests = [], []
+    for _ in range(4):
+        rests.append(sleepers.wake())
+        touched.append(pod.annotations.pop(RETRY, None) is not None)
+        sleepers.now += rests[-1] or 0.0
+    assert touched == [True] * 4
+    assert rests == [FIRST_REST_SECONDS * 2**n for n in range(4)]
+    sleepers.wake()
+    pod.annotations.pop(RETRY)
+    sleepers.now += 1.0
+    assert sleepers.wake() == FIRST_REST_SECONDS * 2**4 - 1.0
+    assert RETRY not in pod.annotations
+
+
+def test_a_round_touches_only_so_many_and_the_oldest_first(sleepers: Sleepers):
+    """The others' turn comes at once after it."""
+    pods = [sleepers.ask("a", 20) for _ in range(TOUCHES_PER_ROUND + 5)]
+    sleepers.teams.ledger.put_node("n1", node(card("n1-a", gib=24)))
+    assert sleepers.wake() == 0.0
+    assert [RETRY in pod.annotations for pod in pods] == [True] * TOUCHES_PER_ROUND + [False] * 5
+    sleepers.wake()
+    assert all(RETRY in pod.annotations for pod in pods)
+
+
+def test_a_pod_that_got_a_place_waits_no_more(sleepers: Sleepers):
+    """Its next filter succeeds, and nothing is left to touch."""
+    pod = sleepers.ask("a", 20)
+    sleepers.teams.ledger.put_node("n1", node(card("n1-a", gib=24)))
+    sleepers.filter.answer(FilterArgs(Pod=pod.pod, NodeNames=("n1",)))
+    assert len(sleepers.waiting) == 0
+    assert sleepers.wake() is None
+    assert RETRY not in pod.annotations
+
+
+def test_a_pod_that_is_gone_or_another_is_forgotten(sleepers: Sleepers):
+    """The patch is for the pod that was refused, by its UID."""
+    gone, twin = sleepers.ask("a", 20), sleepers.ask("a", 20)
+    del sleepers.teams.world.pods[gone.pod.metadata.name]
+    new = WorldPod(
+        msgspec.structs.replace(twin.pod, metadata=msgspec.structs.replace(twin.pod.metadata, uid="new"))
+    )
+    sleepers.teams.world.pods[twin.pod.metadata.name] = new
+    sleepers.teams.ledger.put_node("n1", node(card("n1-a", gib=24)))
+    sleepers.wake()
+    assert (len(sleepers.waiting), sleepers.counted, new.annotations) == (0, 0, {})
+
+
+def test_while_the_api_server_is_away_the_touch_is_tried_again(sleepers: Sleepers):
+    """After the rest, as if it had been in vain."""
+    pod = sleepers.ask("a", 20)
+    sleepers.teams.ledger.put_node("n1", node(card("n1-a", gib=24)))
+    sleepers.teams.world.line = "down"
+    rest = sleepers.wake()
+    sleepers.teams.world.line = "good"
+    assert rest == FIRST_REST_SECONDS
+    sleepers.now += rest
+    sleepers.wake()
+    assert RETRY in pod.annotations
+
+
+def test_asking_reserves_nothing_and_changes_nobodys_reservation(sleepers: Sleepers):
+    """A round is a question only."""
+    held = sleepers.ask("a", 16)
+    for _ in range(3):
+        sleepers.ask("b", 16)
+    waiter = sleepers.ask("c", 16)
+    before = {entry.uid: entry for entry in sleepers.teams.ledger.entries()}
+    sleepers.wake()
+    assert {entry.uid: entry for entry in sleepers.teams.ledger.entries()} == before
+    sleepers.teams.ledger.depart(held.pod.metadata.uid)
+    sleepers.wake()
+    assert RETRY in waiter.annotations
+    assert sleepers.teams.ledger.entry(waiter.pod.metadata.uid) is None
+
+
+def test_after_a_restart_pods_given_up_by_the_scheduler_are_remembered(sleepers: Sleepers):
+    """Those that wait for something else are not: nothing refused them here."""
+    conditions = {
+        "refused": Condition(type="PodScheduled", status="False", reason="Unschedulable"),
+        "gated": Condition(type="PodScheduled", status="False", reason="SchedulingGated"),
+    }
+    pods = {}
+    for reason, condition in conditions.items():
+        made: Pod = pod_of("a", {"gpu-mem": "4Gi"})
+        pods[reason] = WorldPod(msgspec.structs.replace(made, status=PodStatus(conditions=(condition,))))
+        sleepers.teams.world.pods[made.metadata.name] = pods[reason]
+
+    async def first_round() -> None:
+        touched = asyncio.Event()
+        waker = Waker(sleepers.teams.world, sleepers.waiting, sleepers.filter, touched=touched.set)
+        running = asyncio.create_task(waker.run())
+        await touched.wait()
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(first_round(), 30))
+    assert {reason: RETRY in pod.annotations for reason, pod in pods.items()} == {
+        "refused": True,
+        "gated": False,
+    }
