@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from aliquot.cli.demo.stack import Stack
+from aliquot.cli.demo.stack import SOURCE_ROOT, Stack
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import container, plain, pod
 
 QUOTAS = "gpuquotas.aliquot.dev"
+EXAMPLES = SOURCE_ROOT / "examples" / "quota"
 MEM, CORE = "aliquot.dev/gpu-mem", "aliquot.dev/gpu-core"
 
 
@@ -82,3 +83,21 @@ def test_the_status_of_a_quota_follows_its_pods(held: Stack) -> None:
     )
     held.kubectl.delete("pods", "one", grace=0)
     held.kubectl.wait_for(QUOTAS, "team", lambda q: q["status"]["used"]["memoryMiB"] == 0)
+
+
+def test_the_teams_of_the_examples(held: Stack) -> None:
+    """A default, a loan, and a pod that waits for what is guaranteed to others until the loan is given back."""
+    held.kubectl.apply(EXAMPLES / "quota.yaml")
+    held.kubectl.apply(EXAMPLES / "pods.yaml")
+    for name in ("small", "borrower"):
+        held.kubectl.wait_phase(name, "Running", namespace="team-a")
+    held.kubectl.wait_for(
+        "pods", "waiting", lambda p: "guaranteed to others" in str(p.get("status")), namespace="team-a"
+    )
+    held.kubectl.delete("pods", "borrower", "team-a", grace=0)
+    held.kubectl.wait_phase("waiting", "Running", namespace="team-a")
+    small = held.kubectl.get("pods", "small", "team-a")["spec"]["containers"][0]["resources"]["limits"]
+    assert small == {"aliquot.dev/gpu": "1", MEM: "4Gi", CORE: "20"}
+    for name in ("small", "waiting"):
+        held.kubectl.delete("pods", name, "team-a", grace=0)
+        wait_for(f"{name} to go", lambda name=name: held.kubectl.find("pods", name, "team-a") is None)
