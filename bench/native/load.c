@@ -1,10 +1,12 @@
 /* A tenant's program: keeps a card busy the way it is told, and sleeps, never spins, while it waits.
  *
- *   load KERNELS [KEY=VALUE...]       KERNELS: the directory of spin.ptx and meet.ptx
+ *   load KERNELS [KEY=VALUE...]       KERNELS: the directory of spin.ptx and the others
  *
  *   kernel_us=1000      lengths of kernels, in turn: kernel_us=100,20000
  *   grid=64             blocks of a kernel
  *   what=kernel         or copies of a MiB instead: in, out, within, fill; and in_sync, out_sync, whose calls wait
+ *   memory_mib=0        kernels use all of so much memory
+ *   managed=0           1: which is managed memory
  *   cards=1             2: kernels that wait for one another on two cards, launched in either order at random
  *   sync=16             launches between two waits
  *   graph=0             kernels in a captured graph that is launched instead of one kernel
@@ -38,6 +40,7 @@
 #define PORTABLE_AND_MAPPED 3
 #define COPY_BYTES (1 << 20)
 #define MAX_CARDS 2
+#define ATTACH_GLOBAL 1
 
 int cuInit(unsigned), cuDeviceGet(int *, int), cuDevicePrimaryCtxSetFlags_v2(int, unsigned), cuDevicePrimaryCtxRetain(void **, int);
 int cuCtxSetCurrent(void *), cuModuleLoadData(void **, const void *), cuModuleGetFunction(void **, void *, const char *);
@@ -45,14 +48,14 @@ int cuStreamCreate(void **, unsigned), cuStreamSynchronize(void *);
 int cuStreamBeginCapture_v2(void *, int), cuStreamEndCapture(void *, void **), cuGraphInstantiateWithFlags(void **, void *, uint64_t);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 int cuGraphLaunch(void *, void *);
-int cuMemAlloc_v2(uint64_t *, size_t), cuMemHostAlloc(void **, size_t, unsigned);
+int cuMemAlloc_v2(uint64_t *, size_t), cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemHostAlloc(void **, size_t, unsigned);
 int cuMemcpyHtoD_v2(uint64_t, const void *, size_t), cuMemcpyHtoDAsync_v2(uint64_t, const void *, size_t, void *);
 int cuMemcpyDtoH_v2(void *, uint64_t, size_t), cuMemcpyDtoHAsync_v2(void *, uint64_t, size_t, void *);
 int cuMemcpyDtoDAsync_v2(uint64_t, uint64_t, size_t, void *), cuMemsetD8Async(uint64_t, unsigned char, size_t, void *);
 
 /* Everything a number is given for. */
 static struct {
-  uint64_t grid, sync, graph, idle_us, random, awake_ms, after_ms, for_ms, threads, cards, seed;
+  uint64_t grid, sync, graph, idle_us, random, awake_ms, after_ms, for_ms, threads, cards, seed, memory_mib, managed;
 } options = {.grid = 64, .sync = 16, .for_ms = 1000, .threads = 1, .cards = 1, .seed = 1};
 
 static const struct {
@@ -62,6 +65,7 @@ static const struct {
     {"grid", &options.grid},         {"sync", &options.sync},         {"graph", &options.graph},   {"idle_us", &options.idle_us},
     {"random", &options.random},     {"awake_ms", &options.awake_ms}, {"after_ms", &options.after_ms}, {"for_ms", &options.for_ms},
     {"threads", &options.threads},   {"cards", &options.cards},       {"seed", &options.seed},
+    {"memory_mib", &options.memory_mib}, {"managed", &options.managed},
 };
 
 typedef struct {
@@ -73,7 +77,7 @@ typedef struct {
   pthread_t thread;
   void *streams[MAX_CARDS], *graphs[MAX_LENGTHS];
   void *pinned, *pageable;
-  uint64_t device, other;
+  uint64_t device, other, used;
   uint32_t round; /* of kernels that meet */
   unsigned short dice[3];
   size_t next, count;
@@ -166,13 +170,15 @@ static char *read_text(const char *directory, const char *name) {
 /* ---- the cards ---- */
 
 static void start(const char *directory, int card) {
-  bool meets = options.cards > 1;
+  const char *name = options.cards > 1 ? "meet" : options.memory_mib ? "use" : "spin";
+  char entry[16];
   void *module;
+  snprintf(entry, sizeof entry, "aliquot_%s", name);
   CHECK(cuDevicePrimaryCtxSetFlags_v2(card, BLOCKING_SYNC));
   CHECK(cuDevicePrimaryCtxRetain(&contexts[card], card));
   CHECK(cuCtxSetCurrent(contexts[card]));
-  CHECK(cuModuleLoadData(&module, read_text(directory, meets ? "meet" : "spin")));
-  CHECK(cuModuleGetFunction(&kernels[card], module, meets ? "aliquot_meet" : "aliquot_spin"));
+  CHECK(cuModuleLoadData(&module, read_text(directory, name)));
+  CHECK(cuModuleGetFunction(&kernels[card], module, entry));
 }
 
 static void start_all(const char *directory) {
@@ -182,7 +188,8 @@ static void start_all(const char *directory) {
 }
 
 static void launch_kernel(const worker *self, size_t which) {
-  void *params[] = {&lengths_ns[which]};
+  uint64_t used = self->used, bytes = options.memory_mib << 20;
+  void *params[] = {&lengths_ns[which], &used, &bytes}; /* those of aliquot_spin are the first */
   CHECK(cuLaunchKernel(kernels[0], (unsigned)options.grid, 1, 1, 256, 1, 1, 0, self->streams[0], params, NULL));
 }
 
@@ -215,6 +222,8 @@ static void prepare(worker *self) {
     CHECK(cuCtxSetCurrent(contexts[card]));
     CHECK(cuStreamCreate(&self->streams[card], NON_BLOCKING));
   }
+  if (options.memory_mib && options.managed) CHECK(cuMemAllocManaged(&self->used, options.memory_mib << 20, ATTACH_GLOBAL));
+  else if (options.memory_mib) CHECK(cuMemAlloc_v2(&self->used, options.memory_mib << 20));
   for (size_t i = 0; options.graph && i < length_count; i++) self->graphs[i] = capture(self, i);
   if (!copy) return;
   CHECK(cuMemAlloc_v2(&self->device, COPY_BYTES));

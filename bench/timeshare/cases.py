@@ -42,6 +42,8 @@ class Load:
     threads: int = 1
     cards: int = 1
     seed: int = 0
+    memory_mib: int = 0
+    managed: bool = False
 
     @property
     def is_greedy(self) -> bool:
@@ -50,8 +52,8 @@ class Load:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether its end is waited for: to be told of its pauses, or that nothing of it waits for ever."""
-        return bool(self.idle_us) or self.cards > 1
+        """Whether its end is waited for: to be told of its pauses, how much it did, or that nothing waits for ever."""
+        return bool(self.idle_us) or self.cards > 1 or self.memory_mib > 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Tenant:
         priority: 0 to 9.
         limit: Percent that bound its burst.
         bare: Whether it has no interceptor.
+        grant_mib: Memory of class burst: so much of it is on the card, the rest on the host.
     """
 
     share: float
@@ -73,6 +76,7 @@ class Tenant:
     priority: int = 0
     limit: float = 100
     bare: bool = False
+    grant_mib: int | None = None
 
     @property
     def most(self) -> float:
@@ -112,6 +116,8 @@ class Question(StrEnum):
     """Whoever wants its share has it."""
     COLLECTIVE = "collective"
     """On each of two cards everybody has its share, and kernels meet, more often than without leases."""
+    THRASH = "thrash"
+    """Together the tenants get more done than where nobody asks for long leases, and each its part of it."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,8 @@ class Case:
         cards: How many there are, of all of which every tenant has its part.
         bus_gib_s: What the bus takes in each direction.
         memory_gib_s: What the card's memory takes.
+        card_mib: How much memory the card has; every tenant may have all of it.
+        quanta: Whether the node agent looks if the tenants' memory fits, and asks for long leases where it does not.
     """
 
     name: str
@@ -139,6 +147,8 @@ class Case:
     cards: int = 1
     bus_gib_s: float = 50
     memory_gib_s: float = 4000
+    card_mib: int = 16384
+    quanta: bool = False
 
     def bare(self) -> "Case":
         """The same without the interceptor."""
@@ -329,6 +339,24 @@ def collectives(seeds: tuple[int, ...] = (1, 2)) -> Iterator[Case]:
         )
 
 
+PCIE4_GIB_S = 12.0
+
+
+def thrashes() -> Iterator[Case]:
+    """Two tenants use managed memory that does not fit on the card together: it moves at each handing over."""
+    for mib in (640, 768):
+        tenants = (Tenant(50, (Load(memory_mib=mib, managed=True),)),) * 2
+        yield Case(
+            f"thrash/2x{mib}-of-1024",
+            tenants,
+            Question.THRASH,
+            bound=200.0,
+            bus_gib_s=PCIE4_GIB_S,
+            card_mib=1024,
+            quanta=True,
+        )
+
+
 def all_cases() -> tuple[Case, ...]:
     """The table, in its order."""
     groups = (
@@ -343,5 +371,6 @@ def all_cases() -> tuple[Case, ...]:
         orphans,
         copies,
         collectives,
+        thrashes,
     )
     return tuple(case for group in groups for case in group())

@@ -17,11 +17,12 @@ from sandbox.gpus import SimCard, SimMachine
 from sandbox.record import SWITCHED, Record
 
 from .cases import Case, Law, Load, Mode, Tenant
+from .fitting import looked_at
 from .timeline import Timeline
 
 NATIVE = Path(__file__).resolve().parents[1] / "native"
 KERNELS = Path(__file__).resolve().parents[2] / "sandbox" / "kernels"
-GIB = 1 << 30
+MIB = 1 << 20
 HEAD_START_NS = 100_000_000
 PATIENCE_S = 60
 QUIET_US = 2000.0
@@ -149,8 +150,8 @@ def _settle(root: Path, case: Case, uuids: list[str]) -> list[_Place]:
     """Writes every tenant's pages as the node agent does."""
     places = []
     for index, tenant in enumerate(case.tenants):
-        place = _Place(f"bench/compute/{index}", root / f"tenant{index}")
-        place.directory.mkdir()
+        place = _Place(f"bench/compute/{index}", root / "tenants" / f"tenant{index}" / "main")
+        place.directory.mkdir(parents=True)
         limits = tuple(_limit(case, tenant, uuid) for uuid in uuids)
         create_control(place.control, Control(place.name, limits))
         create_usage(place.usage)
@@ -160,12 +161,15 @@ def _settle(root: Path, case: Case, uuids: list[str]) -> list[_Place]:
 
 def _limit(case: Case, tenant: Tenant, uuid: str) -> CardLimit:
     cap = 0 if tenant.mode is Mode.UNCAPPED else round(tenant.share)
+    memory = case.card_mib * MIB
     if case.law is Law.FREE:
-        return CardLimit(uuid, GIB, cap)
+        return CardLimit(uuid, memory, cap)
     return CardLimit(
         uuid,
-        GIB,
+        memory,
         cap,
+        grant_bytes=tenant.grant_mib * MIB if tenant.grant_mib is not None else None,
+        overflow_bytes=memory if tenant.grant_mib is not None else None,
         core_share_bp=round(tenant.share * 100),
         core_most_percent=round(tenant.most),
         priority=tenant.priority,
@@ -173,8 +177,8 @@ def _limit(case: Case, tenant: Tenant, uuid: str) -> CardLimit:
 
 
 @contextlib.contextmanager
-def _leased(case: Case, places: list[_Place], uuids: list[str]) -> Iterator[None]:
-    """An arbiter over the tenants, if the case wants one."""
+def _leased(case: Case, root: Path, places: list[_Place], uuids: list[str]) -> Iterator[None]:
+    """An arbiter over the tenants, and somebody who looks at their memory, if the case wants them."""
     if case.law is not Law.LEASED:
         yield
         return
@@ -185,7 +189,8 @@ def _leased(case: Case, places: list[_Place], uuids: list[str]) -> Iterator[None
         arbiter.enter(place.name, place.control, place.usage, terms)
     arbiter.start()
     try:
-        yield
+        with looked_at(arbiter, root, uuids, case.card_mib) if case.quanta else contextlib.nullcontext():
+            yield
     finally:
         arbiter.stop()
 
@@ -262,6 +267,7 @@ class _Stage:
     """A machine, and a case's tenants that wait to be let go: pages and processes of each."""
 
     case: Case
+    root: Path
     machine: SimMachine
     places: list[_Place]
     processes: list[list[Process]]
@@ -295,7 +301,12 @@ class _Stage:
 
 
 def _card(case: Case) -> SimCard:
-    return SimCard(concurrent=case.concurrent, copy_gib_s=case.bus_gib_s, memory_gib_s=case.memory_gib_s)
+    return SimCard(
+        memory_mib=case.card_mib,
+        concurrent=case.concurrent,
+        copy_gib_s=case.bus_gib_s,
+        memory_gib_s=case.memory_gib_s,
+    )
 
 
 @contextlib.contextmanager
@@ -305,7 +316,7 @@ def _staged(tools: Programs, case: Case, seconds: float) -> Iterator[_Stage]:
         root = Path(scratch)
         machine = SimMachine(root / "machine", [_card(case)] * case.cards)
         machine.create()
-        stage = _Stage(case, machine, _settle(root, case, [card.uuid for card in machine.cards]), [])
+        stage = _Stage(case, root, machine, _settle(root, case, [card.uuid for card in machine.cards]), [])
         for tenant, place in zip(case.tenants, stage.places, strict=True):
             own = {} if tenant.bare else place.environment()
             stage.processes.append([])
@@ -324,7 +335,7 @@ def run(tools: Programs, case: Case, seconds: float) -> Run:
         SimulationError: the card's record does not reach back to the beginning.
     """
     with _staged(tools, case, seconds) as stage:
-        with _leased(case, stage.places, stage.uuids), _watched(tools.wakes) as wake_p99_us:
+        with _leased(case, stage.root, stage.places, stage.uuids), _watched(tools.wakes) as wake_p99_us:
             begin = stage.release()
             end = begin + round(seconds * 1e9)
             _sleep_until(end)

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .cases import Case, Mode, Question, Tenant
 from .run import Run, Seen
@@ -11,6 +11,8 @@ from .timeline import percentile
 SLACK = 0.3
 """Points below a guarantee that the card's own rounding is worth."""
 IDLE = 3.0
+PART = 40.0
+"""Percent of what two equal tenants get done, of the one that got less done."""
 MEETING = 80.0
 """Percent: what is lost to a neighbour that has one of two cards, and to being woken when the other kernel has come."""
 GRACE_NS = 40_000_000
@@ -39,7 +41,7 @@ def answers(case: Case, run: Run, control: Run | None) -> list[Figure]:
             return _guarantee(case, run)
         case Question.WAKE:
             return _wake(case, run)
-        case Question.LATENCY | Question.THROUGHPUT | Question.COLLECTIVE:
+        case Question.LATENCY | Question.THROUGHPUT | Question.COLLECTIVE | Question.THRASH:
             assert control is not None
             return _compared(case, run, control)
         case Question.LENT:
@@ -52,16 +54,22 @@ def answers(case: Case, run: Run, control: Run | None) -> list[Figure]:
 
 
 def _compared(case: Case, run: Run, control: Run) -> list[Figure]:
-    """Against the same without the interceptor: the first tenant alone, or, in collectives, all of them."""
+    """Against the run of `control_of`."""
     if case.question is Question.LATENCY:
         added = _p99_ms(run.tenants[0]) - _p99_ms(control.tenants[0])
         return [Figure("added_p99_ms", added, case.bound)]
     if case.question is Question.THROUGHPUT:
         return [Figure("to_bare", 100 * run.percent(0) / control.percent(0), case.bound, at_least=True)]
+    if case.question is Question.THRASH:
+        done = [launches(seen) for seen in run.tenants]
+        return [
+            Figure("to_short", _more(run, control), case.bound, at_least=True),
+            Figure("least", 100 * min(done) / max(1, sum(done)), PART, at_least=True),
+        ]
     return [
         Figure("error", max(_errors_on_all(case, run)), case.bound),
         Figure("meeting", min(meeting(case, run)), MEETING, at_least=True),
-        Figure("to_bare", 100 * _launches(run) / _launches(control), 100, at_least=True),
+        Figure("to_bare", _more(run, control), 100, at_least=True),
     ]
 
 
@@ -83,15 +91,21 @@ def _errors_on_all(case: Case, run: Run) -> list[float]:
     ]
 
 
-def _launches(run: Run) -> int:
-    return sum(period.launches for seen in run.tenants for period in seen.periods)
+def launches(seen: Seen) -> int:
+    """How much a tenant got done."""
+    return sum(period.launches for period in seen.periods)
+
+
+def _more(run: Run, control: Run) -> float:
+    """What all tenants together got done, in percent of what they did in the other run."""
+    return 100 * sum(map(launches, run.tenants)) / max(1, sum(map(launches, control.tenants)))
 
 
 def meeting(case: Case, run: Run) -> list[float]:
     """Of the time that each tenant had of each card, percent in which its kernels did not wait for one another."""
     lengths_ns = (1000 * statistics.mean(tenant.loads[0].kernel_us) for tenant in case.tenants)
     return [
-        100 * sum(period.launches for period in seen.periods) * length_ns / max(1, ran)
+        100 * launches(seen) * length_ns / max(1, ran)
         for seen, length_ns in zip(run.tenants, lengths_ns, strict=True)
         for ran in (one.ran(run.begin_ns, run.end_ns) for one in seen.timelines)
     ]
@@ -162,11 +176,13 @@ def _short(tenant: Tenant, run: Run, index: int) -> float:
 
 
 def control_of(case: Case) -> Case | None:
-    """The run without the interceptor that a question is asked against."""
+    """The run without the interceptor, or without long leases, that a question is asked against."""
     match case.question:
         case Question.LATENCY:
             bare = case.bare()
             return Case(f"{case.name}/control", bare.tenants[:1], law=bare.law, concurrent=case.concurrent)
         case Question.THROUGHPUT | Question.MIX | Question.COLLECTIVE:
             return case.bare()
+        case Question.THRASH:
+            return replace(case, quanta=False)
     return None

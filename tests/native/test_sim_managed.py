@@ -1,9 +1,16 @@
 """Managed memory of the simulated driver: where it is, as the card's used bytes show."""
 
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
 import pytest
 
-from sandbox.gpus import SimMachine
-from tests.native.sims import run_python
+from sandbox.gpus import SimCard, SimMachine
+from tests.native.conftest import CARD_MIB
+from tests.native.sims import PRELUDE, environment, run_python
 
 PROGRAM = """
 import ctypes
@@ -166,3 +173,91 @@ print(ask("READ_MOSTLY"), ask("PREFERRED_LOCATION"), ask("PREFERRED_LOCATION", 4
 def test_what_makes_no_sense_is_refused(machine: SimMachine, call: str, code: int):
     """Ranges outside of managed memory, devices that are none, flags that mean nothing."""
     assert seen(machine, f"a = managed(8); print(int(({call})[0]))") == [code]
+
+
+NEIGHBOUR = """
+a = managed(int(sys.argv[1]))
+touch(a)
+print("there", flush=True)
+for line in sys.stdin:
+    touch(a)
+    print(seen[-1], flush=True)
+"""
+
+
+@pytest.fixture
+def neighbour(machine: SimMachine) -> Iterator[Callable[[int], subprocess.Popen[str]]]:
+    """Starts processes that have so many MiB on the card, and use them again whenever they are told to."""
+    with ExitStack() as ends:
+
+        def start(mib: int) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", PRELUDE + PROGRAM + NEIGHBOUR, str(mib)],
+                env=environment(machine),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            ends.callback(process.communicate)
+            ends.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "there\n"
+            return process
+
+        yield start
+
+
+def use_again(process: subprocess.Popen[str]) -> int:
+    """Has a neighbour use its memory; returns the MiB on the card afterwards."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return int(process.stdout.readline()) // MIB
+
+
+def test_a_full_card_takes_the_memory_of_the_process_that_used_its_own_the_longest_ago(
+    machine: SimMachine, neighbour: Callable[[int], subprocess.Popen[str]]
+):
+    """As much as is missing; who lost some has it brought back when a kernel uses it, at the cost of the next one."""
+    card = machine.cards[0].uuid
+    first, second = neighbour(6000), neighbour(6000)
+    third = neighbour(6000)
+    sizes = [machine.processes(card)[process.pid] >> 20 for process in (first, second, third)]
+    assert sizes == [CARD_MIB - 12000, 6000, 6000]
+    assert use_again(first) == CARD_MIB
+    sizes = [machine.processes(card)[process.pid] >> 20 for process in (first, second, third)]
+    assert sizes == [6000, CARD_MIB - 12000, 6000]
+    for process in (first, third):
+        process.kill()
+        process.communicate()
+    assert use_again(second) == 6000
+
+
+def test_other_memory_drives_managed_memory_of_any_process_off(
+    machine: SimMachine, neighbour: Callable[[int], subprocess.Popen[str]]
+):
+    """What is allocated cannot be taken off; what is managed makes room for it."""
+    other = neighbour(12000)
+    assert seen(machine, "check(cuda.cuMemAlloc(10000 * MIB)); look()") == [CARD_MIB * MIB]
+    assert use_again(other) == 12000
+
+
+TIMES = {
+    "comes": ("", 1000),
+    "is there": ("touch(a)", 0),
+    "stays where it is": ('advise(a, 1024, "SET_PREFERRED_LOCATION"); touch(a)', 1000),
+    "leaves for others": ("b = managed(16384); touch(b)", 2000),
+}
+
+
+@pytest.mark.parametrize("case", TIMES)
+def test_a_kernel_holds_the_card_while_its_memory_comes_over_the_bus(tmp_path: Path, case: str):
+    """A GiB at 1 GiB a second; twice that where as much has to leave first; for each kernel what may not come."""
+    machine = SimMachine(tmp_path / "slow", [SimCard(memory_mib=CARD_MIB, copy_gib_s=1)])
+    machine.create()
+    before, milliseconds = TIMES[case]
+    program = f"a = managed(1024)\n{before}\nprint(time.monotonic_ns())\ntouch(a)\nprint(time.monotonic_ns())"
+    begin, end = map(int, run_python(machine, f"import time\n{PROGRAM}{program}").split())
+    card = machine.cards[0].uuid
+    assert machine.record(card, begin, end).busy_ns() / 1e6 == pytest.approx(milliseconds, abs=5)

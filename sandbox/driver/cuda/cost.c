@@ -28,9 +28,14 @@ static struct sim_cost on_card(const struct sim_device *device, uint64_t bytes)
     return (struct sim_cost){ns == 0 ? SIM_PLACE_NONE : SIM_PLACE_CARD, SIM_RESIDENT, ns};
 }
 
+uint64_t sim_bus_ns(const struct sim_device *device, uint64_t bytes)
+{
+    return duration(bytes, device->card->copy_speed);
+}
+
 static struct sim_cost on_bus(const struct sim_device *device, enum sim_place direction, uint64_t bytes)
 {
-    uint64_t ns = duration(bytes, device->card->copy_speed);
+    uint64_t ns = sim_bus_ns(device, bytes);
     return (struct sim_cost){ns == 0 ? SIM_PLACE_NONE : direction, 0, ns};
 }
 

@@ -20,5 +20,7 @@ struct sim_cost {
 
 /* What a kernel, a copy or a fill costs on a device. */
 struct sim_cost sim_cost_of(const struct sim_op *op, const struct sim_device *device);
+/* How long bytes take over a device's bus. */
+uint64_t sim_bus_ns(const struct sim_device *device, uint64_t bytes);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "../machine/resident.h"
+
 enum { DEVICES = 64 };
 
 struct sim_managed {
@@ -19,6 +21,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sim_managed *all;
 static _Atomic size_t live;
 static uint64_t events;
+static struct sim_traffic moved; /* by the call under way */
 
 /* ---- allocations ---- */
 
@@ -46,7 +49,7 @@ void sim_managed_free(struct sim_managed *managed)
     pthread_mutex_lock(&lock);
     for (int i = 0; i < DEVICES; i++)
         if (managed->resident[i] > 0)
-            sim_device_release(sim_device(i), managed->resident[i]);
+            sim_resident_remove(sim_device(i)->unit, sim_device(i)->slot, managed->resident[i]);
     if (managed->previous != NULL)
         managed->previous->next = managed->next;
     else
@@ -81,11 +84,16 @@ static uint64_t bytes_of(const struct sim_managed *managed, size_t index)
     return rest >= SIM_BLOCK ? SIM_BLOCK : (rest + PAGE - 1) / PAGE * PAGE;
 }
 
-static void leave(struct sim_managed *managed, size_t index, int device)
+static void forget(struct sim_managed *managed, size_t index, int device)
 {
     managed->blocks[index].on &= ~((uint64_t)1 << device);
     managed->resident[device] -= bytes_of(managed, index);
-    sim_device_release(sim_device(device), bytes_of(managed, index));
+}
+
+static void leave(struct sim_managed *managed, size_t index, int device)
+{
+    forget(managed, index, device);
+    sim_resident_remove(sim_device(device)->unit, sim_device(device)->slot, bytes_of(managed, index));
 }
 
 static void leave_all(struct sim_managed *managed, size_t index, int except)
@@ -105,14 +113,35 @@ static struct sim_managed *oldest_on(int device)
     return oldest;
 }
 
-static uint64_t evict_block(struct sim_managed *managed, int device)
+/* The next block that goes when room is made, and no longer counts as there. */
+static size_t next_block(struct sim_managed *managed, int device)
 {
     size_t index = managed->first[device];
     while ((managed->blocks[index].on >> device & 1) == 0)
         index++;
     managed->first[device] = index + 1;
+    return index;
+}
+
+static uint64_t evict_block(struct sim_managed *managed, int device)
+{
+    size_t index = next_block(managed, device);
     leave(managed, index, device);
     return bytes_of(managed, index);
+}
+
+/* Finds out which blocks other processes have taken off a device: whole ones, so perhaps a bit more. */
+static void learn_taken(const struct sim_device *device)
+{
+    uint64_t taken = sim_resident_taken(device->unit, device->slot), found = 0;
+    struct sim_managed *oldest;
+    while (found < taken && (oldest = oldest_on(device->ordinal)) != NULL) {
+        size_t index = next_block(oldest, device->ordinal);
+        forget(oldest, index, device->ordinal);
+        found += bytes_of(oldest, index);
+    }
+    if (found > taken)
+        sim_resident_remove(device->unit, device->slot, found - taken);
 }
 
 static uint64_t resident_on(int device)
@@ -125,18 +154,22 @@ static uint64_t resident_on(int device)
 
 static bool evict(const struct sim_device *device, uint64_t bytes)
 {
+    learn_taken(device);
     uint64_t used = sim_memory_used(device->unit);
     uint64_t missing = used + bytes > device->total ? used + bytes - device->total : 0;
-    if (device->ordinal >= DEVICES || resident_on(device->ordinal) < missing)
+    if (device->ordinal >= DEVICES ||
+        resident_on(device->ordinal) + sim_resident_others(device->unit, device->slot) < missing)
         return false;
-    for (uint64_t made = 0; made < missing;)
+    uint64_t made = sim_resident_take(device->unit, device->slot, missing);
+    while (made < missing && resident_on(device->ordinal) > 0)
         made += evict_block(oldest_on(device->ordinal), device->ordinal);
+    moved.out += made;
     return true;
 }
 
 bool sim_managed_evict(struct sim_device *device, uint64_t bytes)
 {
-    if (!sim_managed_any() || bytes > device->total)
+    if (bytes > device->total)
         return false;
     pthread_mutex_lock(&lock);
     bool done = evict(device, bytes);
@@ -156,6 +189,8 @@ static void enter(struct sim_managed *managed, size_t index, struct sim_device *
             return;
         block->on |= (uint64_t)1 << device->ordinal;
         managed->resident[device->ordinal] += bytes;
+        sim_resident_add(device->unit, device->slot, bytes);
+        moved.in += bytes;
         if (index < managed->first[device->ordinal])
             managed->first[device->ordinal] = index;
     }
@@ -179,17 +214,29 @@ static bool stays(const struct sim_managed_block *block, const struct sim_device
     return block->on == 0 && sim_location_is_host(block->preferred);
 }
 
-void sim_managed_touch(struct sim_device *device, uintptr_t address)
+static void use_block(struct sim_managed *managed, size_t index, struct sim_device *device)
+{
+    if (!stays(&managed->blocks[index], device))
+        enter(managed, index, device);
+    else if ((managed->blocks[index].on >> device->ordinal & 1) == 0)
+        moved.in += bytes_of(managed, index); /* read where it is, and not kept */
+}
+
+struct sim_traffic sim_managed_touch(struct sim_device *device, uintptr_t address)
 {
     struct sim_managed *managed = sim_managed_of(address, 1);
     if (managed == NULL || !may_enter(device))
-        return;
+        return (struct sim_traffic){0};
     pthread_mutex_lock(&lock);
+    learn_taken(device);
+    sim_resident_use(device->unit, device->slot);
     managed->used = ++events;
+    moved = (struct sim_traffic){0};
     for (size_t i = 0; i < managed->count; i++)
-        if (!stays(&managed->blocks[i], device))
-            enter(managed, i, device);
+        use_block(managed, i, device);
+    struct sim_traffic traffic = moved;
     pthread_mutex_unlock(&lock);
+    return traffic;
 }
 
 static void span(const struct sim_managed *managed, uintptr_t address, size_t size, size_t *from, size_t *to)
@@ -220,6 +267,8 @@ void sim_managed_move(uintptr_t address, size_t size, CUmemLocation location)
         return;
     span(managed, address, size, &from, &to);
     pthread_mutex_lock(&lock);
+    if (device != NULL)
+        learn_taken(device);
     managed->used = ++events;
     for (size_t i = from; i < to; i++) {
         if (device != NULL)

@@ -31,13 +31,18 @@ struct sim_managed *sim_managed_of(uintptr_t address, size_t size);
 bool sim_managed_each(struct sim_managed *managed, uintptr_t address, size_t size,
                       bool (*visit)(struct sim_managed_block *block, void *data), void *data);
 
+/* Bytes over the bus. */
+struct sim_traffic {
+    uint64_t in, out; /* to the device, and off it to make room */
+};
+
 /* A device runs something that uses the memory at an address: moves its blocks there, as far as advice and room allow. */
-void sim_managed_touch(struct sim_device *device, uintptr_t address);
+struct sim_traffic sim_managed_touch(struct sim_device *device, uintptr_t address);
 /* Moves what there is of a range to a location. */
 void sim_managed_move(uintptr_t address, size_t size, CUmemLocation location);
 /* Ends all copies of a block but one, at its preferred location or on the host. */
 void sim_managed_collapse(struct sim_managed *managed, uintptr_t address, size_t size);
-/* Makes room on a device by putting managed memory of this process on the host; false, and nothing done, when there is too little. */
+/* Makes room on a device by putting managed memory on the host, of other processes and then of this one; false, and nothing done, when there is too little. */
 bool sim_managed_evict(struct sim_device *device, uint64_t bytes);
 
 static inline bool sim_location_is_host(CUmemLocation location)

@@ -51,6 +51,12 @@ static bool meets(const struct sim_op *op)
     return op->kind == SIM_OP_KERNEL && op->launch.meeting.await != 0;
 }
 
+/* What it takes to bring its memory is known only when it is about to run. */
+static bool awaits_memory(const struct sim_op *op)
+{
+    return op->kind == SIM_OP_KERNEL && op->launch.touched[0] != 0 && op->state == SIM_OP_QUEUED;
+}
+
 static bool publish_work(struct sim_engine *engine, struct sim_op *op)
 {
     struct sim_queue *queue = &op->stream->queue;
@@ -106,7 +112,7 @@ static bool pass_other(const struct sim_engine *engine, struct sim_op *op)
 /* Publishes an op if it is for the card; false as above. */
 static bool pass(struct sim_engine *engine, struct sim_op *op)
 {
-    if (meets(op))
+    if (meets(op) || awaits_memory(op))
         return false;
     return op->cost.place == SIM_PLACE_CARD ? publish_work(engine, op) : pass_other(engine, op);
 }
@@ -188,10 +194,25 @@ static bool word_over(struct sim_op *op, uint64_t *when)
     return true;
 }
 
-static void run_kernel(struct sim_engine *engine, const struct sim_launch *launch)
+/* When bytes are over the bus that begin at an instant. */
+static uint64_t over_bus(struct sim_engine *engine, enum sim_direction direction, uint64_t begin, uint64_t bytes)
 {
-    for (int i = 0; i < SIM_TOUCHED && launch->touched[i] != 0; i++)
-        sim_managed_touch(engine->device, launch->touched[i]);
+    uint64_t ns = sim_bus_ns(engine->device, bytes);
+    return ns == 0 ? begin : sim_copier_take(engine->device->unit, engine->device->slot, direction, begin, ns);
+}
+
+/* The kernel holds the card while what it lacks comes over the bus, after what leaves for it. */
+static void run_kernel(struct sim_engine *engine, struct sim_op *op)
+{
+    struct sim_traffic sum = {0};
+    for (int i = 0; i < SIM_TOUCHED && op->launch.touched[i] != 0; i++) {
+        struct sim_traffic one = sim_managed_touch(engine->device, op->launch.touched[i]);
+        sum.in += one.in;
+        sum.out += one.out;
+    }
+    uint64_t ready = op->stream->queue.clock;
+    uint64_t left = over_bus(engine, SIM_OUT, ready, sum.out);
+    op->cost.ns += over_bus(engine, SIM_IN, left, sum.in) - ready;
 }
 
 static void run_set(struct sim_engine *engine, const struct sim_set *set)
@@ -206,7 +227,7 @@ static void carry_out(struct sim_engine *engine, struct sim_op *op)
 {
     switch (op->kind) {
     case SIM_OP_KERNEL:
-        run_kernel(engine, &op->launch);
+        run_kernel(engine, op);
         break;
     case SIM_OP_COPY:
         sim_copy_run(&op->copy);

@@ -210,6 +210,7 @@ static void clear_slot(struct sim_unit *unit, int index, int32_t pid)
     atomic_store(&slot->stage, 0);
     atomic_store(&slot->birth, 0);
     atomic_store(&slot->image, 0);
+    slot->managed = slot->taken = slot->used_at = 0;
     slot->demand = slot->done = slot->span_count = 0;
     slot->running = false;
     atomic_compare_exchange_strong(&slot->pid, &pid, 0);

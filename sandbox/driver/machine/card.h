@@ -40,7 +40,10 @@ struct sim_slot {
     _Atomic uint64_t memory; /* bytes charged */
     _Atomic uint64_t aside;  /* bytes that a checkpoint put on the host */
     _Atomic uint32_t stage;  /* of a checkpoint; 0: running */
-    uint64_t demand;         /* nanoseconds of work published so far; this and all below under the unit's lock */
+    uint64_t managed;        /* bytes of memory that may be taken off the unit; this and all below under the unit's lock */
+    uint64_t taken;          /* of these, bytes that were and of which the process does not know yet; see resident.h */
+    uint64_t used_at;        /* when the process used such memory last */
+    uint64_t demand;         /* nanoseconds of work published so far */
     uint64_t done;           /* of these, nanoseconds run in turns that are over */
     uint64_t ready_at;       /* since when it has waited for a turn */
     bool running;            /* its turn is now */

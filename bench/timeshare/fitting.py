@@ -1,0 +1,39 @@
+"""The part of the node agent that looks whether tenants' memory fits on their card, over the pages of a run."""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from arbiter import Arbiter
+from plugin.card_table import CardTable
+from plugin.cards import Card
+from plugin.leases import Leases
+from plugin.quanta import LOOK_EVERY_S, Quanta
+from plugin.tenants import Tenants
+
+
+def quanta_over(arbiter: Arbiter, run_dir: Path, uuids: Sequence[str], card_mib: int) -> Quanta:
+    """The agent's own, for tenants whose pages are below `<run_dir>/tenants`."""
+    cards = CardTable(0, Path("/proc"))
+    cards.set([Card(uuid, index, index, "simulated", card_mib, -1, "0") for index, uuid in enumerate(uuids)])
+    return Quanta(cards, Tenants(run_dir), Leases(arbiter))
+
+
+@contextlib.contextmanager
+def looked_at(arbiter: Arbiter, run_dir: Path, uuids: Sequence[str], card_mib: int) -> Iterator[None]:
+    """Has it look as often as the agent does."""
+    quanta, over = quanta_over(arbiter, run_dir, uuids, card_mib), threading.Event()
+
+    def look() -> None:
+        quanta.look()
+        while not over.wait(LOOK_EVERY_S):
+            quanta.look()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looking.join()

@@ -1,0 +1,130 @@
+"""Tenants whose memory does not fit on their card together get on where they are leased it for long at a time."""
+
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from arbiter import Arbiter, Terms
+from bench.timeshare.cases import all_cases
+from bench.timeshare.fitting import quanta_over
+from bench.timeshare.run import KERNELS, Programs, programs, run
+from bench.timeshare.verdict import launches
+from libshim.pages import CardLimit, Control, create_control, create_usage
+from plugin.quanta import quantum_ns
+from sandbox.gpus import SimCard, SimMachine
+from tests.native.sims import wait_for
+from tests.native.tenants import Tenant
+
+MIB = 1 << 20
+MS = 1_000_000
+SECOND_NS = 1_000_000_000
+CARD_MIB, SET_MIB = 1024, 640
+LONG_NS = quantum_ns((2 * SET_MIB - CARD_MIB) * MIB)
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[Programs]:
+    """The compiled programs."""
+    with programs() as made:
+        yield made
+
+
+def test_tenants_that_do_not_fit_together_get_on_by_long_leases(tools: Programs):
+    """At least twice as far, and both of them: the agent finds by itself that they do not fit."""
+    case = next(case for case in all_cases() if case.name == f"thrash/2x{SET_MIB}-of-{CARD_MIB}")
+    long, short = run(tools, case, 5), run(tools, replace(case, quanta=False), 1.5)
+    done = [launches(seen) for seen in long.tenants]
+    before = [launches(seen) for seen in short.tenants]
+    print(done, before)
+    assert sum(done) / 5 >= 2 * sum(before) / 1.5 > 0
+    assert min(done) >= 0.4 * sum(done)
+
+
+@dataclass
+class House:
+    """A card, an arbiter over its tenants, and the node agent's look at their memory."""
+
+    machine: SimMachine
+    root: Path
+    tools: Programs
+    arbiter: Arbiter
+    ends: ExitStack
+
+    @property
+    def uuid(self) -> str:
+        """The card's."""
+        return self.machine.cards[0].uuid
+
+    def enter(self, name: str, share: int, memory_mib: int) -> subprocess.Popen[str]:
+        """A tenant begins to work: its kernels use all of so much managed memory."""
+        directory = self.root / "tenants" / name / "main"
+        directory.mkdir(parents=True)
+        own = Tenant(self.machine, directory)
+        limit = CardLimit(self.uuid, CARD_MIB * MIB, core_share_bp=share * 100, core_most_percent=share)
+        create_control(own.control, Control(f"test/{name}/main", (limit,)))
+        create_usage(own.usage_page)
+        self.arbiter.enter(name, own.control, own.usage_page, (Terms(self.uuid, share * 100, share, 0),))
+        process = subprocess.Popen(
+            [self.tools.load, KERNELS, f"memory_mib={memory_mib}", "managed=1", "for_ms=3600000"],
+            env=own.env(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.ends.callback(process.communicate)
+        self.ends.callback(process.kill)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert process.stdin is not None
+        process.stdin.write(f"{time.monotonic_ns()}\n")
+        process.stdin.flush()
+        return process
+
+    def leave(self, name: str, process: subprocess.Popen[str]) -> None:
+        """A tenant is gone."""
+        process.kill()
+        process.wait()
+        self.arbiter.leave(name)
+        shutil.rmtree(self.root / "tenants" / name)
+
+    def turn_ns(self) -> float:
+        """The median of the times of the last two seconds in which one tenant worked and no other."""
+        now = time.monotonic_ns()
+        runs = self.machine.record(self.uuid, now - 2 * SECOND_NS, now).intervals()
+        turns = [list(turn) for _, turn in groupby(runs, key=lambda run: run.pid)]
+        return statistics.median(turn[-1].end_ns - turn[0].start_ns for turn in turns) if turns else 0
+
+
+@pytest.fixture
+def house(tmp_path: Path, tools: Programs) -> Iterator[House]:
+    """Nobody is there yet."""
+    machine = SimMachine(tmp_path / "machine", [SimCard(memory_mib=CARD_MIB, copy_gib_s=12)])
+    machine.create()
+    with ExitStack() as ends:
+        arbiter = Arbiter()
+        arbiter.start()
+        ends.callback(arbiter.stop)
+        yield House(machine, tmp_path, tools, arbiter, ends)
+
+
+def test_leases_are_long_while_memory_does_not_fit_and_no_longer(house: House):
+    """Two that do not fit, and one that is small; then one of the two is gone."""
+    quanta = quanta_over(house.arbiter, house.root, [house.uuid], CARD_MIB)
+    house.enter("first", 40, SET_MIB)
+    house.enter("small", 20, 0)
+    quanta.look()
+    wait_for(lambda: 0 < house.turn_ns() < LONG_NS / 10, "turns as usual")
+    second = house.enter("second", 40, SET_MIB)
+    quanta.look()
+    wait_for(lambda: house.turn_ns() > LONG_NS / 2, "long turns")
+    house.leave("second", second)
+    quanta.look()
+    wait_for(lambda: 0 < house.turn_ns() < LONG_NS / 10, "turns as usual again")
