@@ -133,6 +133,28 @@ def test_collectives_are_missed_on_either_card_and_where_they_wait(
     assert is_met(asked, meets(got, rounds), meets((50, 50), 245)) is met
 
 
+@pytest.mark.parametrize(
+    ("done", "met"), [((50, 50), True), ((45, 45), False), ((60, 60), True), ((30, 70), False)]
+)
+def test_long_leases_get_tenants_further_together_and_each_of_them(done: tuple[int, int], *, met: bool):
+    """Against what the same tenants did with leases as usual."""
+    load = Load(memory_mib=640, managed=True)
+    asked = replace(case(Question.THRASH, *[Tenant(50, (load,))] * 2, bound=200), quanta=True)
+
+    def doing(*launches: int) -> Run:
+        both = turns((50, 50))
+        seen = (
+            replace(one, periods=(Period(0, SECOND_NS, count),))
+            for one, count in zip(both.tenants, launches, strict=True)
+        )
+        return replace(both, tenants=tuple(seen))
+
+    control = control_of(asked)
+    assert control is not None
+    assert not control.quanta
+    assert is_met(asked, doing(*done), doing(25, 25)) is met
+
+
 def test_in_a_mix_pauses_are_not_held_against_anybody():
     """Who pauses is owed its share of the time it had work, after a grace, and who does not of all the time."""
     asked = case(Question.MIX, Tenant(40, (GREEDY,)), Tenant(30, (PAUSING,)))
