@@ -238,11 +238,11 @@ static uint64_t spent(const aq_batch *batch) {
 }
 
 /* A thread that submits to other streams comes the slow way before long, and then ends what it has left behind. */
-bool aq_batch_goes_on(aq_batch *batch) {
-  if (!batch->owner || !(batch->unmeasured + spent(batch))) return false;
-  uint64_t before = batch->seen_mark;
-  batch->seen_mark = aq_lane_mark(batch->owner);
-  return batch->seen_mark != before;
+bool aq_batch_goes_on(aq_batch *batch, uint64_t to, uint64_t now) {
+  uint64_t tail = batch->unmeasured + spent(batch), before = batch->seen_mark;
+  if (batch->owner) batch->seen_mark = aq_lane_mark(batch->owner);
+  if (batch->seen_mark != before) batch->moved_ns = now;
+  return tail && now < later(to, batch->moved_ns) + tail;
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -310,6 +310,19 @@ void aq_batch_recall(void) {
     if (batches[i].state == AQ_BATCH_OPEN) aq_ticket_take_back(&batches[i]);
 }
 
+/* ---- what others charge ---- */
+
+/* While all that is charged on a card is of time before a batch was opened, so is what others have charged. */
+void aq_batch_hear_others(void) {
+  for (int card = 0; card < AQ_MAX_CARDS; card++) {
+    if (!aq_flights[card].count) continue;
+    uint64_t charged = others_charged(card); /* first: what is charged in between is of the time after it */
+    uint64_t until = __atomic_load_n(&aq_core_usage(card)->core_covered_until_ns, __ATOMIC_ACQUIRE);
+    for (aq_batch *batch = aq_flights[card].oldest; batch; batch = batch->next)
+      if (batch->opened_ns >= until) batch->others_ns = charged;
+  }
+}
+
 /* ---- finishing ---- */
 
 static uint64_t expected_of(const aq_batch *batch) {
@@ -358,6 +371,11 @@ static void charge(const aq_batch *batch) {
   if (batch->from_ns) busy = charge_interval(batch, flight, card);
   else aq_clock_charge_estimate(card, aq_lease_price(batch->card), busy, batch->last_ns);
   flight->charged_ns += busy;
+}
+
+void aq_batch_charge_stray(int card, uint64_t busy) {
+  aq_clock_charge_estimate(aq_core_usage(card), aq_lease_price(card), busy, aq_now_ns());
+  aq_flights[card].charged_ns += busy;
 }
 
 static void charge_finished(aq_in_flight *flight) {

@@ -50,10 +50,11 @@ typedef struct aq_batch {
   uint32_t ticket_launches; /* that it is good for, if they are counted */
   uint32_t launches;        /* without those, */
   uint32_t most_launches;   /* after which it is full; AQ_ANY_LAUNCHES: they are not counted */
-  uint64_t seen_mark;       /* its owner's at the monitor's last look */
+  uint64_t seen_mark;       /* its owner's at the monitor's last look, */
+  uint64_t moved_ns;        /* and when that was last another than before */
   uint64_t opened_ns;
   uint64_t last_ns;      /* when its latest submission began */
-  uint64_t others_ns;    /* what other processes had charged when it was opened */
+  uint64_t others_ns;    /* what other processes have charged of time before it, as far as is known */
   bool abandoned;        /* the driver refused its only submission */
   bool unknown;          /* it is one submission of unknown length */
   uint64_t from_ns, to_ns; /* once done: when it ran, host time; from 0: not known, it took to_ns */
@@ -113,9 +114,13 @@ void aq_batch_publish_overdue(uint64_t now);
 /* Its thread's call is over. */
 void aq_batch_call_ends(aq_batch *batch);
 
-/* Whether its thread will record a later end event: there is work behind the latest, and the thread has gone on submitting
- * since this was last asked. */
-bool aq_batch_goes_on(aq_batch *batch);
+/* Whether there is work behind its latest end event, which was reached at `to`, that is not over yet: its thread has gone on
+ * submitting since this was last asked, and will record a later one; or it has fallen silent, and what it submitted
+ * until then takes as long as is expected of it. */
+bool aq_batch_goes_on(aq_batch *batch, uint64_t to, uint64_t now);
+
+/* Of what other processes have charged by now, keeps apart from each open batch what is of time before it. */
+void aq_batch_hear_others(void);
 
 /* What a ticket for this batch may be good for, as far as work in flight goes: nanoseconds, and launches. */
 int64_t aq_batch_room(const aq_batch *batch);
@@ -137,6 +142,9 @@ void aq_batch_disown(CUstream stream);
 
 /* All tickets are taken back; their batches stay open. */
 void aq_batch_recall(void);
+
+/* Charges work of this process that no batch has. */
+void aq_batch_charge_stray(int card, uint64_t busy);
 
 /* The batch ran in [from, to): teaches the costs, charges what is finished in the order of submission, frees it. */
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to);

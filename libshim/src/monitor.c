@@ -130,11 +130,19 @@ static void renew_reference(aq_core_context *context, aq_batch *batch, double ms
   context->fresh_offset_ns = UINT64_MAX;
 }
 
-static void finish(const look *at) {
+static void note_offset(const look *at) {
   aq_core_context *context = at->batch->context;
   uint64_t offset = at->seen_ns - nanoseconds(at->to_ms);
   if (offset < context->offset_ns) context->offset_ns = offset;
   if (offset < context->fresh_offset_ns) context->fresh_offset_ns = offset;
+}
+
+static bool goes_on(const look *at) {
+  return aq_batch_goes_on(at->batch, on_host(at->batch->context->offset_ns, at->to_ms), at->seen_ns);
+}
+
+static void finish(const look *at) {
+  aq_core_context *context = at->batch->context;
   uint64_t from = on_host(context->offset_ns, at->from_ms), to = on_host(context->offset_ns, at->to_ms);
   if (nanoseconds(at->to_ms) > REFERENCE_NS) renew_reference(context, at->batch, at->to_ms);
   aq_batch_finish(at->batch, from, to);
@@ -144,7 +152,8 @@ static void finish(const look *at) {
 static void settle(const look *at) {
   aq_batch *batch = at->batch;
   if (batch->generation != at->generation || batch->submissions != at->submissions || batch->in_call) return;
-  if (at->verdict == OVER && !aq_batch_goes_on(batch)) finish(at);
+  if (at->verdict == OVER) note_offset(at);
+  if (at->verdict == OVER && !goes_on(at)) finish(at);
   else if (at->verdict == OVER) return;
   else if (at->verdict != RUNNING) aq_batch_give_up(batch, at->verdict == REFUSED ? 0 : batch->estimate);
 }
@@ -155,6 +164,7 @@ static void poll(void) {
   CUcontext current = NULL;
   uint64_t now = aq_now_ns();
   int count = collect_looks(looks, now);
+  aq_batch_hear_others();
   if (!count) {
     looked_ns = now;
     return;

@@ -104,7 +104,7 @@ void aq_ticket_take_back(aq_batch *batch) {
 /* Work that slipped past while another thread took the ticket back. */
 static void settle_slip(const aq_ticket *ticket, aq_batch *batch, uint64_t slip) {
   if (batch) aq_batch_add_unmeasured(batch, slip);
-  else aq_clock_charge_estimate(aq_core_usage(ticket->card), aq_lease_price(ticket->card), slip, aq_now_ns());
+  else aq_batch_charge_stray(ticket->card, slip);
 }
 
 void aq_ticket_settle(aq_lane *lane, aq_ticket *ticket) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "aliquot_control.h"
+#include "batch.h"
 #include "cost.h"
 #include "lease.h"
 #include "loader.h"
@@ -133,13 +134,15 @@ static bool learns_from_what_was_paid(void) {
   return aq_cost(aq_kernel(kernel, 1)) < KERNEL_NS * 3 / 2;
 }
 
-/* A launch that had looked at its ticket just before that was taken back is charged by its past. */
+/* A launch that had looked at its ticket just before that was taken back is charged by its past, and not taken for another
+ * process's, of which there is none. */
 static bool charges_what_slips_past(void) {
   get_ticket();
   while (ticket_is_good()) usleep(100); /* until the monitor has seen the batch's end */
   uint64_t before = aq_slice.usage->cards[0].busy_ns;
   ((aq_ticket *)ticket_for(stream))->left -= SLIP_NS;
   MUST(!launch());
+  MUST(aq_slice.usage->cards[0].busy_ns == aq_flights[0].charged_ns);
   return aq_slice.usage->cards[0].busy_ns - before >= SLIP_NS;
 }
 

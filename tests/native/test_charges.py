@@ -1,0 +1,57 @@
+"""What several processes of a tenant are charged together. The judge is the simulated card's own record."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from libshim.pages import CardLimit
+from sandbox.gpus import SimMachine
+from tests.native.leases import Lessor
+from tests.native.sims import wait_for
+from tests.native.spinners import spinning
+from tests.native.tenants import Tenant
+from tests.native.test_core_limit import GIB
+
+MS = 1_000_000
+ANY_WINDOW_US = 1_000_000
+
+
+def ran_ns(machine: SimMachine, pid: int, since: int) -> int:
+    """For how long the first card has run a process."""
+    runs = machine.busy(machine.cards[0].uuid)
+    return sum(run.end_ns - run.start_ns for run in runs if run.pid == pid and run.start_ns > since)
+
+
+def test_what_is_charged_late_pays_for_nothing_that_came_after_it(
+    machine: SimMachine, tenant: Callable[..., Tenant]
+):
+    """A process is stopped while its kernel ends, and charges that when another has a kernel; then it has a short one more."""
+    own = tenant(limits=[CardLimit(machine.cards[0].uuid, GIB, core_share_bp=3000, core_most_percent=30)])
+    with Lessor(own) as lessor, spinning(own) as late, spinning(own) as other:
+        lessor.open(window_us=ANY_WINDOW_US)
+        for spinner in (late, other):
+            spinner.do("1 10000 1 0", "sync")
+        wait_for(lessor.is_drained, "what is charged by now")
+        begun, before = time.monotonic_ns(), own.usage().cards[0].busy_ns
+
+        def charged_ns() -> int:
+            return own.usage().cards[0].busy_ns - before
+
+        late.do("1 80000 2 0")
+        wait_for(lambda: ran_ns(machine, late.pid, begun) > 40 * MS, "half of it")
+        os.kill(late.pid, signal.SIGSTOP)
+        stopped = time.monotonic_ns()
+        wait_for(lambda: time.monotonic_ns() > stopped + 60 * MS, "its end, and a pause")
+        other.do("1 200000 3 0")
+        wait_for(lambda: ran_ns(machine, other.pid, begun) > 20 * MS, "the other's kernel")
+        os.kill(late.pid, signal.SIGCONT)
+        wait_for(lambda: charged_ns() > 70 * MS, "the late charge")
+        wait_for(lambda: ran_ns(machine, other.pid, begun) > 80 * MS, "the other's monitor")
+        late.do("1 10000 1 0", "sync")
+        other.do("sync")
+        wait_for(lessor.is_drained, "the last charges")
+        truth = machine.record(machine.cards[0].uuid, begun, time.monotonic_ns()).busy_ns()
+        assert charged_ns() == pytest.approx(truth, rel=0.1)
