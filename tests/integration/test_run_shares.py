@@ -188,11 +188,14 @@ def test_shares_are_caps_while_nobody_leases(bench: Bench):
 
 
 def test_who_is_stopped_by_its_terminal_leaves_it_to_another(bench: Bench):
-    """Ctrl-Z: the lock passes on before the process stops, and when it goes on it waits for it again."""
+    """Ctrl-Z: the lock passes on before the process stops, to one that was stopped itself; who goes on waits for it."""
     runs = [bench.waiting("--simulate") for _ in range(2)]
     within(TEN_TIMES_S, lambda: all_leased(bench.shell, 2))
     (stopped,) = (one for one in runs if [one.pid] == holders(bench.shell))
     (other,) = (one for one in runs if one is not stopped)
+    for number, state in ((signal.SIGTSTP, "T"), (signal.SIGCONT, "S")):
+        other.send_signal(number)
+        within(TEN_TIMES_S, lambda state=state: state_of(other.pid) == state)
     stopped.send_signal(signal.SIGTSTP)
     within(TEN_TIMES_S, lambda: state_of(stopped.pid) == "T" and holders(bench.shell) == [other.pid])
     within(TEN_TIMES_S, lambda: all_leased(bench.shell, 2))
