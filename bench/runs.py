@@ -85,8 +85,9 @@ class Runs:
 
 def until_leased(page: Path, since_ns: int, after_ns: int) -> float:
     """Waits for a heartbeat after an instant; milliseconds since another."""
+    deadline_ns = time.monotonic_ns() + PATIENCE_NS
     while (beat := read_heartbeat(page)) <= after_ns:
-        assert time.monotonic_ns() - after_ns < PATIENCE_NS, "nobody leases"
+        assert time.monotonic_ns() < deadline_ns, "nobody leases"
         time.sleep(0.001)
     return (beat - since_ns) / 1e6
 
