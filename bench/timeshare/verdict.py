@@ -1,7 +1,7 @@
 """What the runs of a case say about its question."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .cases import Case, Mode, Question, Tenant
@@ -131,7 +131,7 @@ def _guarantee(case: Case, run: Run) -> list[Figure]:
 def _wake(case: Case, run: Run) -> list[Figure]:
     """How late the last tenant ran after each waking, and its part of the time from then on."""
     sleeper, grace_ns = run.tenants[-1], case.bound * 1e6
-    late = [sleeper.timeline.first_run(period.begin_ns) - period.begin_ns for period in sleeper.periods]
+    late = list(_delays(sleeper, grace_ns))
     rest = [
         (period.begin_ns + grace_ns, period.end_ns)
         for period in sleeper.periods
@@ -143,6 +143,20 @@ def _wake(case: Case, run: Run) -> list[Figure]:
         Figure("back_ms", percentile(late, 99) / 1e6, case.bound),
         Figure("share_then", share, case.tenants[-1].share - 2, at_least=True),
     ]
+
+
+def _delays(sleeper: Seen, enough_ns: float) -> Iterator[float]:
+    """From each waking to the first run after it.
+
+    One that had not run when the measurement ended counts for as long as it was seen to wait, and not at all if that
+    is less than what it may wait.
+    """
+    for period in sleeper.periods:
+        first_ns = sleeper.timeline.first_run(period.begin_ns)
+        if first_ns < period.end_ns:
+            yield first_ns - period.begin_ns
+        elif period.end_ns - period.begin_ns >= enough_ns:
+            yield period.end_ns - period.begin_ns
 
 
 def _p99_ms(seen: Seen) -> float:

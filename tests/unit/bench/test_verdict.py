@@ -94,6 +94,16 @@ def test_a_sleeper_is_back_when_it_runs_again_and_has_its_share():
     assert not is_met(asked, replace(late, tenants=(late.tenants[0], Seen((seldom,), awake))))
 
 
+@pytest.mark.parametrize(("seen_ms", "met"), [((5, 5), True), ((5, 30), False)])
+def test_a_sleeper_that_wakes_at_the_end_is_late_if_it_was_seen_to_be(seen_ms: tuple[int, int], *, met: bool):
+    """Two processes that had not run when the measurement ended: what is not known is not held against anybody."""
+    asked = case(Question.WAKE, Tenant(30, (GREEDY,), Mode.BURST), Tenant(60, (PAUSING,)), bound=21.0)
+    awake = (Period(100 * MS, 300 * MS), *(Period((1000 - seen) * MS, SECOND_NS) for seen in seen_ms))
+    run = turns((30, 60), awake)
+    until = timeline((at * MS, (at + 6) * MS) for at in range(0, 900, 10))
+    assert is_met(asked, replace(run, tenants=(run.tenants[0], Seen((until,), awake)))) is met
+
+
 def test_a_latency_is_what_is_added_to_the_same_alone():
     """The control's own is not held against the arbiter."""
     asked = case(Question.LATENCY, Tenant(50, (PAUSING,)), Tenant(50, (GREEDY,)), bound=6.0)
