@@ -31,7 +31,6 @@ class Load:
     """What one process does; the options of `native/load.c`."""
 
     kernel_us: tuple[int, ...] = (1000,)
-    what: What = What.KERNEL
     grid: int = 64
     sync: int = 16
     graph: int = 0
@@ -40,6 +39,7 @@ class Load:
     awake_ms: int = 0
     after_ms: int = 0
     threads: int = 1
+    what: What = What.KERNEL
     cards: int = 1
     seed: int = 0
     memory_mib: int = 0

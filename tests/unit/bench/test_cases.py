@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.timeshare.cases import Mode, all_cases
+from bench.timeshare.cases import Mode, What, all_cases
 from bench.timeshare.mixes import LEAST_SHARE, MOST_TENANTS, mix
 
 SEED = 7
@@ -63,4 +63,5 @@ def test_mixes_have_everything():
     assert any(len(tenant.loads) > 1 for tenant in tenants)
     assert any(load.graph for load in loads)
     assert any(load.idle_us for load in loads)
+    assert {load.what for load in loads} == {What.KERNEL}
     assert any(len(load.kernel_us) > 1 for load in loads)
