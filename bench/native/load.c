@@ -3,6 +3,7 @@
  *   load KERNELS [KEY=VALUE...]       KERNELS: the directory of spin.ptx and the others
  *
  *   kernel_us=1000      lengths of kernels, in turn: kernel_us=100,20000
+ *   apart=0             1: those of each length are a function of their own
  *   grid=64             blocks of a kernel
  *   what=kernel         or copies of a MiB instead: in, out, within, fill; and in_sync, out_sync, whose calls wait
  *   memory_mib=0        kernels use all of so much memory
@@ -55,7 +56,7 @@ int cuMemcpyDtoDAsync_v2(uint64_t, uint64_t, size_t, void *), cuMemsetD8Async(ui
 
 /* Everything a number is given for. */
 static struct {
-  uint64_t grid, sync, graph, idle_us, random, awake_ms, after_ms, for_ms, threads, cards, seed, memory_mib, managed;
+  uint64_t grid, sync, graph, idle_us, random, awake_ms, after_ms, for_ms, threads, cards, seed, memory_mib, managed, apart;
 } options = {.grid = 64, .sync = 16, .for_ms = 1000, .threads = 1, .cards = 1, .seed = 1};
 
 static const struct {
@@ -65,7 +66,7 @@ static const struct {
     {"grid", &options.grid},         {"sync", &options.sync},         {"graph", &options.graph},   {"idle_us", &options.idle_us},
     {"random", &options.random},     {"awake_ms", &options.awake_ms}, {"after_ms", &options.after_ms}, {"for_ms", &options.for_ms},
     {"threads", &options.threads},   {"cards", &options.cards},       {"seed", &options.seed},
-    {"memory_mib", &options.memory_mib}, {"managed", &options.managed},
+    {"memory_mib", &options.memory_mib}, {"managed", &options.managed},       {"apart", &options.apart},
 };
 
 typedef struct {
@@ -85,6 +86,7 @@ typedef struct {
 } worker;
 
 static void *contexts[MAX_CARDS], *kernels[MAX_CARDS];
+static void *by_length[MAX_LENGTHS]; /* of the first card */
 static char *words; /* through which kernels meet */
 static int (*copy)(const worker *); /* NULL: kernels */
 static uint64_t lengths_ns[MAX_LENGTHS] = {1000000};
@@ -173,12 +175,18 @@ static void start(const char *directory, int card) {
   const char *name = options.cards > 1 ? "meet" : options.memory_mib ? "use" : "spin";
   char entry[16];
   void *module;
+  const char *text = read_text(directory, name);
   snprintf(entry, sizeof entry, "aliquot_%s", name);
   CHECK(cuDevicePrimaryCtxSetFlags_v2(card, BLOCKING_SYNC));
   CHECK(cuDevicePrimaryCtxRetain(&contexts[card], card));
   CHECK(cuCtxSetCurrent(contexts[card]));
-  CHECK(cuModuleLoadData(&module, read_text(directory, name)));
+  CHECK(cuModuleLoadData(&module, text));
   CHECK(cuModuleGetFunction(&kernels[card], module, entry));
+  for (size_t i = 0; i < length_count; i++) by_length[i] = kernels[card];
+  for (size_t i = 1; options.apart && i < length_count; i++) {
+    CHECK(cuModuleLoadData(&module, text));
+    CHECK(cuModuleGetFunction(&by_length[i], module, entry));
+  }
 }
 
 static void start_all(const char *directory) {
@@ -190,7 +198,7 @@ static void start_all(const char *directory) {
 static void launch_kernel(const worker *self, size_t which) {
   uint64_t used = self->used, bytes = options.memory_mib << 20;
   void *params[] = {&lengths_ns[which], &used, &bytes}; /* those of aliquot_spin are the first */
-  CHECK(cuLaunchKernel(kernels[0], (unsigned)options.grid, 1, 1, 256, 1, 1, 0, self->streams[0], params, NULL));
+  CHECK(cuLaunchKernel(by_length[which], (unsigned)options.grid, 1, 1, 256, 1, 1, 0, self->streams[0], params, NULL));
 }
 
 /* One of two kernels, each of which runs on when the other has come. */

@@ -44,6 +44,7 @@ class Load:
     seed: int = 0
     memory_mib: int = 0
     managed: bool = False
+    apart: bool = False
 
     @property
     def is_greedy(self) -> bool:
@@ -342,6 +343,13 @@ def collectives(seeds: tuple[int, ...] = (1, 2)) -> Iterator[Case]:
 PCIE4_GIB_S = 12.0
 
 
+def varying() -> Iterator[Case]:
+    """Kernels of unlike lengths in turn, of a function for each, or of one whose next length nobody can know."""
+    for apart, name in ((True, "a-function-each"), (False, "one-function")):
+        tenants = (Tenant(50, (Load((300, 5000, 100), apart=apart, sync=15),)), Tenant(50, (GREEDY,)))
+        yield Case(f"varying/50-50/{name}", tenants, bound=3.0)
+
+
 def thrashes() -> Iterator[Case]:
     """Two tenants use managed memory that does not fit on the card together: it moves at each handing over."""
     for mib in (640, 768):
@@ -372,5 +380,6 @@ def all_cases() -> tuple[Case, ...]:
         copies,
         collectives,
         thrashes,
+        varying,
     )
     return tuple(case for group in groups for case in group())

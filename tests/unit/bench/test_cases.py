@@ -28,7 +28,7 @@ def test_every_case_has_a_name_of_its_own():
             "lone/*",
             "processes/*",
         ),
-        *("copies/*", "collective/*", "thrash/*"),
+        *("copies/*", "collective/*", "thrash/*", "varying/*"),
     ],
 )
 def test_every_row_of_the_table_has_cases(name: str):
