@@ -138,8 +138,13 @@ def create(
     cluster: PocketCluster, gib: int = 4, name: str = "", namespace: str = "default", **spec: Any
 ) -> Document:
     """A waiting pod with one slice, as stored."""
+    return cluster.kubectl.create(manifest(gib, name, namespace, **spec))
+
+
+def manifest(gib: int = 4, name: str = "", namespace: str = "default", **spec: Any) -> Document:
+    """A pod with one slice, as the webhook leaves it."""
     limits = {GPU: "1", MEM: f"{gib}Gi"}
-    manifest = {
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name or f"p{next(NUMBER)}", "namespace": namespace},
@@ -151,4 +156,3 @@ def create(
         }
         | spec,
     }
-    return cluster.kubectl.create(manifest)

@@ -14,8 +14,9 @@ import yaml
 
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.cluster import PocketCluster
+from sandbox.cluster.kubectl import Kubectl
 from sandbox.cluster.processes import wait_for
-from tests.integration.extenders import Document, Extender, add_node, create, publish
+from tests.integration.extenders import Document, Extender, add_node, create, manifest, publish
 
 ROOT = Path(__file__).parents[2]
 SCHEDULER = yaml.safe_load((ROOT / "deploy/scheduler/configuration.yaml").read_text())
@@ -198,6 +199,8 @@ def test_a_resource_quota_is_enforced_as_hami_does(scheduled: PocketCluster, ext
 # ---- never exceeded ----
 
 LIMIT_GIB, GUARANTEED_GIB = 20, 40
+PATIENCE = 100.0
+"""Seconds for a few pods to be bound on a machine that does other things too."""
 
 
 class Race:
@@ -213,39 +216,34 @@ class Race:
 
     def caller(self, seed: int) -> None:
         """One scheduler, with a life of its own."""
-        dice = random.Random(seed)
+        dice, kubectl = random.Random(seed), Kubectl(self.cluster.kubeconfig)
         while not self.over.is_set():
             with contextlib.suppress(urllib3.exceptions.HTTPError, ApiError, AssertionError):
-                self.one_pod(dice)
+                self.one_pod(dice, kubectl)
 
-    def one_pod(self, dice: random.Random) -> None:
+    def one_pod(self, dice: random.Random, kubectl: Kubectl) -> None:
         """A pod comes, is bound if it can be, perhaps asks for more, and another one goes."""
         namespace = dice.choice("aab")
-        pod = create(self.cluster, gib=dice.choice([1, 2, 3, 5]), namespace=namespace)
+        pod = kubectl.create(manifest(gib=dice.choice([1, 2, 3, 5]), namespace=namespace))
         nodes = self.extender.filter(pod, "n1", "n2").get("NodeNames") or [dice.choice(["n1", "n2"])]
         if self.extender.bind(pod, nodes[0]) != "":
-            self.cluster.kubectl.delete("pods", pod["metadata"]["name"], namespace, grace=0)
+            kubectl.delete("pods", pod["metadata"]["name"], namespace, grace=0)
         else:
             self.bound += 1
             if dice.random() < 0.3:
                 asked = {
                     "metadata": {"annotations": {"aliquot.dev/resize-gpu-mem": f"{dice.randint(1, 9)}Gi"}}
                 }
-                self.cluster.kubectl.patch("pods", pod["metadata"]["name"], asked, namespace)
+                kubectl.patch("pods", pod["metadata"]["name"], asked, namespace)
         if dice.random() < 0.6:
-            self.delete_one(dice, namespace)
-
-    def delete_one(self, dice: random.Random, namespace: str) -> None:
-        """Any pod goes."""
-        pods = self.cluster.kubectl.list("pods", namespace)
-        if pods:
-            gone = dice.choice(pods)["metadata"]["name"]
-            self.cluster.kubectl.delete("pods", gone, namespace, grace=0)
+            gone = dice.choice(kubectl.list("pods", namespace) or [pod])["metadata"]["name"]
+            kubectl.delete("pods", gone, namespace, grace=0)
 
     def auditor(self) -> None:
         """Adds up, again and again, what the bound pods of each namespace have."""
+        kubectl = Kubectl(self.cluster.kubeconfig)
         while not self.over.is_set():
-            self.seen.append({namespace: held(self.cluster, namespace) for namespace in ("a", "b")})
+            self.seen.append({namespace: held(kubectl, namespace) for namespace in ("a", "b")})
 
     def run(self, kills: int) -> None:
         """Race while the extender is killed so many times."""
@@ -256,10 +254,10 @@ class Race:
             thread.start()
         try:
             for _ in range(kills):
-                wait_for("pods to be bound", self.more_bound(self.dice.randint(3, 12)))
+                wait_for("pods to be bound", self.more_bound(self.dice.randint(3, 12)), PATIENCE)
                 self.extender.process.kill()
                 self.extender.start()
-            wait_for("pods to be bound", self.more_bound(10))
+            wait_for("pods to be bound", self.more_bound(10), PATIENCE)
         finally:
             self.over.set()
             for thread in threads:
@@ -271,10 +269,10 @@ class Race:
         return lambda: self.bound >= goal
 
 
-def held(cluster: PocketCluster, namespace: str) -> int:
+def held(kubectl: Kubectl, namespace: str) -> int:
     """MiB that the bound pods of a namespace have, by their annotations, in one look at all of them."""
     found = 0
-    for pod in cluster.kubectl.list("pods", namespace):
+    for pod in kubectl.list("pods", namespace):
         placement = pod["metadata"].get("annotations", {}).get(PLACEMENT)
         if placement:
             found += sum(s["memoryMiB"] for c in json.loads(placement)["containers"] for s in c["cards"])
