@@ -10,7 +10,7 @@ Nothing is reserved by asking. A pod that was touched in vain (something else ke
 twice as long each time. kube-scheduler often notices by itself, when a pod has gone, and is given a moment to.
 
 What grows: the pods that wait. A change costs one look for every kind of waiting pod (namespace, shape, nodes offered),
-at most once in `PAUSE_SECONDS`.
+at most once in `PAUSE_SECONDS`, and no more than a tenth of the time in all.
 """
 
 import asyncio
@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.5
 """From a change to the first touch, and between rounds."""
+PAUSES_PER_ROUND = 10
+"""A long round is followed by a pause so many times as long: looking is no more than a tenth of the work."""
 TOUCHES_PER_ROUND = 20
 FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 2.0, 120.0
 """How long a pod that was touched is let be, at first and at most."""
@@ -175,13 +177,16 @@ class Waker:
             await feed.read()
         await self._recover()
         rest: float | None = None
+        took = 0.0
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(rest):
                     await self._waiting.changed.wait()
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(max(PAUSE_SECONDS, took * PAUSES_PER_ROUND))
             self._waiting.changed.clear()
+            start = self._clock()
             rest = await self.wake()
+            took = self._clock() - start
 
     async def wake(self) -> float | None:
         """Touch those that would get a place; the seconds until it is worth looking again, None for a change only."""

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
@@ -333,3 +334,30 @@ def test_back_off_grows_and_is_bounded():
         assert whole / 2 <= wait <= whole
     backoff.reset()
     assert backoff.next() <= 1
+
+
+@pytest.mark.parametrize(("code", "known"), [(404, True), (403, False), (500, False)])
+def test_a_server_that_knows_no_such_kind_has_answered(kube: Kube, code: int, known: bool):
+    """There are none of it, then; any other refusal says nothing of what there is."""
+
+    async def scene(kube: Kube) -> None:
+        asked = 0
+
+        def refuse(_: web.Request) -> web.Response:
+            nonlocal asked
+            asked += 1
+            return web.json_response({"kind": "Status", "code": code, "message": "no"}, status=code)
+
+        kube.answer = refuse
+        async with Api(Access(kube.url)) as api:
+            reflector = Reflector(api, PODS, backoff=Backoff(first=0.01, most=0.05))
+            task = asyncio.create_task(reflector.run())
+            await kube.until(lambda: asked > 2)
+            assert (reflector.answered.is_set(), reflector.synced.is_set()) == (known, False)
+            kube.answer = lambda _: None
+            await asyncio.wait_for(reflector.synced.wait(), 10)
+            assert reflector.answered.is_set()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    on_loop(scene, kube)

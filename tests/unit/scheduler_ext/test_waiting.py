@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -14,6 +15,11 @@ from scheduler_ext.wire import FilterArgs
 from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import Teams, pod_of, quota
 from tests.unit.scheduler_ext.world import WorldPod
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aliquot.request import PodRequest
 
 RETRY = "aliquot.dev/retry"
 
@@ -108,6 +114,27 @@ def test_a_round_touches_only_so_many_and_the_oldest_first(sleepers: Sleepers):
     assert [RETRY in pod.annotations for pod in pods] == [True] * TOUCHES_PER_ROUND + [False] * 5
     sleepers.wake()
     assert all(RETRY in pod.annotations for pod in pods)
+
+
+class CountingFilter(Filter):
+    """A filter that knows how often it was asked what it would do."""
+
+    asked = 0
+
+    def would_place(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> bool:
+        """Counts, and answers."""
+        CountingFilter.asked += 1
+        return super().would_place(pod, request, nodes)
+
+
+def test_pods_of_a_kind_are_hopeless_together(sleepers: Sleepers):
+    """A thousand replicas of one deployment cost one look."""
+    for gib in (20, 30):
+        for _ in range(50):
+            sleepers.ask("a", gib)
+    counting = CountingFilter(sleepers.teams.ledger, sleepers.filter.foreign)
+    asyncio.run(Waker(sleepers.teams.world, sleepers.waiting, counting).wake())
+    assert CountingFilter.asked == 2
 
 
 def test_a_pod_that_got_a_place_waits_no_more(sleepers: Sleepers):
