@@ -34,12 +34,12 @@ from libshim.pages import library_path
     "what the shares leave, and what others leave. Default: capped with --core, uncapped without.",
 )
 @click.option(
-    "--core-limit", type=Percent(), help="Percent of the time up to which it may burst. Default: 100."
+    "--core-limit", type=Percent(), help="The most it may burst to, in percent; implies burst. Default: 100."
 )
 @click.option(
     "--priority",
     type=click.IntRange(0, HIGHEST_PRIORITY),
-    help="The higher is let in first, within its share. Default: 0.",
+    help="The higher is let in first, and has first what nobody claims. Default: 0.",
 )
 @click.option("--card", metavar="UUID|INDEX", help="The card. Default: the fullest one with room.")
 @simulate_option
