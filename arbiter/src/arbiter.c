@@ -16,6 +16,7 @@
 
 #define BEAT_NS UINT64_C(10000000) /* tenants count on one every 60 ms */
 #define BEAT_SLACK_NS UINT64_C(3000000) /* sooner, if the thread is awake */
+#define LOOK_NS UINT64_C(100000000) /* at everybody, though nobody rang */
 #define TRIES 4                   /* to let in who comes when somebody was kept out */
 
 struct aq_arbiter {
@@ -24,7 +25,7 @@ struct aq_arbiter {
   bool running, leaving;
   aq_law *law;
   aq_guest *guests;
-  uint64_t beat_ns;
+  uint64_t beat_ns, looked_ns;
   aq_waiting waiting;
   uint32_t calls; /* futex word: +1 when something else than a tenant wants a step */
 };
@@ -71,7 +72,7 @@ static void look(aq_arbiter *arbiter, const aq_guest *rang, bool any_rang, bool 
 static const aq_guest *rung_by(const aq_arbiter *arbiter, int place) {
   int bells = 0;
   for (const aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
-    bells += guest->damage ? 0 : (int)guest->count;
+    bells += (int)guest->awaited;
     if (place <= bells) return guest;
   }
   return NULL;
@@ -79,7 +80,7 @@ static const aq_guest *rung_by(const aq_arbiter *arbiter, int place) {
 
 static int wait_until(aq_arbiter *arbiter, uint64_t until) {
   aq_waiting_begin(&arbiter->waiting, &arbiter->calls, __atomic_load_n(&arbiter->calls, __ATOMIC_RELAXED));
-  for (const aq_guest *guest = arbiter->guests; guest; guest = guest->next) aq_guest_await(guest, &arbiter->waiting);
+  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) aq_guest_await(guest, arbiter->law, &arbiter->waiting);
   pthread_mutex_unlock(&arbiter->lock);
   int place = aq_waiting_wait(&arbiter->waiting, until);
   pthread_mutex_lock(&arbiter->lock);
@@ -93,8 +94,9 @@ static void *run(void *of) {
   pthread_mutex_lock(&arbiter->lock);
   for (int place = -2; !arbiter->leaving;) {
     uint64_t now = now_ns();
-    bool beats = now >= arbiter->beat_ns + BEAT_NS - BEAT_SLACK_NS;
-    look(arbiter, place > 0 ? rung_by(arbiter, place) : NULL, place == -2, beats || place == 0);
+    bool beats = now >= arbiter->beat_ns + BEAT_NS - BEAT_SLACK_NS, all = place == 0 || now >= arbiter->looked_ns + LOOK_NS;
+    if (all) arbiter->looked_ns = now;
+    look(arbiter, place > 0 ? rung_by(arbiter, place) : NULL, place == -2, all);
     uint64_t next = work(arbiter);
     if (beats) beat(arbiter, now_ns());
     uint64_t beat_at = arbiter->beat_ns + BEAT_NS;

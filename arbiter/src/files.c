@@ -136,7 +136,8 @@ const char *aq_files_read(aq_files *files, aq_words *words) {
     char bytes[BELLS_SIZE];
   } head;
   memset(words, 0, sizeof *words);
-  if (!read_at(files, head.bytes, BELLS_SIZE, 0)) return "its usage page was cut short";
+  size_t size = offsetof(aq_usage_page, cards) + files->control->card_count * sizeof(aq_usage_card);
+  if (!read_at(files, head.bytes, size, 0)) return "its usage page was cut short";
   if (head.page.magic != AQ_USAGE_MAGIC || head.page.version != AQ_PAGE_VERSION) return "its usage page is none any more";
   for (uint32_t card = 0; card < files->control->card_count; card++) {
     words->busy_ns[card] = head.page.cards[card].busy_ns;

@@ -76,9 +76,9 @@ void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now) {
   for (uint32_t i = 0; i < guest->count; i++) aq_law_report(law, guest->tenant, i, &words.cards[guest->places[i]], now);
 }
 
-void aq_guest_await(const aq_guest *guest, aq_waiting *waiting) {
-  if (guest->damage) return;
-  for (uint32_t i = 0; i < guest->count; i++)
+void aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting) {
+  guest->awaited = guest->damage || aq_law_expects(law, guest->tenant) ? 0 : guest->count;
+  for (uint32_t i = 0; i < guest->awaited; i++)
     aq_waiting_add(waiting, aq_files_bell(&guest->files, guest->places[i]), guest->bells[i]);
 }
 

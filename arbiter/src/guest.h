@@ -15,6 +15,7 @@ struct aq_guest {
   aq_lease told[AQ_MAX_CARDS];
   aq_account base[AQ_MAX_CARDS]; /* what the page had when it entered */
   uint32_t bells[AQ_MAX_CARDS];
+  uint32_t awaited; /* of them, in the wait that is on */
   uint64_t busy_ns[AQ_MAX_CARDS];  /* as last read, */
   uint64_t spare_ns[AQ_MAX_CARDS]; /* and how much more there may be */
   uint64_t read_ns;
@@ -46,7 +47,9 @@ void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now);
 bool aq_guest_tell(aq_guest *guest);
 
 void aq_guest_tell_accounts(aq_guest *guest);
-void aq_guest_await(const aq_guest *guest, aq_waiting *waiting);
+
+/* Has its bells waited for, unless it is looked at in time anyhow. */
+void aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting);
 aq_trust aq_guest_trust(const aq_guest *guest);
 
 #endif

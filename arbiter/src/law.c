@@ -277,4 +277,6 @@ aq_account aq_law_account(const aq_tenant *tenant, uint32_t index) {
 
 int aq_law_holds(const aq_tenant *tenant) { return tenant->state != AQ_SHUT; }
 
+int aq_law_expects(const aq_law *law, const aq_tenant *tenant) { return aq_lease_is_expected(law, tenant); }
+
 int aq_law_suspect(const aq_law *law, const aq_tenant *tenant) { return aq_lease_is_suspect(law, tenant); }

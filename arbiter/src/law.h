@@ -90,6 +90,7 @@ uint64_t aq_law_step(aq_law *law, uint64_t now_ns);
 aq_lease aq_law_lease(const aq_tenant *tenant, uint32_t seat);
 aq_account aq_law_account(const aq_tenant *tenant, uint32_t seat);
 int aq_law_holds(const aq_tenant *tenant);   /* has a lease, or has not drained after one */
+int aq_law_expects(const aq_law *law, const aq_tenant *tenant); /* all that it may ring for now: steps come in time for it */
 int aq_law_suspect(const aq_law *law, const aq_tenant *tenant); /* something of it should have happened by now: does it live? */
 /* cdef: end */
 

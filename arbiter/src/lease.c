@@ -252,6 +252,11 @@ uint64_t aq_lease_next(const aq_law *law, const aq_tenant *tenant) {
   return tenant->wants && tenant->shunned_until_ns > law->now_ns ? later(rises == UINT64_MAX ? 0 : rises, tenant->shunned_until_ns) : rises;
 }
 
+/* A holder of one card rings when it begins, and when it waits for its next lease, which somebody else comes before. */
+bool aq_lease_is_expected(const aq_law *law, const aq_tenant *tenant) {
+  return tenant->state == AQ_LEASED && tenant->count == 1 && !tenant->no_shows && aq_rank_rival(law, tenant);
+}
+
 bool aq_lease_is_suspect(const aq_law *law, const aq_tenant *tenant) {
   if (tenant->no_shows || tenant->stray) return true;
   return tenant->state == AQ_DRAINING && law->now_ns > later(tenant->since_ns, last_end(tenant)) + SUSPECT_NS;

@@ -17,6 +17,9 @@ void aq_lease_drain(const aq_law *law, aq_tenant *tenant);
 /* When to look at the tenant again. */
 uint64_t aq_lease_next(const aq_law *law, const aq_tenant *tenant);
 
+/* Whether whatever the tenant may ring for can wait until it is looked at again. */
+bool aq_lease_is_expected(const aq_law *law, const aq_tenant *tenant);
+
 bool aq_lease_is_suspect(const aq_law *law, const aq_tenant *tenant);
 
 #endif
