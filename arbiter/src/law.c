@@ -21,7 +21,7 @@ aq_rules aq_law_rules(void) {
       .least_ns = 3 * AQ_MS,
       .lent_ns = 10 * AQ_MS,
       .idle_ns = 500000,
-      .apart_ns = 1 * AQ_MS,
+      .apart_ns = 3 * AQ_MS,
       .start_ns = 2 * AQ_MS,
       .drain_ns = 80 * AQ_MS,
       .window_ns = 2 * AQ_MS,
