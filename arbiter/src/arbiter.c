@@ -14,7 +14,8 @@
 
 #include "guest.h"
 
-#define BEAT_NS UINT64_C(10000000) /* tenants count on one every 60 ms */
+#define BEAT_NS UINT64_C(10000000)
+#define SILENT_NS UINT64_C(60000000) /* then tenants go by their own clocks, as libshim's lease.c says */
 #define BEAT_SLACK_NS UINT64_C(3000000) /* sooner, if the thread is awake */
 #define LOOK_NS UINT64_C(100000000) /* at everybody, though nobody rang */
 #define TRIES 4                   /* to let in who comes when somebody was kept out */
@@ -38,12 +39,23 @@ static uint64_t now_ns(void) {
 
 /* ---- the thread ---- */
 
-static void beat(aq_arbiter *arbiter, uint64_t now) {
-  arbiter->beat_ns = now;
+static void interrupt(aq_arbiter *arbiter, uint64_t now) {
+  aq_law_interrupt(arbiter->law, now);
+  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) aq_guest_interrupt(guest);
+  arbiter->looked_ns = 0;
+}
+
+/* Before anything else: who finds a gate with a new number finds the heartbeat as well. If it came late tenants may have gone
+ * by their own clocks since the last one, with whatever tickets they had. */
+static void beat(aq_arbiter *arbiter) {
+  uint64_t before = arbiter->beat_ns;
+  arbiter->beat_ns = now_ns();
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
-    aq_files_beat(&guest->files, now);
+    aq_files_beat(&guest->files, arbiter->beat_ns);
     aq_guest_tell_accounts(guest);
   }
+  uint64_t told = now_ns();
+  if (before && told > before + SILENT_NS) interrupt(arbiter, told);
 }
 
 /* Until no gate is closed any more: who was kept out has answered by then, or will ring. */
@@ -94,11 +106,11 @@ static void *run(void *of) {
   pthread_mutex_lock(&arbiter->lock);
   for (int place = -2; !arbiter->leaving;) {
     uint64_t now = now_ns();
-    bool beats = now >= arbiter->beat_ns + BEAT_NS - BEAT_SLACK_NS, all = place == 0 || now >= arbiter->looked_ns + LOOK_NS;
+    if (now >= arbiter->beat_ns + BEAT_NS - BEAT_SLACK_NS) beat(arbiter);
+    bool all = place == 0 || now >= arbiter->looked_ns + LOOK_NS;
     if (all) arbiter->looked_ns = now;
     look(arbiter, place > 0 ? rung_by(arbiter, place) : NULL, place == -2, all);
     uint64_t next = work(arbiter);
-    if (beats) beat(arbiter, now_ns());
     uint64_t beat_at = arbiter->beat_ns + BEAT_NS;
     place = wait_until(arbiter, next < beat_at ? next : beat_at);
   }

@@ -107,6 +107,10 @@ void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint64_t now) {
   aq_files_beat(&guest->files, now);
 }
 
+void aq_guest_interrupt(aq_guest *guest) {
+  for (uint32_t i = 0; i < guest->count; i++) guest->told[i].open = true;
+}
+
 bool aq_guest_tell(aq_guest *guest) {
   bool closed = false;
   for (uint32_t i = 0; i < guest->count; i++) {

@@ -43,6 +43,9 @@ typedef enum {
 /* Reads what it says and reports it. */
 void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now);
 
+/* Its gates count as open: the next words close them, under other numbers. */
+void aq_guest_interrupt(aq_guest *guest);
+
 /* Opens and closes its gates as its leases stand. Returns whether one was closed: then it is to be read once more. */
 bool aq_guest_tell(aq_guest *guest);
 

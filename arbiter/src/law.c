@@ -253,6 +253,12 @@ uint64_t aq_law_step(aq_law *law, uint64_t now) {
   return next_step(law);
 }
 
+void aq_law_interrupt(aq_law *law, uint64_t now) {
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next) aq_lease_withdraw(tenant);
+  pass_time(law, now);
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next) aq_lease_interrupt(law, tenant);
+}
+
 /* ---- what comes of it ---- */
 
 aq_lease aq_law_lease(const aq_tenant *tenant, uint32_t seat) {

@@ -85,6 +85,10 @@ int aq_law_quantum(aq_law *law, const char *card, uint64_t lease_ns); /* 0: as u
 void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t seat, const aq_report *report, uint64_t now_ns);
 void aq_law_rang(aq_tenant *tenant); /* a process of its began to wait or to work, or has finished */
 
+/* For a while nobody listened, and each tenant went by its own clock: no lease of before is good any more, and what is in
+ * flight, of whomever, is waited for as after a lease. */
+void aq_law_interrupt(aq_law *law, uint64_t now_ns);
+
 uint64_t aq_law_step(aq_law *law, uint64_t now_ns);
 
 aq_lease aq_law_lease(const aq_tenant *tenant, uint32_t seat);

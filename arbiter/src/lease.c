@@ -130,6 +130,16 @@ static void end(const aq_law *law, aq_tenant *tenant) {
   if (tenant->stray) shut(tenant, law->now_ns);
 }
 
+void aq_lease_withdraw(aq_tenant *tenant) {
+  shut(tenant, tenant->since_ns);
+  tenant->open = tenant->partners = 0;
+}
+
+void aq_lease_interrupt(const aq_law *law, aq_tenant *tenant) {
+  tenant->open = (1u << tenant->count) - 1;
+  end(law, tenant);
+}
+
 /* ---- while it is leased ---- */
 
 static uint64_t idle_limit(const aq_law *law, const aq_tenant *tenant) {

@@ -14,6 +14,10 @@ void aq_lease_review(aq_law *law, aq_tenant *tenant);
  * flight may need a partner on another card. */
 void aq_lease_drain(const aq_law *law, aq_tenant *tenant);
 
+/* The tenant has nothing leased, since some time ago; and what it has in flight is waited for as if it had. */
+void aq_lease_withdraw(aq_tenant *tenant);
+void aq_lease_interrupt(const aq_law *law, aq_tenant *tenant);
+
 /* When to look at the tenant again. */
 uint64_t aq_lease_next(const aq_law *law, const aq_tenant *tenant);
 

@@ -28,7 +28,7 @@ def ran_ns(machine: SimMachine, pid: int, since: int) -> int:
 def test_what_is_charged_late_pays_for_nothing_that_came_after_it(
     machine: SimMachine, tenant: Callable[..., Tenant]
 ):
-    """A process is stopped while its kernel ends, charges that under another's kernel, and then has a short one more."""
+    """A process is stopped while its kernel ends, charges that under another's kernel, then has a short one."""
     own = tenant(limits=[CardLimit(machine.cards[0].uuid, GIB, core_share_bp=3000, core_most_percent=30)])
     with Lessor(own) as lessor, spinning(own) as late, spinning(own) as other:
         lessor.open(window_us=ANY_WINDOW_US)
