@@ -240,3 +240,26 @@ def test_no_capture_is_spoilt_by_memory_that_ended_with_its_context(tenant: Call
     done = subprocess.run(command, env=own.env(), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert used(own) == 0
+
+
+RARE_CAPTURES: dict[str, Callable[[int, int], tuple[int, ...]]] = {
+    "cuStreamBeginRecaptureToGraph": lambda stream, graph: (stream, GLOBAL_CAPTURE, graph, 0, 0),
+    "cuStreamBeginCaptureToCig": lambda stream, _: (stream, 0),
+}
+"""Which the simulated driver has not."""
+
+
+@pytest.mark.parametrize("flavour", ["", "_ptsz"])
+@pytest.mark.parametrize("entry", RARE_CAPTURES)
+def test_a_capture_that_the_driver_cannot_begin_is_its_refusal(slice64: Tenant, entry: str, flavour: str):
+    """Of a stream and a graph that there are; the stream is captured otherwise, and a graph's memory is held."""
+    with Shell(slice64).begin() as shell, Shell(slice64, bare=True).begin() as bare:
+        answers = []
+        for one in (shell, bare):
+            stream, graph = one.ok("cuStreamCreate", OUT, 1), one.ok("cuGraphCreate", OUT, 0)
+            answers.append(one.call(entry + flavour, *RARE_CAPTURES[entry](stream, graph)))
+            one.ok("cuStreamBeginCapture_v2", stream, GLOBAL_CAPTURE)
+            one.ok("cuStreamEndCapture", stream, OUT)
+        assert answers[0] == answers[1]
+        run = shell.ok("cuGraphInstantiateWithFlags", OUT, captured(shell, LIMIT + 1), 0)
+        assert shell.call("cuGraphLaunch", run, 0)[0] == OUT_OF_MEMORY

@@ -23,6 +23,7 @@
 #define MANY (AQ_STREAMS + 1)
 #define KERNEL_NS UINT64_C(200000)
 #define SLIP_NS 400000
+#define NOT_SUPPORTED 801
 #define MUST(condition) \
   if (!(condition)) fprintf(stderr, "line %d: not %s\n", __LINE__, #condition), exit(1)
 
@@ -256,7 +257,33 @@ static bool ends_meanwhile(void *(*act)(void *), void *argument) {
   return good && ended;
 }
 
+/* Of these the simulated driver has none, so they begin nothing; a driver that has them may have begun when it answers. */
+typedef enum { AGAIN, AGAIN_PTSZ, TO_GRAPHICS, TO_GRAPHICS_PTSZ } rare_capture;
+
+static CUresult begin_rarely(rare_capture how, CUstream origin, CUgraph graph) {
+  int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  if (how == AGAIN) return cuStreamBeginRecaptureToGraph(origin, mode, graph, NULL, NULL);
+  if (how == AGAIN_PTSZ) return cuStreamBeginRecaptureToGraph_ptsz(origin, mode, graph, NULL, NULL);
+  return how == TO_GRAPHICS ? cuStreamBeginCaptureToCig(origin, NULL) : cuStreamBeginCaptureToCig_ptsz(origin, NULL);
+}
+
+static void *capture_rarely(void *how) {
+  CUstream origin;
+  CUgraph graph;
+  MUST(!cuCtxSetCurrent(context));
+  MUST(!CALL(cuStreamCreate, &origin, 1));
+  MUST(!CALL(cuGraphCreate, &graph, 0));
+  MUST(begin_rarely(*(rare_capture *)how, origin, graph) == NOT_SUPPORTED);
+  return NULL;
+}
+
 static bool ends_with_a_capture_elsewhere(void) { return ends_meanwhile(capture_elsewhere, NULL); }
+
+static bool ends_with_any_capture_elsewhere(void) {
+  bool ended = true;
+  for (rare_capture how = AGAIN; how <= TO_GRAPHICS_PTSZ; how++) ended &= ends_meanwhile(capture_rarely, &how);
+  return ended;
+}
 
 static void *do_nothing(void *argument) { return argument; }
 
@@ -345,6 +372,7 @@ int main(int argc, char **argv) {
   ends_with_another_context();
   MUST(holds(stays_while_its_work_waits));
   MUST(holds(ends_with_a_capture_elsewhere));
+  MUST(holds(ends_with_any_capture_elsewhere));
   ends_with_a_wait_for_an_event();
   ends_with_its_thread();
   ends_with_its_stream();
