@@ -140,12 +140,16 @@ class ProcessUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """A usage page: `cards` has AQ_MAX_CARDS entries in the control page's order; of processes those that live."""
+    """A usage page: `cards` has AQ_MAX_CARDS entries in the control page's order; of processes those that live.
+
+    `in_flight` has the cards on which one of these says to have work that is not known to be over.
+    """
 
     cards: tuple[CardUsage, ...]
     processes: tuple[ProcessUsage, ...] = ()
     shim_version: str = ""
     note: str = field(default="")
+    in_flight: frozenset[int] = frozenset()
 
 
 def create_control(path: Path, control: Control) -> None:
@@ -261,6 +265,7 @@ def read_usage(path: Path) -> Usage:
         tuple(_process_usage(page, index) for index in present),
         _text(page.shim_version),
         _text(page.note),
+        _in_flight(copy.annex, present),
     )
 
 
@@ -449,6 +454,13 @@ def _usage_file(path: Path, descriptor: int) -> Any:
         if all(_same_moment(*pair) for pair in zip(page.cards, again.cards, strict=True)):
             break
     return file
+
+
+def _in_flight(annex: Any, slots: Sequence[int]) -> frozenset[int]:
+    lines = [annex.works[slot].cards for slot in slots]
+    return frozenset(
+        card for card in range(lib.AQ_MAX_CARDS) if any(line[card] & lib.AQ_WORK_IN_FLIGHT for line in lines)
+    )
 
 
 def _same_moment(card: Any, later: Any) -> bool:

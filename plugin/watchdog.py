@@ -35,10 +35,14 @@ NS, US = 1e9, 1e6
 
 @dataclass(frozen=True)
 class Said:
-    """What a leased tenant says: seconds that it has had, by card, and its processes; nothing if it cannot be read."""
+    """What a leased tenant says: seconds that it has had, by card, its processes, and the cards on which it has work.
+
+    Nothing, if it cannot be read.
+    """
 
     busy_s: Mapping[str, float]
     processes: frozenset[ProcessName] = frozenset()
+    in_flight: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -99,6 +103,7 @@ class Watchdog:
             passed_s,
             {card: seen.get((tenant, card), 0.0) for card in cards},
             {card: now_s[card] - before_s[card] for card in cards},
+            self._before[tenant].in_flight,
         )
         return (
             "it says to have had less of a card's time than the driver saw it have"
@@ -173,7 +178,8 @@ def _said_by(tenant: TenantPages, cards: Sequence[str]) -> Said:
         return Said({})
     named = (ProcessName(one.pid, one.pid_namespace, one.start_time) for one in usage.processes)
     busy_s = {uuid: usage.cards[index].busy_ns / NS for index, uuid in enumerate(cards) if uuid}
-    return Said(busy_s, frozenset(named))
+    in_flight = frozenset(uuid for index, uuid in enumerate(cards) if index in usage.in_flight)
+    return Said(busy_s, frozenset(named), in_flight)
 
 
 def _whose(pid: int, card: str, said: Mapping[TenantPages, Said]) -> TenantPages | None:

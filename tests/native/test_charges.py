@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from libshim.pages import CardLimit
+from plugin.arrears import Arrears
+from plugin.watchdog import LOOK_EVERY_S
 from sandbox.gpus import SimMachine
 from tests.native.leases import Lessor
 from tests.native.sims import wait_for
@@ -55,3 +57,22 @@ def test_what_is_charged_late_pays_for_nothing_that_came_after_it(
         wait_for(lessor.is_drained, "the last charges")
         truth = machine.record(machine.cards[0].uuid, begun, time.monotonic_ns()).busy_ns()
         assert charged_ns() == pytest.approx(truth, rel=0.1)
+
+
+def test_a_long_kernel_is_not_taken_for_silence(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """What the agent sees of it while it runs, by the card's record, is believed to be said when it ends."""
+    own = tenant(limits=[CardLimit(machine.cards[0].uuid, GIB, core_share_bp=3000, core_most_percent=30)])
+    arrears, looked, said = Arrears(), time.monotonic_ns(), 0
+    with Lessor(own) as lessor, spinning(own) as spinner:
+        lessor.open()
+        spinner.do("1 2000000 1 0")
+        while said < 1500 * MS:
+            time.sleep(LOOK_EVERY_S)  # as the agent does
+            now, usage = time.monotonic_ns(), own.usage()
+            seen = machine.record(machine.cards[0].uuid, looked, now).busy_ns() / 1e9
+            busy = usage.cards[0].busy_ns
+            arrears.enter(
+                (now - looked) / 1e9, {"0": seen}, {"0": (busy - said) / 1e9}, set(map(str, usage.in_flight))
+            )
+            assert not arrears.doubtful
+            looked, said = now, busy

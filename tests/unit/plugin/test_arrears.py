@@ -1,10 +1,11 @@
 """Who keeps quiet about a card's time is found within two seconds; who is honest never is."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
-from plugin.arrears import DOUBT_S, FORGIVEN_AFTER_S, Arrears
+from plugin.arrears import DOUBT_S, FORGIVEN_AFTER_S, LONGEST_S, Arrears
 
 LOOK_S = 0.25
 
@@ -40,6 +41,50 @@ def test_work_is_believed_that_is_said_when_it_ends() -> None:
         arrears.enter(DOUBT_S, {"A": DOUBT_S}, {"A": 0.0})
         assert not arrears.doubtful
         arrears.enter(LOOK_S, {"A": 0.0}, {"A": DOUBT_S})
+
+
+def looks_at_work(seconds: float, arrears: Arrears) -> Iterator[bool]:
+    """Whether a tenant is doubted at each look at a piece of work that takes so long, said to be in flight."""
+    for _ in range(int(seconds / LOOK_S)):
+        arrears.enter(LOOK_S, {"A": LOOK_S}, {"A": 0.0}, {"A"})
+        yield arrears.doubtful
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_long_work_that_is_in_flight_is_believed_until_it_is_said(late: int) -> None:
+    """Twenty seconds each, again and again; what is had is said with the end of it, or a look later."""
+    arrears = Arrears()
+    for _ in range(5):
+        assert not any(looks_at_work(20, arrears))
+        for _ in range(late):
+            arrears.enter(LOOK_S, {"A": 0.0}, {"A": 0.0})
+            assert not arrears.doubtful
+        arrears.enter(LOOK_S, {"A": 0.0}, {"A": 20.0})
+        assert not arrears.doubtful
+
+
+def test_long_work_of_which_nothing_is_said_in_the_end_is_found() -> None:
+    """Within two looks after it was in flight."""
+    arrears = Arrears()
+    assert not any(looks_at_work(20, arrears))
+    for _ in range(2):
+        arrears.enter(LOOK_S, {"A": 0.0}, {"A": 0.0})
+    assert arrears.doubtful
+
+
+def test_long_work_of_which_little_is_said_is_found() -> None:
+    """Who always says to have work in flight is not believed for saying a little of it now and then."""
+    arrears = Arrears()
+    assert not any(looks_at_work(5, arrears))
+    for _ in range(2):
+        arrears.enter(LOOK_S, {"A": LOOK_S}, {"A": 0.01}, {"A"})
+    assert arrears.doubtful
+
+
+def test_work_that_never_ends_is_not_believed_for_ever() -> None:
+    """Not much longer than work may take."""
+    doubted = list(looks_at_work(2 * LONGEST_S, Arrears()))
+    assert doubted.index(True) * LOOK_S == pytest.approx(LONGEST_S, abs=2 * LOOK_S)
 
 
 def test_honest_tenants_whose_samples_come_at_other_times_are_believed() -> None:
