@@ -14,7 +14,7 @@ import pytest
 from libshim.pages import CardLimit
 from sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, library, program, two_cards
-from tests.native.sims import wait_for
+from tests.native.sims import PRELUDE, wait_for
 from tests.native.tenants import Tenant, used
 
 MIB = 1 << 20
@@ -67,6 +67,33 @@ def test_the_end_of_a_child_ends_nothing_of_its_parents(slice64: Tenant):
         assert shell.hear() == "parent"
         assert used(slice64) == MIB
         assert [process.pid for process in slice64.usage().processes] == [shell.pid]
+
+
+UNSEEN_FORK = (
+    PRELUDE
+    + """
+import ctypes, os
+start()
+check(cuda.cuMemAlloc(1 << 20))
+libc = ctypes.CDLL(None)
+child = libc._Fork()  # past every handler
+if not child:
+    libc.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+print("forked", flush=True)
+sys.stdin.read()
+"""
+)
+
+
+def test_the_end_of_a_child_that_nobody_saw_made_ends_nothing_of_its_parents(slice64: Tenant):
+    """It has its parent's words in memory, and ends through every exit handler."""
+    parent = slice64.start(UNSEEN_FORK)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "forked\n"
+    assert used(slice64) == MIB
+    assert [process.pid for process in slice64.usage().processes] == [parent.pid]
+    parent.communicate(timeout=60)
 
 
 def test_what_a_program_held_before_an_exec_is_free_for_its_neighbours(slice64: Tenant):

@@ -241,8 +241,12 @@ static void wait_for_main(void *arrived) {
   pthread_mutex_unlock(arrived);
 }
 
+typedef struct {
+  bool good, ended;
+} outcome;
+
 /* Whether a ticket that pays for work still to be done ends while `act` goes on in another thread. */
-static bool ends_meanwhile(void *(*act)(void *), void *argument) {
+static outcome meanwhile(void *(*act)(void *), void *argument) {
   static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
   pthread_t thread;
   get_ticket();
@@ -254,7 +258,18 @@ static bool ends_meanwhile(void *(*act)(void *), void *argument) {
   pthread_join(thread, NULL);
   bool ended = !ticket_is_good();
   pthread_mutex_unlock(&held);
-  return good && ended;
+  return (outcome){good, ended};
+}
+
+/* A ticket may end of itself meanwhile; one that did not end was not ended. */
+static bool always_ends(void *(*act)(void *), void *argument) {
+  bool any = false;
+  for (int tries = 0; tries < 10; tries++) {
+    outcome seen = meanwhile(act, argument);
+    if (seen.good && !seen.ended) return false;
+    any |= seen.good;
+  }
+  return any;
 }
 
 /* Of these the simulated driver has none, so they begin nothing; a driver that has them may have begun when it answers. */
@@ -277,18 +292,16 @@ static void *capture_rarely(void *how) {
   return NULL;
 }
 
-static bool ends_with_a_capture_elsewhere(void) { return ends_meanwhile(capture_elsewhere, NULL); }
+static void ends_with_a_capture_elsewhere(void) { MUST(always_ends(capture_elsewhere, NULL)); }
 
-static bool ends_with_any_capture_elsewhere(void) {
-  bool ended = true;
-  for (rare_capture how = AGAIN; how <= TO_GRAPHICS_PTSZ; how++) ended &= ends_meanwhile(capture_rarely, &how);
-  return ended;
+static void ends_with_any_capture_elsewhere(void) {
+  for (rare_capture how = AGAIN; how <= TO_GRAPHICS_PTSZ; how++) MUST(always_ends(capture_rarely, &how));
 }
 
 static void *do_nothing(void *argument) { return argument; }
 
 /* It is the capture that ends it, not the time that passes. */
-static bool stays_while_its_work_waits(void) { return !ends_meanwhile(do_nothing, NULL) && ticket_is_good(); }
+static bool stays_while_its_work_waits(void) { return !meanwhile(do_nothing, NULL).ended && ticket_is_good(); }
 
 static void ends_with_a_wait_for_an_event(void) {
   CUevent event;
@@ -371,8 +384,8 @@ int main(int argc, char **argv) {
   ends_with_a_copy_that_waits();
   ends_with_another_context();
   MUST(holds(stays_while_its_work_waits));
-  MUST(holds(ends_with_a_capture_elsewhere));
-  MUST(holds(ends_with_any_capture_elsewhere));
+  ends_with_a_capture_elsewhere();
+  ends_with_any_capture_elsewhere();
   ends_with_a_wait_for_an_event();
   ends_with_its_thread();
   ends_with_its_stream();
