@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from libshim.pages import CardLimit, Control, create_control, create_usage
@@ -52,20 +52,35 @@ def clang() -> tuple[list[str], dict[str, str]]:
     return [str(root / "usr/lib/llvm-14/bin/clang")], {"LD_LIBRARY_PATH": path}
 
 
-def build(target: str, into: Path, compiler: Sequence[str], *, fuzzer: bool, **environment: str) -> Path:
-    """Compiles a target together with the interceptor; returns the program."""
-    sources = [file for file in sorted((LIBSHIM / "src").glob("*.c")) if file.name not in _LEFT_OUT]
-    sources += [HERE / f"{target}.c", HERE / "slice.c"] + ([] if fuzzer else [HERE / "replay.c"])
-    sanitize = ["-fsanitize=fuzzer,address,undefined"] if fuzzer else []
-    objects = [into / f"{source.stem}.o" for source in sources]
-    for source, compiled in zip(sources, objects, strict=True):
-        _run([*compiler, *_FLAGS, *sanitize, "-c", "-o", compiled, source], environment)
-    program = into / target
-    _run([*compiler, *sanitize, "-o", program, *objects, *_LIBRARIES], environment)
-    return program
+class Workshop:
+    """Compiles targets, and once for all of them the interceptor that they are linked with."""
+
+    def __init__(
+        self, directory: Path, compiler: Sequence[str], environment: Mapping[str, str], *, fuzzer: bool
+    ) -> None:
+        """`fuzzer`: libFuzzer and sanitizers, which the compiler has to have; else a program that replays files."""
+        self._directory, self._compiler, self._environment = directory, compiler, environment
+        self._sanitize = ["-fsanitize=fuzzer,address,undefined"] if fuzzer else []
+        sources = [file for file in sorted((LIBSHIM / "src").glob("*.c")) if file.name not in _LEFT_OUT]
+        sources += [HERE / "slice.c"] if fuzzer else [HERE / "slice.c", HERE / "replay.c"]
+        self._common = [self._compile(source) for source in sources]
+
+    def build(self, target: str) -> Path:
+        """Returns the target's program."""
+        program = self._directory / target
+        own = self._compile(HERE / f"{target}.c")
+        command = [*self._compiler, *self._sanitize, "-o", program, own, *self._common, *_LIBRARIES]
+        _run(command, self._environment)
+        return program
+
+    def _compile(self, source: Path) -> Path:
+        compiled = self._directory / f"{source.stem}.o"
+        command = [*self._compiler, *_FLAGS, *self._sanitize, "-c", "-o", compiled, source]
+        _run(command, self._environment)
+        return compiled
 
 
-def _run(command: Sequence[object], environment: dict[str, str]) -> None:
+def _run(command: Sequence[object], environment: Mapping[str, str]) -> None:
     done = subprocess.run(
         list(map(str, command)),
         env={**os.environ, **environment},
@@ -160,11 +175,13 @@ def main() -> int:
     arguments = parser.parse_args()
     compiler, environment = clang()
     scratch = Path(tempfile.mkdtemp(prefix="aliquot-fuzz-"))
-    running = {}
+    built = scratch / "built"
+    built.mkdir()
+    workshop, running = Workshop(built, compiler, environment, fuzzer=True), {}
     for target in arguments.targets:
         root = scratch / target
         root.mkdir()
-        program = build(target, root, compiler, fuzzer=True, **environment)
+        program = workshop.build(target)
         running[target] = program, fuzz(target, program, root, int(arguments.minutes * 60))
     return max(
         [_report(target, program, run, scratch / target) for target, (program, run) in running.items()]
