@@ -1,4 +1,4 @@
-"""One running stack for all journeys of a module, and an auditor that looks after each test."""
+"""One running stack for all journeys that need no other, and an auditor that looks after each test."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.integration.journey.auditor import audit, audit_clean
 from tests.integration.journey.stacks import one_node
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def running() -> Iterator[Stack]:
     """A node of two 16 GiB cards with everything installed."""
     with one_node((SimCard(), SimCard())) as stack:
@@ -20,8 +20,11 @@ def running() -> Iterator[Stack]:
 
 @pytest.fixture
 def stack(running: Stack) -> Iterator[Stack]:
-    """The running stack; afterwards it is audited, emptied, and audited again."""
+    """The running stack. What a failed test left dead is started; all is audited, emptied, and audited again."""
     yield running
+    for name, process in running.cluster.processes.items():
+        if not process.running:
+            running.cluster.restart(name)
     audit(running)
     for pod in running.kubectl.list("pods"):
         running.kubectl.delete("pods", pod["metadata"]["name"], grace=0)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from aliquot.cli.demo.stack import Node, Stack
 from aliquot.cli.demo.witness import time_share
 from libshim.pages import CardLimit, read_control
@@ -14,6 +16,8 @@ from sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import container, pod
 from tests.integration.journey.spinners import spin
 from tests.integration.shells import ALIQUOT
+
+pytestmark = pytest.mark.alone
 
 WINDOW_S = 2.0
 

@@ -66,7 +66,7 @@ def test_lowering_below_what_is_in_use_kills_nothing(stack: Stack, node: Node) -
     wait_for("the limit", lambda: limits(stack, node, "shrinks") == (4, 0))
     assert program.alloc(1) == "CUDA_ERROR_OUT_OF_MEMORY of 4096"
     stack.kubectl.apply(plain("fits-then", mem="12Gi"))
-    waits = "does not fit this node"
+    waits = "pod default/fits-then: does not fit this node"
     wait_for("the gate to say so", lambda: waits in stack.cluster.log(node.agent))
     assert any("ResizeBelowUse" in said for said in stack.kubectl.events("shrinks"))
     assert program.free().startswith("CUDA_SUCCESS")
