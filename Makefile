@@ -1,6 +1,7 @@
 # Aliquot's everyday commands. Each sets up what it needs in .venv; only Python >= 3.11 (venv, pip), cc and make are assumed.
 PYTHON ?= python3
 VENV   := .venv
+JOBS   ?= 2
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 STAMPS := $(VENV)/stamps
@@ -13,7 +14,7 @@ DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile $(foreach kind,c h def,sand
 
 help:
 	@echo 'make demo       the whole path on this machine, no GPU and no Kubernetes needed'
-	@echo 'make test       the tests'
+	@echo 'make test       the tests: JOBS=2 at a time, then one by one those that measure time'
 	@echo 'make test-full  the long tests that make test leaves out; says what was not run'
 	@echo 'make chaos      kills everything at random for MINUTES=10, SEED=n repeats a run'
 	@echo 'make shim-chaos  two tenants do everything to one card while processes are killed and limits change; MINUTES=10, SEED=n'
@@ -31,8 +32,10 @@ help:
 demo: setup-demo
 	@$(BIN)/aliquot demo
 
+# A module's tests stay together, in the order of the modules: those that start whole clusters come early.
 test: setup-test
-	$(BIN)/pytest -m 'not slow and not gpu'
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow and not gpu and not alone'
+	$(BIN)/pytest -m 'alone and not slow and not gpu'
 
 test-full: setup-test
 	$(BIN)/pytest -m 'slow and not gpu'

@@ -16,6 +16,8 @@ from libshim.pages import read_control
 from tests.integration.greedy import Bench, Greedy, greedy_load, holders, read_heartbeat
 from tests.integration.shells import Shell
 
+pytestmark = pytest.mark.alone
+
 TOLERANCE = 8.0
 """Points, in a second. Without an arbiter runs of 30 and 60 miss their shares by more than ten."""
 PATIENCE_S = 60.0

@@ -10,6 +10,8 @@ from bench.timeshare.run import Programs, Run, programs, run
 from bench.timeshare.verdict import meeting
 from tests.native.attempts import attempts
 
+pytestmark = pytest.mark.alone
+
 SECONDS = 2.0
 TOLERANCE = 6.0
 MEETING = 70

@@ -10,6 +10,8 @@ from bench.timeshare.mixes import mix
 from bench.timeshare.run import Programs, Run, RunError, programs, run
 from bench.timeshare.verdict import beyond, mix_errors
 
+pytestmark = pytest.mark.alone
+
 MS = 1_000_000
 SECONDS = 2.0
 SECONDS_OF_A_MIX = 8.0

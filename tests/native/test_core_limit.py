@@ -13,6 +13,8 @@ from sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.tenants import Tenant
 
+pytestmark = pytest.mark.alone
+
 GIB = 1 << 30
 SECOND_NS = 1_000_000_000
 WINDOW_S = 3

@@ -18,6 +18,8 @@ from tests.native.tenants import Tenant
 from tests.native.test_core_limit import SPIN_PTX, start, working
 from tests.native.test_tickets import PRELUDE
 
+pytestmark = pytest.mark.alone
+
 
 def test_every_process_of_a_tenant_has_its_own_word(
     machine: SimMachine, leased: Callable[..., Tenant], ends: ExitStack

@@ -12,6 +12,8 @@ from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
 
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 LIMIT = 64 * MIB
 

@@ -13,6 +13,8 @@ from sandbox.record import COPIED_IN, COPIED_OUT, RAN, Record
 from tests.native.sims import PRELUDE, environment, run_python
 from tests.native.test_sim_overlap import PROGRAM, SPIN
 
+pytestmark = pytest.mark.alone
+
 US, MS = 1_000, 1_000_000
 MIB = 1 << 20
 BUS, MEMORY = 1, 4  # GiB a second

@@ -11,6 +11,8 @@ from sandbox.gpus import SOURCES, SimMachine, SimulationError
 from sandbox.record import ENTRY, RAN, SWITCHED, Busy, Record
 from tests.native.sims import ask, read_until, run_python, start, wait_for
 
+pytestmark = pytest.mark.alone
+
 MS = 1_000_000
 CLIENT = Path(__file__).parent / "clients" / "full_record.c"
 

@@ -10,6 +10,8 @@ import pytest
 from sandbox.gpus import SOURCES, Busy, SimCard, SimMachine
 from tests.native.sims import ask, read_until, run_python, start, wait_for
 
+pytestmark = pytest.mark.alone
+
 MS = 1_000_000
 
 

@@ -19,6 +19,8 @@ from tests.native.shells import CLIENTS
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB, SPIN_PTX, TOLERANCE, WINDOW_S
 
+pytestmark = pytest.mark.alone
+
 MOST_CARDS = 16
 SHARE = 30
 SLOW_GIB_S = 0.125

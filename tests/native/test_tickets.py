@@ -19,6 +19,8 @@ from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB, SPIN_PTX, gets, start, working
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).resolve().parents[2]
 SECOND_NS = 1_000_000_000
 PAUSED = 0.6
