@@ -15,6 +15,8 @@ from tests.native.spinners import Spinner, spinning
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB
 
+pytestmark = pytest.mark.alone
+
 MS = 1_000_000
 WINDOW_US = 2000
 LAUNCHES = WINDOW_US * 1000 // 31_250

@@ -22,6 +22,8 @@ from plugin.quanta import quantum_ns
 from sandbox.gpus import SimCard, SimMachine
 from tests.native.tenants import Tenant
 
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 SECOND_NS = 1_000_000_000
 CARD_MIB, SET_MIB = 1024, 640
