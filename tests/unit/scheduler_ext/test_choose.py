@@ -73,6 +73,7 @@ def hopeless(number: int, cards: int = 8) -> list[CardState]:
     return [state(f"{number}-{n}", gib=80, used=50 + (number + n) / 1000) for n in range(cards)]
 
 
+@pytest.mark.alone
 def test_a_cluster_without_room_is_answered_in_time():
     """A pod that fits nowhere together is refused within seconds, however many nodes look promising."""
     cluster = table(**{f"n{n:04}": hopeless(n) for n in range(1000)})
