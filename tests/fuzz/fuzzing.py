@@ -65,9 +65,9 @@ class Workshop:
         sources += [HERE / "slice.c"] if fuzzer else [HERE / "slice.c", HERE / "replay.c"]
         self._common = [self._compile(source) for source in sources]
 
-    def build(self, target: str) -> Path:
-        """Returns the target's program."""
-        program = self._directory / target
+    def build(self, target: str, into: Path) -> Path:
+        """Returns the target's program, in that directory."""
+        program = into / target
         own = self._compile(HERE / f"{target}.c")
         command = [*self._compiler, *self._sanitize, "-o", program, own, *self._common, *_LIBRARIES]
         _run(command, self._environment)
@@ -175,14 +175,14 @@ def main() -> int:
     arguments = parser.parse_args()
     compiler, environment = clang()
     scratch = Path(tempfile.mkdtemp(prefix="aliquot-fuzz-"))
-    built = scratch / "built"
-    built.mkdir()
-    workshop, running = Workshop(built, compiler, environment, fuzzer=True), {}
-    for target in arguments.targets:
-        root = scratch / target
-        root.mkdir()
-        program = workshop.build(target)
-        running[target] = program, fuzz(target, program, root, int(arguments.minutes * 60))
+    running = {}
+    with tempfile.TemporaryDirectory() as objects:
+        workshop = Workshop(Path(objects), compiler, environment, fuzzer=True)
+        for target in arguments.targets:
+            root = scratch / target
+            root.mkdir()
+            program = workshop.build(target, root)
+            running[target] = program, fuzz(target, program, root, int(arguments.minutes * 60))
     return max(
         [_report(target, program, run, scratch / target) for target, (program, run) in running.items()]
     )

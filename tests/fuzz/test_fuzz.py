@@ -30,7 +30,7 @@ def fuzzing(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_corpus_breaks_no_promise(replaying: Workshop, tmp_path: Path, target: str):
     """Every input that a fuzzer found worth keeping runs to its end."""
-    done = replay(target, replaying.build(target), tmp_path)
+    done = replay(target, replaying.build(target, tmp_path), tmp_path)
     assert done.returncode == 0, done.stdout[-4000:]
 
 
@@ -39,6 +39,6 @@ def test_the_corpus_breaks_no_promise(replaying: Workshop, tmp_path: Path, targe
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_minute_of_fuzzing_finds_nothing(fuzzing: Workshop, tmp_path: Path, target: str):
     """From the corpus on."""
-    program = fuzzing.build(target)
+    program = fuzzing.build(target, tmp_path)
     output, _ = fuzz(target, program, tmp_path, SECONDS).communicate(timeout=20 * SECONDS)
     assert "Done " in output, output[-4000:]
