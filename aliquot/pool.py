@@ -15,6 +15,7 @@ from aliquot.annotations import written_for
 from aliquot.core_policy import HIGHEST_PRIORITY, WHOLE, CoreMode, CorePolicy, CoreRules, CoreTerms
 from aliquot.kube.objects import KubeObject, KubeStruct
 from aliquot.names import API_GROUP, API_VERSION, ENFORCEMENT_ANNOTATION
+from aliquot.policy import Policy, Preference
 
 KIND: Final = "GPUPool"
 PLURAL: Final = "gpupools"
@@ -50,6 +51,13 @@ class PoolSpec(KubeStruct, frozen=True, kw_only=True):
     core_limit: int = WHOLE
     priority: int = 0
     max_priority: int = HIGHEST_PRIORITY
+    node_policy: Policy | None = None
+    card_policy: Policy | None = None
+
+    @property
+    def preference(self) -> Preference:
+        """Which nodes and cards are preferred."""
+        return Preference(self.node_policy, self.card_policy)
 
     def matches(self, labels: Mapping[str, str], model: str) -> bool:
         """Whether a card of this model on a node of these labels is meant."""

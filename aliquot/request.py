@@ -12,10 +12,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from aliquot.annotations import written_for
+from aliquot.card_filter import ANY_CARD, CardFilter, CardFilterError, read_card_filter
 from aliquot.core_policy import NO_POLICY, CorePolicy, CorePolicyError, read_core_policy
 from aliquot.dialects import Dialect, DialectError, Translation
+from aliquot.host import NO_HOST, HostShare, host_share
 from aliquot.kube.objects import Container, Pod
 from aliquot.names import DEFAULT_NAMES, DOMAIN, MEMORY_CLASS_ANNOTATION, ResourceNames
+from aliquot.policy import SILENT, PolicyError, Preference, read_preference
 from aliquot.units import (
     MIB,
     Quantity,
@@ -51,10 +54,14 @@ class MemoryClass(StrEnum):
 
 
 class RequestError(ValueError):
-    """A request that cannot be honoured; the message names container, resource and remedy."""
+    """A request that cannot be honoured; the message names container, resource and remedy.
+
+    `container` is empty where all of the pod is meant.
+    """
 
     def __init__(self, container: str, resource: str, value: object, problem: str) -> None:
-        super().__init__(f"container {container!r}: {resource}: {problem}")
+        whose = f"container {container!r}: " if container else ""
+        super().__init__(f"{whose}{resource}: {problem}")
         self.container = container
         self.resource = resource
         self.value = value
@@ -66,7 +73,8 @@ class SliceRequest:
 
     `memory_mib` and `memory_percent` are per card. `cores` is the guaranteed percentage of each card's
     compute time, 0 for none (uncapped, shares what is left). `exclusive`: no other tenant on these cards. `burst`: the
-    memory may be overcommitted and is granted when it is needed. `policy`: how the time is held.
+    memory may be overcommitted and is granted when it is needed. `policy`: how the time is held. `only`: which
+    cards are allowed.
     """
 
     cards: int
@@ -76,6 +84,7 @@ class SliceRequest:
     exclusive: bool = False
     burst: bool = False
     policy: CorePolicy = NO_POLICY
+    only: CardFilter = ANY_CARD
 
     def limits(self, names: ResourceNames) -> dict[str, str]:
         """Write the request as resources that :func:`read_pod_request` reads back as the same request."""
@@ -103,12 +112,17 @@ class ContainerRequest:
 
 @dataclass(frozen=True)
 class PodRequest:
-    """What a pod asks for: the containers that ask for something, in the order in which they start."""
+    """What a pod asks for: the containers that ask for something, in the order in which they start.
+
+    `host` is what it takes of its node's CPU and memory, `preference` what it says of nodes and cards to prefer.
+    """
 
     namespace: str
     name: str
     uid: str
     containers: tuple[ContainerRequest, ...] = ()
+    host: HostShare = NO_HOST
+    preference: Preference = SILENT
 
     @property
     def wants_slices(self) -> bool:
@@ -134,7 +148,19 @@ def read_pod_request(
         request = _Reader(container, names).read(kind, pod.metadata.annotations, dialects)
         if request.slice or request.mig:
             containers.append(request)
-    return PodRequest(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid, tuple(containers))
+    meta = pod.metadata
+    preference = _preference(meta.annotations) if containers else SILENT
+    return PodRequest(
+        meta.namespace, meta.name, meta.uid, tuple(containers), host_share(pod.spec), preference
+    )
+
+
+def _preference(annotations: Mapping[str, str]) -> Preference:
+    try:
+        return read_preference(annotations)
+    except PolicyError as error:
+        word = annotations.get(error.annotation)
+        raise RequestError("", f"annotation {error.annotation}", word, str(error)) from error
 
 
 def _in_start_order(pod: Pod) -> Iterator[tuple[Container, ContainerKind]]:
@@ -162,7 +188,9 @@ class _Reader:
         mig = self._mig(ours)
         for dialect in dialects:
             part = self._with_dialect(part, dialect, annotations)
-        part = part and self._timed(self._classed(part, annotations), annotations)
+        part = part and self._narrowed(
+            self._timed(self._classed(part, annotations), annotations), annotations
+        )
         if part and mig:
             resource = self.names.mig_resource(next(iter(mig)))
             raise self._error(
@@ -193,6 +221,14 @@ class _Reader:
         except CorePolicyError as error:
             raise self._error(error.annotation, error.value, str(error)) from error
         return replace(part, policy=policy)
+
+    def _narrowed(self, part: SliceRequest, annotations: Mapping[str, str]) -> SliceRequest:
+        """Read which cards are allowed."""
+        try:
+            only = read_card_filter(annotations, self.container.name)
+        except CardFilterError as error:
+            raise self._error(error.annotation, error.value, str(error)) from error
+        return replace(part, only=only) if only else part
 
     def _error(self, resource: str, value: object, problem: str) -> RequestError:
         return RequestError(self.container.name, resource, value, problem)

@@ -19,6 +19,7 @@ from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.request import ContainerKind
 from scheduler_ext.bind import Binder
+from scheduler_ext.choose import Placer
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Ledger
@@ -67,10 +68,10 @@ def bodies(nodes: int, count: int) -> list[bytes]:
 async def measure(nodes: int) -> list[float]:
     """Seconds of each call at this size, sorted."""
     ledger = half_full(nodes)
-    decide = Filter(ledger, ForeignAgents(()))
+    decide = Filter(ledger, ForeignAgents(()), Placer(ledger.table))
     extender = Extender(
         decide,
-        Binder(None, ledger),  # type: ignore[arg-type] - nothing is bound here
+        Binder(None, ledger, Placer(ledger.table)),  # type: ignore[arg-type] - nothing is bound here
         ExtenderMetrics(CollectorRegistry(), ledger),
         lambda: "",
     )

@@ -19,6 +19,7 @@ from aliquot.kube.objects import Pod
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.quota import GPUQuota
 from aliquot.request import ContainerKind
+from scheduler_ext.choose import Placer
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Ledger
@@ -126,7 +127,9 @@ def main() -> None:
     worlds = []
     for word, count in (("without", 0), ("with", QUOTAS)):
         ledger = cluster()
-        worlds.append((word, Filter(ledger, ForeignAgents(()), quotas=quotas_of(ledger, count))))
+        worlds.append(
+            (word, Filter(ledger, ForeignAgents(()), Placer(ledger.table), quotas=quotas_of(ledger, count)))
+        )
     for _ in range(CALLS):
         for word, decide in worlds:
             found.setdefault(f"quotas.filter.{word}", []).append(filter_once(decide, 8))

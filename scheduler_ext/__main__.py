@@ -16,14 +16,15 @@ from aliquot.certs import server_context
 from aliquot.dialects import load_dialects
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
+from aliquot.policy import DEFAULT, Policy, PolicyError, Preference, read_policy
 from scheduler_ext.bind import Binder
+from scheduler_ext.choose import Placer
 from scheduler_ext.feed import Feed
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.keeper import RESERVATION_SECONDS, Keeper
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.metrics import ExtenderMetrics
-from scheduler_ext.policy import Policy
 from scheduler_ext.quota_feed import QuotaFeed
 from scheduler_ext.quota_metrics import QuotaCollector
 from scheduler_ext.quota_status import QuotaReporter
@@ -48,7 +49,15 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=9443, help="default: %(default)s")
     parser.add_argument("--tls-cert", type=Path, help="certificate, reloaded when it changes; default: HTTP")
     parser.add_argument("--tls-key", type=Path, help="key of the certificate")
-    parser.add_argument("--policy", type=Policy, choices=list(Policy), default=Policy.BINPACK)
+    for what in ("node", "card"):
+        parser.add_argument(
+            f"--{what}-policy",
+            type=_policy,
+            metavar="POLICY",
+            help=f"FragAware, Binpack or Spread, where neither pod nor pool says which {what}s to prefer; "
+            "default: %(default)s",
+            default=getattr(DEFAULT, what),
+        )
     parser.add_argument("--dialects", nargs="*", default=[], metavar="NAME", help="for example: hami")
     parser.add_argument(
         "--reservation-seconds",
@@ -61,6 +70,13 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     if bool(options.tls_cert) != bool(options.tls_key):
         parser.error("--tls-cert and --tls-key belong together")
     return options
+
+
+def _policy(word: str) -> Policy:
+    try:
+        return read_policy(word)
+    except PolicyError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 async def run(options: argparse.Namespace) -> None:
@@ -78,9 +94,10 @@ async def run(options: argparse.Namespace) -> None:
         metrics.registry.register(QuotaCollector(quotas))
         resizer = Resizer(api, ledger, metrics.resizes, quotas)
         feed, quota_feed = Feed(api, ledger, foreign, resizer, waiting), QuotaFeed(api, quotas)
-        binder = Binder(api, ledger, options.policy, dialects=dialects, quotas=quotas)
+        placer = Placer(ledger.table, Preference(options.node_policy, options.card_policy))
+        binder = Binder(api, ledger, placer, dialects=dialects, quotas=quotas)
         keeper = Keeper(ledger, binder, time.monotonic, reservation_seconds=options.reservation_seconds)
-        decide = Filter(ledger, foreign, options.policy, dialects=dialects, quotas=quotas, waiting=waiting)
+        decide = Filter(ledger, foreign, placer, dialects=dialects, quotas=quotas, waiting=waiting)
         waker = Waker(api, waiting, decide, (feed, quota_feed), touched=metrics.touches.inc)
         ledger.on_change(waiting.something_changed)
         quotas.on_change(waiting.something_changed)

@@ -20,9 +20,9 @@ from aliquot.kube.resources import PODS, Resource
 from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.placement import Placement, PlacementError, encode_placement, read_placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
-from scheduler_ext.fit import fit, still_fits
+from scheduler_ext.choose import Placer
+from scheduler_ext.fit import still_fits
 from scheduler_ext.ledger import Entry, Ledger, Stage
-from scheduler_ext.policy import Policy
 from scheduler_ext.quotas import Quotas
 from scheduler_ext.wire import BindArgs
 
@@ -52,7 +52,7 @@ class Binder:
         self,
         api: PodApi,
         ledger: Ledger,
-        policy: Policy = Policy.BINPACK,
+        placer: Placer,
         *,
         names: ResourceNames | None = None,
         dialects: Sequence[Dialect] = (),
@@ -63,14 +63,14 @@ class Binder:
         Args:
             api: The cluster.
             ledger: Where the pods' places are.
-            policy: Which cards to prefer when a pod must be placed again.
+            placer: Chooses cards when a pod must be placed again.
             names: Our resources.
             dialects: Other projects' resources that are understood.
             quotas: What each namespace may have.
         """
         self._api = api
         self._ledger = ledger
-        self._policy = policy
+        self._placer = placer
         self._names = names or ResourceNames()
         self._dialects = dialects
         self._quotas = quotas or Quotas()
@@ -137,7 +137,7 @@ class Binder:
     def _place(self, request: PodRequest, args: BindArgs) -> None:
         """Place the pod on this node, instead of anywhere else."""
         self._ledger.release(args.PodUID)
-        placement = fit(request, args.Node, self._ledger.table.cards(args.Node), self._policy)
+        placement = self._placer.choose(request, [args.Node]).placement
         if placement is None:
             raise BindError(f"pod {_key(args)} has no room on {args.Node} any more")
         barred = self._quotas.refusal(request.namespace, placement)

@@ -18,6 +18,7 @@ class CardState:
         slots: Slices the card offers.
         used_mib: Memory promised; more than usable when a card shrank under its tenants.
         burst_mib: What of it need not be there at all times.
+        model: As NVML writes it.
         used_cores: Compute time promised.
         used_slots: Slices taken.
         holders: Tenants that hold the card alone; 0 or 1 unless somebody wrote a placement by hand.
@@ -37,6 +38,7 @@ class CardState:
     mig: bool = False
     extra_mib: int = 0
     burst_mib: int = 0
+    model: str = ""
 
     def left_mib(self, burst: bool = False) -> int:
         """Memory that can be promised yet: to a burst pod what is left in all, else no more than can be guaranteed."""
@@ -51,6 +53,8 @@ class CardState:
     def admits(self, wanted: SliceRequest) -> bool:
         """Whether the card takes this kind of tenant at all, sizes apart."""
         if not self.healthy or self.mig or self.holders:
+            return False
+        if wanted.only and not wanted.only.allows(self.model, self.uuid):
             return False
         return self.empty or not wanted.exclusive
 

@@ -1,31 +1,36 @@
 """Which node gets the pod, out of thousands, and which cards of it.
 
-The arrays say at once which nodes have room for each container by itself; the policy's best of them is tried
-with `fit`, which is exact. A pod of one slice is settled by the first try. When several containers do not fit
-together on the best node, the next one is tried; nodes that look alike are tried once. Nodes whose free memory,
-compute or slices are in all less than the pod's containers take together are not tried, and after
-`DEEP_TRIES` searches in vain the other nodes get a straight try each, so that the answer comes in time.
+What is kept per class of pods (`Ranking`) says at once which nodes have room for each container by itself and how
+good they are; the best is tried with `fit`, which is exact. A pod of one slice is settled by the first try. When
+several containers do not fit together on the best node, the next one is tried; nodes that look alike are tried
+once. Nodes whose free memory, compute or slices are in all less than the pod's containers take together are not
+tried, and after `DEEP_TRIES` searches in vain the other nodes get a straight try each, so that the answer comes in
+time.
 
-The cost grows with the number of nodes and of the pod's containers, not with the number of pods.
+The cost grows with the number of nodes offered and of nodes that have changed, not with the number of pods.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from aliquot.placement import Placement
-from aliquot.request import ContainerKind, PodRequest, SliceRequest
+from aliquot.policy import DEFAULT, Preference
+from aliquot.request import PodRequest, SliceRequest
+from scheduler_ext.demand import Demand, running_slices
 from scheduler_ext.fit import SEARCH_BUDGET, fit
-from scheduler_ext.policy import Policy
+from scheduler_ext.ranking import Keys, Ranking
 from scheduler_ext.reasons import ORDER, Reason, classify
-from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints, Room
+from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints
+from scheduler_ext.waste import Waste
 
-Floats = npt.NDArray[np.float64]
-
-DEEP_TRIES = 16
+DEEP_TRIES: Final = 16
 """Nodes that are searched with the whole budget for one pod; about 10 ms each at most."""
+MOST_CLASSES: Final = 256
+"""Classes of pods whose rankings are kept; the one that was not asked for longest goes first."""
 
 
 @dataclass(frozen=True)
@@ -43,114 +48,176 @@ class Choice:
     cards: int = 1
 
 
-def choose(table: CardTable, request: PodRequest, names: Sequence[str], policy: Policy) -> Choice:
-    """Pick the best of the named nodes, and cards on it.
+class Placer:
+    """Chooses nodes and cards, and learns from what it is asked."""
 
-    Args:
-        table: The cluster, without any charge of this pod.
-        request: What the pod asks for; at least one slice.
-        names: The nodes it may go to.
-        policy: Which nodes and cards to prefer.
-    """
-    slices = list(dict.fromkeys(c.slice for c in request.containers if c.slice is not None))
-    rooms = [table.room(wanted) for wanted in slices]
-    rows = table.rows_of(names)
-    possible = _possible(rooms, rows) & _holds_all(table, request)[rows]
-    scores = np.where(possible, _scores(table, rooms[0], slices[0], policy)[rows], -np.inf)
-    placement = _Race(table, names, rows, scores, policy).run(request)
-    if placement is not None:
-        return Choice(placement)
-    most = max(wanted.cards for wanted in slices)
-    return Choice(None, _refusals(table, list(zip(slices, rooms, strict=True)), names, rows), most)
+    def __init__(self, table: CardTable, default: Preference = DEFAULT) -> None:
+        """Start without experience.
+
+        Args:
+            table: The cluster.
+            default: What is preferred where neither pod nor pool says; neither of the two is None.
+        """
+        self.demand = Demand()
+        self._table = table
+        self._default = default
+        self._waste: Waste | None = None
+        self._version = 0
+        self._rankings: OrderedDict[object, Ranking] = OrderedDict()
+
+    def choose(self, request: PodRequest, names: Sequence[str]) -> Choice:
+        """Pick the best of the named nodes, and cards on it.
+
+        Args:
+            request: What the pod asks for; the table must be without any charge of this pod.
+            names: The nodes it may go to.
+        """
+        self.demand.note(request)
+        rows = self._table.rows_of(names)
+        ranked = self._rank(request, rows)
+        placement = _Race(self._table, names, rows, ranked).run(request)
+        if placement is not None:
+            return Choice(placement)
+        return _refuse(self._table, request, names, rows)
+
+    def _rank(self, request: PodRequest, rows: Ints) -> "_Ranked":
+        """The rankings that speak for these rows.
+
+        Which cards of a node are preferred its own pool decides. Nodes are compared by one policy: that of their
+        pools if it is the same, else the default.
+        """
+        waste = self._learned()
+        here = self._table.preference[rows[rows != UNKNOWN]]
+        said = [request.preference.over(pool).over(self._default) for pool in self._table.preferences]
+        spoken = np.unique(here).tolist() if len(said) > 1 else [0]
+        nodes = {said[n].node for n in spoken}
+        node = nodes.pop() if len(nodes) == 1 else request.preference.over(self._default).node
+        found = {n: self._ranking(request, Preference(node, said[n].card), waste) for n in spoken}
+        return _Ranked(self._table, found)
+
+    def _learned(self) -> Waste | None:
+        """The cluster's fragments by what is typical now."""
+        if self.demand.version != self._version or (self._waste and not self._waste.fitting):
+            typical = self.demand.typical()
+            self._waste = Waste(self._table, typical) if typical else None
+            self._version = self.demand.version
+        if self._waste is not None:
+            self._waste.sync()
+        return self._waste
+
+    def _ranking(self, request: PodRequest, preference: Preference, waste: Waste | None) -> Ranking:
+        asked = tuple((c.kind, c.slice) for c in request.containers)
+        key = (asked, request.host, preference)
+        ranking = self._rankings.pop(key, None) or Ranking(self._table, request, preference)
+        self._rankings[key] = ranking
+        if len(self._rankings) > MOST_CLASSES:
+            self._rankings.popitem(last=False)
+        ranking.sync(waste)
+        return ranking
 
 
-def _possible(rooms: Sequence[Room], rows: Ints) -> Bools:
-    """Which of the rows have room for each container by itself."""
-    everywhere = np.logical_and.reduce([room.enough(room.fits) for room in rooms])
-    possible: Bools = everywhere[rows] & (rows != UNKNOWN)
-    return possible
+@dataclass(frozen=True)
+class _Ranked:
+    """Rankings by the position of the pool's preference in the table."""
+
+    table: CardTable
+    rankings: dict[int, Ranking]
+
+    def read(self, rows: Ints) -> tuple[Keys, Keys]:
+        """Keys and ties of some rows."""
+        keys, ties = np.full(len(rows), -np.inf), np.zeros(len(rows))
+        for number, ranking in self.rankings.items():
+            mine = (rows != UNKNOWN) & (self.table.preference[rows] == number)
+            keys[mine], ties[mine] = ranking.keys[rows[mine]], ranking.ties[rows[mine]]
+        return keys, ties
+
+    def of(self, row: int) -> Ranking:
+        """The ranking that speaks for a row."""
+        return self.rankings[int(self.table.preference[row])]
 
 
-def _holds_all(table: CardTable, request: PodRequest) -> Bools:
+def _holds_all(table: CardTable, request: PodRequest, rows: Ints) -> Bools:
     """Which nodes have enough in all for the containers that run together; percentages count as nothing."""
-    running = [c.slice for c in request.containers if c.slice and c.kind is not ContainerKind.INIT]
-    free = table.healthy & ~table.mig & (table.holders == 0)
+    running, part = list(running_slices(request)), table.at(rows)
+    free = part.healthy & ~part.mig & (part.holders == 0)
 
     def enough(room: Ints, asked: int) -> Bools:
         held: Bools = np.where(free, np.maximum(room, 0), 0).sum(axis=0) >= asked
         return held
 
     return (
-        enough(table.left(burst=True), sum(s.cards * (s.memory_mib or 0) for s in running))
+        enough(part.left(burst=True), sum(s.cards * (s.memory_mib or 0) for s in running))
         & enough(
-            table.usable - (table.used - table.burst),
+            part.usable - (part.used - part.burst),
             sum(s.cards * (s.memory_mib or 0) for s in running if not s.burst),
         )
-        & enough(table.usable_cores - table.cores, sum(s.cards * s.cores for s in running))
-        & enough(table.slots_each - table.slots, sum(s.cards for s in running))
+        & enough(part.usable_cores - part.cores, sum(s.cards * s.cores for s in running))
+        & enough(part.slots_each - part.slots, sum(s.cards for s in running))
     )
 
 
-def _scores(table: CardTable, room: Room, wanted: SliceRequest, policy: Policy) -> Floats:
-    """How much each row is to be preferred for this slice, higher is better."""
-    if policy is Policy.FIRST_FIT:
-        return np.zeros(table.used.shape[1])
-    filled = table.used / np.maximum(table.usable, 1)
-    candidates = np.where(room.fits, filled, -1.0)
-    if wanted.cards == 1:
-        best: Floats = candidates.max(axis=0)
-        return best
-    fullest: Floats = np.sort(candidates, axis=0)[-wanted.cards :].sum(axis=0)
-    return fullest
-
-
 class _Race:
-    """The nodes that are left to try, each with its score; -inf where there is nothing to try."""
+    """The nodes that are left to try, each with its key; -inf where there is nothing to try."""
 
-    def __init__(
-        self, table: CardTable, names: Sequence[str], rows: Ints, scores: Floats, policy: Policy
-    ) -> None:
+    def __init__(self, table: CardTable, names: Sequence[str], rows: Ints, ranked: _Ranked) -> None:
         self._table = table
         self._names = names
         self._rows = rows
-        self._scores = scores
-        self._policy = policy
+        self._ranked = ranked
+        self._keys, self._ties = ranked.read(rows)
 
     def run(self, request: PodRequest) -> Placement | None:
         """The best node's placement, or the next best's when the containers do not fit together there."""
+        if len(request.containers) > 1:
+            self._leave_out_hopeless(request)
+        named = any(wanted.only.uuids or wanted.only.not_uuids for wanted in _slices(request))
         seen: set[bytes] = set()
         while (position := self._best()) is not None:
-            self._scores[position] = -np.inf
-            signature = self._table.signature(int(self._rows[position]))
-            if signature in seen:
+            self._keys[position] = -np.inf
+            row = int(self._rows[position])
+            signature = self._table.signature(row)
+            if signature in seen and not named:
                 continue
             seen.add(signature)
-            node = self._names[position]
-            budget = SEARCH_BUDGET if len(seen) <= DEEP_TRIES else len(request.containers)
-            placement = fit(request, node, self._table.cards(node), self._policy, budget)
+            placement = self._try(request, row, self._names[position], deep=len(seen) <= DEEP_TRIES)
             if placement is not None:
                 return placement
         return None
 
+    def _leave_out_hopeless(self, request: PodRequest) -> None:
+        (possible,) = np.nonzero(self._keys > -np.inf)
+        hopeless = possible[~_holds_all(self._table, request, self._rows[possible])]
+        self._keys[hopeless] = -np.inf
+
+    def _try(self, request: PodRequest, row: int, node: str, *, deep: bool) -> Placement | None:
+        ranking, cards = self._ranked.of(row), self._table.cards(node)
+        if not deep:
+            return fit(request, node, cards, ranking.card_policy, len(request.containers))
+        return fit(request, node, cards, ranking.card_policy, SEARCH_BUDGET, first=ranking.cards_on(row))
+
     def _best(self) -> int | None:
-        """Position of the best node left: highest score, then most used in all, then the smallest name."""
-        top = self._scores.max(initial=-np.inf)
+        """Position of the best node left: highest key, then highest tie, then the smallest name."""
+        top = self._keys.max(initial=-np.inf)
         if top == -np.inf:
             return None
-        (equal,) = np.nonzero(self._scores == top)
-        if len(equal) > 1 and self._policy is Policy.BINPACK:
-            used = self._table.used[:, self._rows[equal]].sum(axis=0)
-            equal = equal[used == used.max()]
+        (equal,) = np.nonzero(self._keys == top)
+        if len(equal) > 1:
+            ties = self._ties[equal]
+            equal = equal[ties == ties.max()]
         return min(equal.tolist(), key=self._names.__getitem__)
 
 
-def _refusals(
-    table: CardTable, asked: list[tuple[SliceRequest, Room]], names: Sequence[str], rows: Ints
-) -> dict[str, Reason]:
+def _refuse(table: CardTable, request: PodRequest, names: Sequence[str], rows: Ints) -> Choice:
     """The first cause for every node: that of the first container that has no room there."""
+    asked = [(wanted, table.room(wanted)) for wanted in dict.fromkeys(_slices(request))]
     chosen = np.full(table.used.shape[1], ORDER.index(Reason.TOGETHER))
     for wanted, room in reversed(asked):
         causes = classify(table, room, wanted.exclusive, wanted.cards)
         chosen = np.where(room.enough(room.fits), chosen, causes)
     codes = np.where(rows == UNKNOWN, ORDER.index(Reason.NO_AGENT), chosen[rows])
-    return {name: ORDER[code] for name, code in zip(names, codes.tolist(), strict=True)}
+    refused = {name: ORDER[code] for name, code in zip(names, codes.tolist(), strict=True)}
+    return Choice(None, refused, max((wanted.cards for wanted, _ in asked), default=1))
+
+
+def _slices(request: PodRequest) -> list[SliceRequest]:
+    return [c.slice for c in request.containers if c.slice is not None]

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from aliquot.host import read_host
 from aliquot.inventory import GPUNode
 from aliquot.kube.api import Api
 from aliquot.kube.objects import Node
@@ -85,6 +86,7 @@ class Feed:
             placement = placement_of(pod.metadata.annotations, uid, pod.spec.node_name)
             meta = pod.metadata
             self._ledger.confirm(uid, placement, version_of(meta.resource_version), meta.namespace)
+            self._ledger.hosts.put_pod(uid, pod.spec.node_name, pod.spec.host)
             self._resizer.see(pod)
 
     def _change_pod(self, _old: PlacedPod, new: PlacedPod) -> None:
@@ -95,6 +97,7 @@ class Feed:
 
     def _depart(self, uid: str) -> None:
         self._ledger.depart(uid)
+        self._ledger.hosts.drop_pod(uid)
         self._resizer.forget(uid)
         self._waiting.forget(uid)
 
@@ -134,10 +137,12 @@ class Feed:
 
     def _put_node(self, node: Node) -> None:
         self._foreign.put_node(node)
+        self._ledger.hosts.put_node(node.metadata.name, read_host(node.status.allocatable))
         self._put_cards_of(node)
 
     def _change_node(self, old: Node, new: Node) -> None:
         self._foreign.put_node(new)
+        self._ledger.hosts.put_node(new.metadata.name, read_host(new.status.allocatable))
         if old.metadata.labels != new.metadata.labels:
             self._put_cards_of(new)
 
@@ -149,3 +154,4 @@ class Feed:
 
     def _drop_node(self, node: Node) -> None:
         self._foreign.drop_node(node.metadata.name)
+        self._ledger.hosts.drop_node(node.metadata.name)

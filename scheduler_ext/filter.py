@@ -12,11 +12,10 @@ from aliquot.kube.objects import Pod
 from aliquot.names import ResourceNames
 from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
-from scheduler_ext.choose import Choice, choose
+from scheduler_ext.choose import Choice, Placer
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Entry, Ledger, Stage
 from scheduler_ext.passed_over import PassedOver
-from scheduler_ext.policy import Policy
 from scheduler_ext.quotas import Quotas
 from scheduler_ext.reasons import Reason
 from scheduler_ext.waiting import Waiting
@@ -30,7 +29,7 @@ class Filter:
     Attributes:
         ledger: What is promised already; gets the reservation.
         foreign: The nodes on which another device plugin serves a dialect's resources.
-        policy: Which nodes and cards to prefer.
+        placer: Chooses nodes and cards.
         names: Our resources.
         dialects: Other projects' resources that are understood.
         passed_over: The nodes to which a pod has just been in vain.
@@ -40,7 +39,7 @@ class Filter:
 
     ledger: Ledger
     foreign: ForeignAgents
-    policy: Policy = Policy.BINPACK
+    placer: Placer
     names: ResourceNames = field(default_factory=ResourceNames)
     dialects: Sequence[Dialect] = ()
     passed_over: PassedOver = field(default_factory=PassedOver)
@@ -101,10 +100,10 @@ class Filter:
         failed = self.passed_over.nodes(request.uid)
         if failed:
             others = [node for node in nodes if node not in failed]
-            choice = choose(self.ledger.table, request, others, self.policy)
+            choice = self.placer.choose(request, others)
             if choice.placement is not None:
                 return choice
-        return choose(self.ledger.table, request, nodes, self.policy)
+        return self.placer.choose(request, nodes)
 
     def _reserve(self, request: PodRequest, placement: Placement) -> FilterResult:
         self.waiting.forget(request.uid)

@@ -12,16 +12,20 @@ container finds no room, within a budget of steps, since packing in general has 
 one slice never need to go back.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
+from types import MappingProxyType
 
 from aliquot.placement import CardShare, ContainerPlacement, Placement
+from aliquot.policy import Policy
 from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
 from scheduler_ext.cards import CardState, Load
-from scheduler_ext.policy import Policy
 
 SEARCH_BUDGET = 512
 """Choices the search may take for one pod on one node before it says that the pod does not fit."""
+
+
+NOTHING_FIRST: Mapping[int, Sequence[int]] = MappingProxyType({})
 
 
 def fit(
@@ -30,6 +34,8 @@ def fit(
     cards: Sequence[CardState],
     policy: Policy,
     budget: int = SEARCH_BUDGET,
+    *,
+    first: Mapping[int, Sequence[int]] = NOTHING_FIRST,
 ) -> Placement | None:
     """Where the pod's slices go on this node, or None when they do not fit.
 
@@ -39,8 +45,11 @@ def fit(
         cards: The node's cards in the order of their index, without the pod's own charges.
         policy: Which cards to prefer.
         budget: Choices the search may take; with as many as there are containers it hardly goes back on any.
+        first: The cards to try first, by the container's position in the request.
     """
-    search = _Search([c for c in request.containers if c.slice is not None], cards, policy, budget)
+    slices = [n for n, c in enumerate(request.containers) if c.slice is not None]
+    wished = [first.get(n, ()) for n in slices]
+    search = _Search([request.containers[n] for n in slices], cards, policy, budget, wished)
     if not search.run():
         return None
     return Placement(pod_uid=request.uid, node=node, containers=search.placements())
@@ -68,16 +77,29 @@ def phases(kinds: Sequence[ContainerKind]) -> list[frozenset[int]]:
     return [*found, frozenset(running)] if running else found
 
 
+def turn(container: ContainerRequest, position: int) -> tuple[bool, int, int, int]:
+    """Init containers last (they must find room on the others' cards), and big ones before small ones."""
+    wanted = container.slice
+    cards, size = (wanted.cards, wanted.memory_mib or 0) if wanted else (0, 0)
+    return (container.kind is ContainerKind.INIT, -cards, -size, position)
+
+
 class _Search:
     """A depth-first walk over the containers of one pod."""
 
     def __init__(
-        self, containers: list[ContainerRequest], cards: Sequence[CardState], policy: Policy, budget: int
+        self,
+        containers: list[ContainerRequest],
+        cards: Sequence[CardState],
+        policy: Policy,
+        budget: int,
+        first: Sequence[Sequence[int]],
     ) -> None:
         self._containers = containers
         self._cards = cards
         self._policy = policy
         self._budget = budget
+        self._first = first
         together = phases([c.kind for c in containers])
         self._phases_of = [
             [n for n, phase in enumerate(together) if i in phase] for i in range(len(containers))
@@ -87,7 +109,7 @@ class _Search:
 
     def run(self) -> bool:
         """Whether a placement was found."""
-        order = sorted(range(len(self._containers)), key=self._turn)
+        order = sorted(range(len(self._containers)), key=lambda n: turn(self._containers[n], n))
         return self._place(order)
 
     def placements(self) -> tuple[ContainerPlacement, ...]:
@@ -102,12 +124,6 @@ class _Search:
             )
             for i, c in enumerate(self._containers)
         )
-
-    def _turn(self, position: int) -> tuple[bool, int, int, int]:
-        """Init containers last (they must find room on the others' cards), and big ones before small ones."""
-        wanted = self._wanted(position)
-        size = wanted.memory_mib or 0
-        return (self._containers[position].kind is ContainerKind.INIT, -wanted.cards, -size, position)
 
     def _wanted(self, position: int) -> SliceRequest:
         wanted = self._containers[position].slice
@@ -137,21 +153,25 @@ class _Search:
         wanted = self._wanted(position)
         room = [n for n in range(len(self._cards)) if self._has_room(position, n)]
         if self._containers[position].kind is ContainerKind.INIT:
-            room = self._on_the_pods_cards(room, wanted.cards)
+            room = self._on_the_pods_cards(position, room, wanted.cards)
         else:
-            room.sort(key=self._preference)
+            room.sort(key=lambda n: self._preference(position, n))
         return combinations(room, wanted.cards)
 
-    def _on_the_pods_cards(self, room: list[int], wanted: int) -> list[int]:
+    def _on_the_pods_cards(self, position: int, room: list[int], wanted: int) -> list[int]:
         """The cards an init container may use: the pod's; others only when it wants more than the pod has."""
         own = {n for chosen in self._chosen.values() for n in chosen}
         if len(own) >= wanted:
             room = [n for n in room if n in own]
-        return sorted(room, key=lambda n: (n not in own, *self._preference(n)))
+        return sorted(room, key=lambda n: (n not in own, *self._preference(position, n)))
 
-    def _preference(self, n: int) -> tuple[float, int]:
+    def _preference(self, position: int, n: int) -> tuple[int, float, int]:
+        """Sort key of a card, best first: those named in their order, then by how full they would be."""
+        first, card = self._first[position], self._cards[n]
         extra = max(loads[n].mib for loads in self._loads)
-        return self._policy.preference(n, self._cards[n], extra)
+        fill = (card.used_mib + extra) / max(card.usable_mib, 1)
+        place = first.index(n) if n in first else len(first)
+        return (place, fill if self._policy is Policy.SPREAD else -fill, n)
 
     def _has_room(self, position: int, n: int) -> bool:
         card, wanted = self._cards[n], self._wanted(position)

@@ -26,10 +26,12 @@ from enum import Enum
 
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.placement import Charge, Placement
+from aliquot.policy import SILENT
 from aliquot.pool import NO_POOL, PoolSpec
 from aliquot.request import PodRequest
 from scheduler_ext.accounts import Accounts
 from scheduler_ext.cards import CardState
+from scheduler_ext.hosts import Hosts
 from scheduler_ext.table import CardTable
 
 REMEMBERED_DEPARTURES = 4096
@@ -90,6 +92,7 @@ class Ledger:
         """
         self.table = CardTable()
         self.accounts = Accounts(self.table.cards)
+        self.hosts = Hosts(self.table)
         self._clock = clock
         self._listeners: list[Callable[[str], None]] = [self.accounts.room_changed]
         self._entries: dict[str, Entry] = {}
@@ -133,7 +136,9 @@ class Ledger:
             pool_of: The pool of a card model on this node.
         """
         slots = status.slices_per_card
-        self.table.put(node, [_card_state(card, slots, pool_of(card.model)) for card in status.cards])
+        cards = [_card_state(card, slots, pool_of(card.model)) for card in status.cards]
+        preference = pool_of(status.cards[0].model).preference if status.cards else SILENT
+        self.table.put(node, cards, preference)
         for uid in self._on_node.get(node, ()):
             self._charge(self._entries[uid], 1)
         self._tell(node)
@@ -205,6 +210,7 @@ class Ledger:
             return
         self._unconfirmed.pop(uid, None)
         self.accounts.give_up(uid)
+        self.hosts.drop_pod(uid)
         self._charge(entry, -1)
         here = self._on_node[entry.node]
         here.remove(uid)
@@ -234,6 +240,8 @@ class Ledger:
             self._unconfirmed[entry.uid] = entry
         self._on_node.setdefault(entry.node, set()).add(entry.uid)
         self.accounts.take(entry.uid, entry.namespace, entry.placement)
+        if entry.request is not None:
+            self.hosts.put_pod(entry.uid, entry.node, entry.request.host)
         self._charge(entry, 1)
 
     def _charge(self, entry: Entry, sign: int) -> None:
@@ -255,6 +263,7 @@ def _card_state(card: Card, slots: int, pool: PoolSpec) -> CardState:
         healthy=card.healthy,
         mig=card.mig_enabled,
         extra_mib=card.usable_mib * (pool.memory_percent - 100) // 100,
+        model=card.model,
     )
 
 

@@ -22,6 +22,11 @@ class Reason(Enum):
     UNHEALTHY = ("card unhealthy", "too few healthy cards", False)
     MIG = ("every card in MIG mode", "too few cards outside MIG mode", False)
     TOO_FEW = ("fewer cards than one container asks for", "", False)
+    NOT_ALLOWED = (
+        "no card of the model or UUID asked for",
+        "too few cards of the model or UUID asked for",
+        False,
+    )
     TOO_SMALL = ("every card too small", "too few cards large enough", False)
     NOT_ALONE = ("no card wholly free", "too few cards wholly free", True)
     MEMORY = ("short of memory on every card", "short of memory on too many cards", True)
@@ -57,6 +62,7 @@ def classify(table: CardTable, room: Room, exclusive: bool, cards: int) -> npt.N
         (Reason.TOO_FEW, np.count_nonzero(table.exists, axis=0) < cards),
         (Reason.UNHEALTHY, ~room.enough(table.healthy)),
         (Reason.MIG, ~room.enough(room.offered)),
+        (Reason.NOT_ALLOWED, ~room.enough(room.allowed)),
         (Reason.TOO_SMALL, ~room.enough(room.big_enough)),
         (Reason.NOT_ALONE, ~room.enough(room.alone) & exclusive),
         (Reason.MEMORY, ~room.enough(room.memory)),

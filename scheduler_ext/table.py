@@ -1,19 +1,27 @@
-"""The cluster's cards as arrays, a row per node and a column per card: thousands of nodes are one sum.
+"""The cluster's nodes and cards as arrays, a row per node and a column per card: thousands of nodes are one sum.
 
 In memory the arrays lie the other way round, cards first: a reduction over the few cards of each node then is a
 few sums of long vectors, which is several times faster than many sums of short ones.
 
 The table holds numbers only; whose they are is the ledger's business. Rows are given to nodes as they come
 and are used again after a node has gone. Memory is in MiB, compute in percent of a card. The arrays grow by
-doubling; a card costs about 70 bytes, so 5,000 nodes of 8 cards take less than 5 MiB.
+doubling; a card costs about 80 bytes, so 5,000 nodes of 8 cards take less than 5 MiB.
+
+Whoever keeps something per row asks with `changed_since` which rows to look at again.
 """
 
+import copy
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from aliquot.card_filter import CardFilter
+from aliquot.host import HostShare
 from aliquot.placement import Charge
+from aliquot.policy import SILENT, Preference
 from aliquot.request import SliceRequest
 from scheduler_ext.cards import CardState
 
@@ -24,6 +32,39 @@ FIRST_ROWS = 64
 FIRST_CARDS = 8
 UNKNOWN = -1
 """The row of a node that is not in the table."""
+PLENTY = 1 << 40
+"""CPU (thousandths) and memory (MiB) of a node that has not said what it has."""
+
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class CardKind:
+    """Cards on which every request means the same amounts; `model` is a position in the table's models."""
+
+    model: int
+    usable_mib: int
+    usable_cores: int
+
+
+_PROMISED: Final = ("used", "burst", "cores", "slots", "holders")
+_GRIDS: Final = (
+    *("usable", "extra", "usable_cores", "exists", "healthy", "mig", "model", "kind"),
+    *_PROMISED,
+)
+"""Arrays of shape (cards, nodes)."""
+_LINES: Final = (
+    "slots_each",
+    "host_cpu",
+    "host_mib",
+    "whole_cpu",
+    "whole_mib",
+    "preference",
+    "_changed",
+    "_shaped",
+)
+"""Arrays of shape (nodes,)."""
 
 
 class CardTable:
@@ -39,9 +80,21 @@ class CardTable:
         exists: A card is there.
         healthy: It works.
         mig: It is divided by MIG.
+        model: Position of its model in `models`.
+        kind: Position of its kind in `kinds`, which only grow.
+        uuid: Its UUID.
+        host_cpu, host_mib: What nobody has taken of the node's CPU (thousandths) and memory, shape (nodes,).
+        whole_cpu, whole_mib: What pods may take of them in all, shape (nodes,).
+        preference: Position in `preferences` of what the node's pool prefers, shape (nodes,).
     """
 
     def __init__(self) -> None:
+        self.models: list[str] = [""]
+        self.kinds: list[CardKind] = [CardKind(0, 0, 0)]
+        self.preferences: list[Preference] = [SILENT]
+        self._hosts: dict[str, tuple[HostShare, HostShare]] = {}
+        self._tick = 0
+        self._at: Ints | slice = slice(None)
         self._rows: dict[str, int] = {}
         self._columns: dict[str, dict[str, int]] = {}
         self._spare: list[int] = []
@@ -54,6 +107,12 @@ class CardTable:
         self.slots_each = np.zeros(FIRST_ROWS, np.int64)
         self.exists, self.healthy = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
         self.mig = np.zeros(shape, np.bool_)
+        self.model, self.kind = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self.uuid = np.full(shape, "", object)
+        self.host_cpu, self.host_mib = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
+        self.whole_cpu, self.whole_mib = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
+        self.preference = np.zeros(FIRST_ROWS, np.int64)
+        self._changed, self._shaped = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -73,7 +132,21 @@ class CardTable:
             row = self._rows.get
             return np.fromiter((row(name, UNKNOWN) for name in names), np.int64, len(names))
 
-    def put(self, node: str, cards: Sequence[CardState]) -> None:
+    @property
+    def tick(self) -> int:
+        """Grows with every change."""
+        return self._tick
+
+    def changed_since(self, tick: int) -> Ints:
+        """The rows that have changed after this tick."""
+        (rows,) = np.nonzero(self._changed > tick)
+        return rows
+
+    def reshaped_since(self, tick: int) -> bool:
+        """Whether any of these rows has got other cards, or another amount of CPU and memory, after this tick."""
+        return bool((self._shaped > tick).any())
+
+    def put(self, node: str, cards: Sequence[CardState], preference: Preference = SILENT) -> None:
         """Write one node's row anew."""
         row = self._rows.get(node)
         if row is None:
@@ -82,6 +155,8 @@ class CardTable:
         self._clear(row)
         self._columns[node] = {card.uuid: column for column, card in enumerate(cards)}
         self.slots_each[row] = cards[0].slots if cards else 0
+        self.preference[row] = _position(self.preferences, preference)
+        self._write_host(node, row)
         for column, card in enumerate(cards):
             self._write(row, column, card)
 
@@ -93,12 +168,25 @@ class CardTable:
             del self._columns[node]
             self._spare.append(row)
 
+    def put_host(self, node: str, whole: HostShare, free: HostShare) -> None:
+        """Write what pods may take of a node's CPU and memory, and what is left of that."""
+        self._hosts[node] = (whole, free)
+        row = self._rows.get(node)
+        if row is not None:
+            self._write_host(node, row)
+
+    def drop_host(self, node: str) -> None:
+        """Forget what is known of a node's CPU and memory."""
+        if self._hosts.pop(node, None) and node in self._rows:
+            self._write_host(node, self._rows[node])
+
     def charge(self, node: str, uuid: str, charge: Charge, sign: int) -> None:
         """Add (sign 1) or take back (-1) a pod's charge; a card that is not there is passed over."""
         column = self._columns.get(node, {}).get(uuid)
         if column is None:
             return
         row = self._rows[node]
+        self._touch(row)
         self.used[column, row] += sign * charge.memory_mib
         self.burst[column, row] += sign * charge.burst_mib
         self.cores[column, row] += sign * charge.cores
@@ -119,9 +207,34 @@ class CardTable:
         left: Ints = self.usable + self.extra - self.used
         return left if burst else np.minimum(left, self.usable - (self.used - self.burst))
 
+    def at(self, rows: Ints) -> "CardTable":
+        """A copy of some rows' arrays: for reading rooms, and for working out what would be."""
+        part = copy.copy(self)
+        part._at = rows  # noqa: SLF001 - of the same class
+        for name in _GRIDS:
+            setattr(part, name, getattr(self, name).take(rows, axis=1))
+        for name in _LINES:
+            setattr(part, name, getattr(self, name).take(rows))
+        return part
+
+    def twin(self) -> "CardTable":
+        """The same arrays, but those of what is promised copied once more."""
+        part = copy.copy(self)
+        for name in _PROMISED:
+            setattr(part, name, getattr(self, name).copy())
+        return part
+
     def room(self, wanted: SliceRequest) -> "Room":
         """Which cards have room for one container's slice."""
         return Room(self, wanted)
+
+    def allowed(self, only: CardFilter) -> Bools:
+        """Which cards a filter lets through."""
+        models = np.array([only.allows_model(model) for model in self.models])
+        allowed: Bools = models[self.model]
+        if only.uuids or only.not_uuids:
+            allowed &= np.vectorize(only.allows_uuid, otypes=[bool])(self.uuid[:, self._at])
+        return allowed
 
     def _read(self, row: int, column: int, uuid: str) -> CardState:
         return CardState(
@@ -137,10 +250,15 @@ class CardTable:
             mig=bool(self.mig[column, row]),
             extra_mib=int(self.extra[column, row]),
             burst_mib=int(self.burst[column, row]),
+            model=self.models[self.model[column, row]],
         )
 
     def _write(self, row: int, column: int, card: CardState) -> None:
         self.exists[column, row] = True
+        model = self.model[column, row] = _position(self.models, card.model)
+        kind = CardKind(int(model), card.usable_mib, card.usable_cores)
+        self.kind[column, row] = _position(self.kinds, kind)
+        self.uuid[column, row] = card.uuid
         self.healthy[column, row] = card.healthy
         self.mig[column, row] = card.mig
         self.usable[column, row] = card.usable_mib
@@ -152,17 +270,28 @@ class CardTable:
         self.extra[column, row] = card.extra_mib
         self.burst[column, row] = card.burst_mib
 
-    def _numbers(self) -> tuple[Ints, ...]:
-        held = (self.used, self.burst, self.cores, self.slots, self.holders)
-        return (self.usable, self.extra, self.usable_cores, *held)
-
     def _grids(self) -> tuple[Ints | Bools, ...]:
-        return (*self._numbers(), self.exists, self.healthy, self.mig)
+        return tuple(getattr(self, name) for name in _GRIDS)
+
+    def _write_host(self, node: str, row: int) -> None:
+        unknown = HostShare(PLENTY, PLENTY)
+        whole, free = self._hosts.get(node, (unknown, unknown))
+        if (self.whole_cpu[row], self.whole_mib[row]) != (whole.cpu_milli, whole.memory_mib):
+            self._shaped[row] = self._tick + 1
+        self.whole_cpu[row], self.whole_mib[row] = whole.cpu_milli, whole.memory_mib
+        self.host_cpu[row], self.host_mib[row] = free.cpu_milli, free.memory_mib
+        self._touch(row)
+
+    def _touch(self, row: int) -> None:
+        self._tick += 1
+        self._changed[row] = self._tick
 
     def _clear(self, row: int) -> None:
         for grid in self._grids():
             grid[:, row] = 0
+        self._shaped[row] = self._tick + 1
         self.slots_each[row] = 0
+        self._touch(row)
 
     def _new_row(self) -> int:
         if self._spare:
@@ -184,21 +313,17 @@ class CardTable:
     def _resize(self, rows: int, columns: int) -> None:
         old_columns, old_rows = self.exists.shape
         margin = ((0, columns - old_columns), (0, rows - old_rows))
-        numbers = (np.pad(grid, margin) for grid in self._numbers())
-        (
-            self.usable,
-            self.extra,
-            self.usable_cores,
-            self.used,
-            self.burst,
-            self.cores,
-            self.slots,
-            self.holders,
-        ) = numbers
-        self.exists, self.healthy, self.mig = (
-            np.pad(grid, margin) for grid in (self.exists, self.healthy, self.mig)
-        )
-        self.slots_each = np.pad(self.slots_each, margin[1])
+        for name in (*_GRIDS, "uuid"):
+            setattr(self, name, np.pad(getattr(self, name), margin))
+        for name in _LINES:
+            setattr(self, name, np.pad(getattr(self, name), margin[1]))
+
+
+def _position(known: list[_T], item: _T) -> int:
+    """Where an item is in a list, which gets it if it is new."""
+    if item not in known:
+        known.append(item)
+    return known.index(item)
 
 
 class Room:
@@ -206,6 +331,7 @@ class Room:
 
     Attributes:
         offered: The card takes slices.
+        allowed: The container may have this card.
         big_enough: It could hold this one if it were empty.
         memory, compute, slot: It has enough of this resource free.
         alone: It may be held alone: nobody is on it.
@@ -214,15 +340,16 @@ class Room:
 
     def __init__(self, table: CardTable, wanted: SliceRequest) -> None:
         self._count = wanted.cards
-        need = _memory_needed(table, wanted)
+        need = memory_needed(table, wanted)
         self.offered: Bools = table.healthy & ~table.mig
+        self.allowed: Bools = self.offered & table.allowed(wanted.only) if wanted.only else self.offered
         self.big_enough: Bools = (
-            self.offered & (need > 0) & (table.usable >= need) & (table.usable_cores >= wanted.cores)
+            self.allowed & (need > 0) & (table.usable >= need) & (table.usable_cores >= wanted.cores)
         )
         self.memory: Bools = self.big_enough & (table.left(wanted.burst) >= need)
-        self.compute: Bools = self.offered & (table.usable_cores - table.cores >= wanted.cores)
-        self.slot: Bools = self.offered & (table.slots < table.slots_each)
-        self.alone: Bools = self.offered & (table.slots == 0) & (table.used == 0) & (table.cores == 0)
+        self.compute: Bools = self.allowed & (table.usable_cores - table.cores >= wanted.cores)
+        self.slot: Bools = self.allowed & (table.slots < table.slots_each)
+        self.alone: Bools = self.allowed & (table.slots == 0) & (table.used == 0) & (table.cores == 0)
         self.fits: Bools = self.memory & self.compute & self.slot & (table.holders == 0)
         if wanted.exclusive:
             self.fits &= self.alone
@@ -233,7 +360,7 @@ class Room:
         return found
 
 
-def _memory_needed(table: CardTable, wanted: SliceRequest) -> Ints:
+def memory_needed(table: CardTable, wanted: SliceRequest) -> Ints:
     """MiB on each card; 0 where a percentage comes to nothing."""
     if wanted.memory_mib is not None:
         return np.full(table.usable.shape, wanted.memory_mib, np.int64)

@@ -20,6 +20,9 @@ from aliquot.annotations import written_for
 from aliquot.dialects import Dialect
 from aliquot.kube.objects import Container, Pod, ResourceRequirements
 from aliquot.names import (
+    CARD_MODEL_ANNOTATION,
+    CARD_POLICY_ANNOTATION,
+    CARD_UUID_ANNOTATION,
     CORE_LIMIT_ANNOTATION,
     CORE_MODE_ANNOTATION,
     ENFORCEMENT_ANNOTATION,
@@ -27,6 +30,9 @@ from aliquot.names import (
     INJECT_BY_ENV,
     INJECT_BY_FILE,
     MEMORY_CLASS_ANNOTATION,
+    NODE_POLICY_ANNOTATION,
+    NOT_CARD_MODEL_ANNOTATION,
+    NOT_CARD_UUID_ANNOTATION,
     OVERFLOW_ANNOTATION,
     PLACEMENT_ANNOTATION,
     PRIORITY_ANNOTATION,
@@ -51,8 +57,16 @@ WORDS = {
 }
 """Annotations with one of a few words."""
 RESIZES = (RESIZE_MEMORY_ANNOTATION, RESIZE_CORE_ANNOTATION)
+PLACING = (
+    NODE_POLICY_ANNOTATION,
+    CARD_POLICY_ANNOTATION,
+    CARD_MODEL_ANNOTATION,
+    NOT_CARD_MODEL_ANNOTATION,
+    CARD_UUID_ANNOTATION,
+    NOT_CARD_UUID_ANNOTATION,
+)
 MIG_REMEDY = "a MIG instance is as large as its profile: make the pod anew with another one"
-REFINING = (*RESIZES, *WORDS, CORE_MODE_ANNOTATION, CORE_LIMIT_ANNOTATION, PRIORITY_ANNOTATION)
+REFINING = (*RESIZES, *WORDS, CORE_MODE_ANNOTATION, CORE_LIMIT_ANNOTATION, PRIORITY_ANNOTATION, *PLACING)
 """Annotations that are checked when they change, with a container's prefix or without."""
 KEPT = f"annotation {PLACEMENT_ANNOTATION} stays as it was: only the scheduler writes it"
 

@@ -10,6 +10,7 @@ import msgspec
 from aliquot.kube.objects import Pod
 from aliquot.quota import GPUQuota, ResourceQuota
 from scheduler_ext.bind import Binder
+from scheduler_ext.choose import Placer
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Ledger
@@ -63,8 +64,8 @@ class Teams:
         self.world = World()
         self.ledger = Ledger(lambda: self.now)
         self.quotas = Quotas(self.ledger.accounts)
-        self.filter = Filter(self.ledger, ForeignAgents(()), quotas=self.quotas)
-        self.binder = Binder(self.world, self.ledger, quotas=self.quotas)
+        self.filter = Filter(self.ledger, ForeignAgents(()), Placer(self.ledger.table), quotas=self.quotas)
+        self.binder = Binder(self.world, self.ledger, Placer(self.ledger.table), quotas=self.quotas)
         for name in ("n1", "n2"):
             self.ledger.put_node(name, node(card(f"{name}-a"), card(f"{name}-b")))
 

@@ -9,6 +9,7 @@ import pytest
 
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from scheduler_ext.bind import Binder, BindError
+from scheduler_ext.choose import Placer
 from scheduler_ext.feed import Feed
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
@@ -29,8 +30,13 @@ class Bench:
         self.ledger = Ledger(lambda: self.now)
         self.ledger.put_node("n1", node(card("a")))
         self.ledger.put_node("n2", node(card("b")))
-        self.binder = Binder(self.world, self.ledger)
-        self.decide = Filter(self.ledger, ForeignAgents(()), passed_over=PassedOver(lambda: self.now))
+        self.binder = Binder(self.world, self.ledger, Placer(self.ledger.table))
+        self.decide = Filter(
+            self.ledger,
+            ForeignAgents(()),
+            Placer(self.ledger.table),
+            passed_over=PassedOver(lambda: self.now),
+        )
         self.keeper = Keeper(self.ledger, self.binder, lambda: self.now)
         self.feed = Feed(None, self.ledger, ForeignAgents(()), resizer(self.world, self.ledger))  # type: ignore[arg-type] - reads no cluster
 

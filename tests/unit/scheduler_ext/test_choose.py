@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aliquot.policy import Policy, Preference
 from aliquot.request import PodRequest, SliceRequest
 from scheduler_ext.cards import CardState
-from scheduler_ext.choose import choose
+from scheduler_ext.choose import Choice, Placer
 from scheduler_ext.fit import fit
-from scheduler_ext.policy import Policy
 from scheduler_ext.table import CardTable
 from tests.unit.scheduler_ext.placing import GIB, INIT, REGULAR, SIDECAR, asks, part, pod, state, whole
 
@@ -22,6 +22,11 @@ def table(**nodes: list[CardState]) -> CardTable:
     for name, cards in nodes.items():
         made.put(name, cards)
     return made
+
+
+def choose(cluster: CardTable, request: PodRequest, names: list[str], policy: Policy) -> Choice:
+    """The choice of a placer that has seen nothing before."""
+    return Placer(cluster, Preference(policy, policy)).choose(request, names)
 
 
 def node_of(cluster: CardTable, request: PodRequest, policy: Policy = Policy.BINPACK) -> str | None:
@@ -50,10 +55,11 @@ def test_ties_go_to_the_most_used_node_and_then_to_the_smallest_name():
     assert node_of(cluster, pod(part(4))) == "b"
 
 
-def test_first_fit_takes_the_first_name():
-    """First-fit knows no other order than names."""
-    cluster = table(b=[state("b0", used=8)], a=[state("a0")], c=[state("c0", used=12)])
-    assert node_of(cluster, pod(part(4)), Policy.FIRST_FIT) == "a"
+def test_spread_takes_the_emptiest_node_and_card():
+    """Nodes are compared by what is used of them in all, cards of a node each by itself."""
+    cluster = table(a=[state("a0", used=4), state("a1")], b=[state("b0", used=1), state("b1", used=2)])
+    placement = choose(cluster, pod(part(4)), ["a", "b"], Policy.SPREAD).placement
+    assert [share.uuid for share in placement.containers[0].cards] == ["b0"]
 
 
 def test_only_nodes_offered_are_chosen():

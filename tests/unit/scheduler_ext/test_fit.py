@@ -6,10 +6,10 @@ import pytest
 
 from aliquot.core_policy import CoreMode, CorePolicy
 from aliquot.placement import Placement
+from aliquot.policy import Policy
 from aliquot.request import PodRequest
 from scheduler_ext.cards import CardState
 from scheduler_ext.fit import fit, phases
-from scheduler_ext.policy import Policy
 from tests.unit.scheduler_ext.placing import GIB, INIT, SIDECAR, asks, part, pod, state, whole
 
 
@@ -106,10 +106,10 @@ def test_fit(request_: PodRequest, cards: list[CardState], expected: dict[str, l
     assert place(request_, *cards) == expected
 
 
-def test_first_fit_takes_the_first_card_with_room():
-    """First-fit ignores how used a card is."""
+def test_spread_takes_the_emptiest_card_with_room():
+    """The other way round than what packs."""
     cards = [state("a", used=16), state("b"), state("c", used=8)]
-    assert place(pod(part(4)), *cards, policy=Policy.FIRST_FIT) == {"c0": ["b"]}
+    assert place(pod(part(4)), *cards, policy=Policy.SPREAD) == {"c0": ["b"]}
 
 
 def test_a_percentage_is_of_the_chosen_card_and_rounded_down():

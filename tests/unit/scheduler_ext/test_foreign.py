@@ -12,6 +12,7 @@ from aliquot.kube.objects import (
     PodSpec,
     ResourceRequirements,
 )
+from scheduler_ext.choose import Placer
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Ledger
@@ -41,7 +42,9 @@ def ask(foreign: ForeignAgents, limits: dict[str, str]) -> FilterResult:
     ledger.put_node("n2", gpu_node(card("b")))
     main = Container(name="main", resources=ResourceRequirements(limits=limits))
     pod = Pod(metadata=ObjectMeta(name="p", uid="u"), spec=PodSpec(containers=(main,)))
-    return Filter(ledger, foreign, dialects=(HamiDialect(),)).answer(FilterArgs(pod, ("n1", "n2")))
+    return Filter(ledger, foreign, Placer(ledger.table), dialects=(HamiDialect(),)).answer(
+        FilterArgs(pod, ("n1", "n2"))
+    )
 
 
 def test_a_dialects_pod_avoids_nodes_that_serve_it_natively(foreign: ForeignAgents):

@@ -3,10 +3,10 @@
 import pytest
 
 from aliquot.placement import Placement
+from aliquot.policy import Policy
 from aliquot.request import PodRequest
 from scheduler_ext.fit import fit
 from scheduler_ext.ledger import REMEMBERED_DEPARTURES, Ledger, Stage
-from scheduler_ext.policy import Policy
 from tests.unit.scheduler_ext.placing import GIB, INIT, asks, card, node, part, pod, whole
 
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.policy import Policy
 from scheduler_ext.__main__ import main, parse_arguments
-from scheduler_ext.policy import Policy
 
 
 def test_the_defaults_are_those_of_a_sidecar():
     """On loopback, packing, with no dialect."""
     options = parse_arguments([])
-    assert (options.host, options.policy, options.dialects) == ("127.0.0.1", Policy.BINPACK, [])
+    assert (options.host, options.node_policy, options.dialects) == ("127.0.0.1", Policy.FRAG_AWARE, [])
 
 
 def test_certificate_and_key_belong_together(capsys: pytest.CaptureFixture[str]):

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from aliquot.kube.api import ApiError
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from scheduler_ext.bind import Binder, BindError
+from scheduler_ext.choose import Placer
 from scheduler_ext.feed import Feed
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
@@ -96,8 +97,8 @@ class History(RuleBasedStateMachine):
         """A fresh extender reads the cluster as it is now."""
         self.ledger = Ledger(lambda: self.now)
         foreign = ForeignAgents(())
-        self.filter = Filter(self.ledger, foreign)
-        self.binder = Binder(self.world, self.ledger)
+        self.filter = Filter(self.ledger, foreign, Placer(self.ledger.table))
+        self.binder = Binder(self.world, self.ledger, Placer(self.ledger.table))
         self.keeper = Keeper(self.ledger, self.binder, lambda: self.now)
         self.resizer = resizer(self.world, self.ledger)
         self.feed = Feed(None, self.ledger, foreign, self.resizer)  # type: ignore[arg-type] - its reflectors never run

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aliquot.placement import encode_placement
 from scheduler_ext.bind import Binder, BindError
+from scheduler_ext.choose import Placer
 from scheduler_ext.feed import Feed
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
@@ -235,8 +236,8 @@ class QuotaHistory(RuleBasedStateMachine):
         self.ledger = Ledger(lambda: self.now)
         self.quotas = Quotas(self.ledger.accounts)
         foreign = ForeignAgents(())
-        self.filter = Filter(self.ledger, foreign, quotas=self.quotas)
-        self.binder = Binder(self.world, self.ledger, quotas=self.quotas)
+        self.filter = Filter(self.ledger, foreign, Placer(self.ledger.table), quotas=self.quotas)
+        self.binder = Binder(self.world, self.ledger, Placer(self.ledger.table), quotas=self.quotas)
         self.resizer = resizer(self.world, self.ledger, self.quotas)
         self.feed = Feed(None, self.ledger, foreign, self.resizer)  # type: ignore[arg-type] - its reflectors never run
         for name in NODES:

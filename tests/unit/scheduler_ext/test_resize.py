@@ -12,6 +12,7 @@ from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRe
 from aliquot.pool import PoolSpec
 from scheduler_ext.bind import Binder
 from scheduler_ext.cards import CardState
+from scheduler_ext.choose import Placer
 from scheduler_ext.feed import Feed
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
@@ -44,7 +45,7 @@ class Bench:
         self.ledger.put_node("n1", node(card("a")))
         self.resizer = resizer(self.world, self.ledger)
         self.feed = Feed(None, self.ledger, ForeignAgents(()), self.resizer)  # type: ignore[arg-type] - reads no cluster
-        self.binder = Binder(self.world, self.ledger)
+        self.binder = Binder(self.world, self.ledger, Placer(self.ledger.table))
 
     def pod(self, name: str, gib: int = 0, cores: int = 0, *, burst: bool = False) -> WorldPod:
         """A bound pod with one slice; with neither memory nor cores a whole card."""
@@ -55,7 +56,9 @@ class Bench:
         classed = {"aliquot.dev/memory-class": "burst"} if burst else {}
         meta = ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", annotations=classed)
         made = self.world.pods[name] = WorldPod(Pod(metadata=meta, spec=PodSpec(containers=(main,))))
-        answer = Filter(self.ledger, ForeignAgents(())).answer(FilterArgs(Pod=made.pod, NodeNames=("n1",)))
+        answer = Filter(self.ledger, ForeignAgents(()), Placer(self.ledger.table)).answer(
+            FilterArgs(Pod=made.pod, NodeNames=("n1",))
+        )
         assert answer.NodeNames == ["n1"], answer
         self.do(self.binder.bind(BindArgs(name, "default", meta.uid, "n1")))
         self.watch()

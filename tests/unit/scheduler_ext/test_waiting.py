@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from aliquot.kube.objects import Condition, Pod, PodStatus
+from scheduler_ext.choose import Placer
 from scheduler_ext.filter import Filter
 from scheduler_ext.waiting import FIRST_REST_SECONDS, TOUCHES_PER_ROUND, Waiting, Waker
 from scheduler_ext.wire import FilterArgs
@@ -35,9 +36,8 @@ class Sleepers:
         ledger = self.teams.ledger
         ledger.on_change(self.waiting.something_changed)
         self.teams.quotas.on_change(self.waiting.something_changed)
-        self.filter = Filter(
-            ledger, self.teams.filter.foreign, quotas=self.teams.quotas, waiting=self.waiting
-        )
+        placer, foreign = Placer(ledger.table), self.teams.filter.foreign
+        self.filter = Filter(ledger, foreign, placer, quotas=self.teams.quotas, waiting=self.waiting)
         self.waker = Waker(
             self.teams.world, self.waiting, self.filter, clock=lambda: self.now, touched=self.count
         )
@@ -132,7 +132,8 @@ def test_pods_of_a_kind_are_hopeless_together(sleepers: Sleepers):
     for gib in (20, 30):
         for _ in range(50):
             sleepers.ask("a", gib)
-    counting = CountingFilter(sleepers.teams.ledger, sleepers.filter.foreign)
+    ledger = sleepers.teams.ledger
+    counting = CountingFilter(ledger, sleepers.filter.foreign, Placer(ledger.table))
     asyncio.run(Waker(sleepers.teams.world, sleepers.waiting, counting).wake())
     assert CountingFilter.asked == 2
 

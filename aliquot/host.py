@@ -1,0 +1,89 @@
+"""What pods take of their node's CPU and memory.
+
+kube-scheduler sees to it that these fit; placement wants to know because a free card is of no use on a node whose
+CPU is gone. Read by Kubernetes' rule: each plain init container beside the sidecars started before it, then all
+others together; a container's limit stands in where it requests nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Protocol
+
+from aliquot.units import MIB, Quantity, QuantityError, parse_quantity
+
+
+@dataclass(frozen=True, slots=True)
+class HostShare:
+    """CPU in thousandths of a core, memory in MiB; rounded up."""
+
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+    def __add__(self, other: "HostShare") -> "HostShare":
+        """The share of two that run at the same time."""
+        return HostShare(self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib)
+
+    def __sub__(self, other: "HostShare") -> "HostShare":
+        """What is left without another share."""
+        return HostShare(self.cpu_milli - other.cpu_milli, self.memory_mib - other.memory_mib)
+
+    def __or__(self, other: "HostShare") -> "HostShare":
+        """The share of two that never run at the same time."""
+        return HostShare(max(self.cpu_milli, other.cpu_milli), max(self.memory_mib, other.memory_mib))
+
+
+NO_HOST: Final = HostShare()
+
+
+class _Resources(Protocol):
+    @property
+    def limits(self) -> dict[str, Quantity]: ...
+    @property
+    def requests(self) -> dict[str, Quantity]: ...
+
+
+class _Container(Protocol):
+    @property
+    def resources(self) -> _Resources: ...
+    @property
+    def restart_policy(self) -> str: ...
+
+
+class _Spec(Protocol):
+    @property
+    def containers(self) -> Sequence[_Container]: ...
+    @property
+    def init_containers(self) -> Sequence[_Container]: ...
+
+
+def host_share(spec: _Spec) -> HostShare:
+    """What a pod of this spec takes at its peak; a quantity that cannot be read counts as nothing."""
+    lasting = peak = NO_HOST
+    for container in spec.init_containers:
+        share = _share(container.resources)
+        if container.restart_policy == "Always":
+            lasting += share
+        else:
+            peak |= lasting + share
+    for container in spec.containers:
+        lasting += _share(container.resources)
+    return peak | lasting
+
+
+def read_host(resources: dict[str, Quantity]) -> HostShare:
+    """CPU and memory of a list of resources, such as a node's allocatable ones."""
+    return HostShare(_amount(resources.get("cpu", 0), 1, 1000), _amount(resources.get("memory", 0), MIB, 1))
+
+
+def _share(resources: _Resources) -> HostShare:
+    return read_host({**resources.limits, **resources.requests})
+
+
+@lru_cache(maxsize=4096)
+def _amount(quantity: Quantity, unit: int, times: int) -> int:
+    """A quantity in units, rounded up; the same few are written in thousands of pods."""
+    try:
+        return -(-parse_quantity(quantity) * times // unit)
+    except QuantityError:
+        return 0

@@ -1,0 +1,55 @@
+"""What is left of every node's CPU and memory, from what nodes allow and pods request.
+
+kube-scheduler decides whether they fit; placement uses them to tell free cards that still can be reached from those
+that cannot. Every pod on a node counts, with slices or without. One entry of two numbers a pod, and one a node.
+"""
+
+from aliquot.host import NO_HOST, HostShare
+from scheduler_ext.table import PLENTY, CardTable
+
+
+class Hosts:
+    """Keeps the table's CPU and memory in step with nodes and pods."""
+
+    def __init__(self, table: CardTable) -> None:
+        self._table = table
+        self._whole: dict[str, HostShare] = {}
+        self._used: dict[str, HostShare] = {}
+        self._pods: dict[str, tuple[str, HostShare]] = {}
+
+    def put_node(self, node: str, whole: HostShare) -> None:
+        """Take over what pods may take of a node; nothing at all means that it does not say."""
+        if whole != self._whole.get(node):
+            self._whole[node] = whole if whole != NO_HOST else HostShare(PLENTY, PLENTY)
+            self._write(node)
+
+    def drop_node(self, node: str) -> None:
+        """Forget a node; its pods stay, in case it comes back."""
+        self._whole.pop(node, None)
+        self._table.drop_host(node)
+
+    def put_pod(self, uid: str, node: str, share: HostShare) -> None:
+        """A pod is on this node, or is about to be, and nowhere else."""
+        if self._pods.get(uid) == (node, share):
+            return
+        self.drop_pod(uid)
+        if share != NO_HOST:
+            self._pods[uid] = (node, share)
+            self._used[node] = self._used.get(node, NO_HOST) + share
+            self._write(node)
+
+    def drop_pod(self, uid: str) -> None:
+        """A pod has gone, or is not where it was to be."""
+        node, share = self._pods.pop(uid, ("", NO_HOST))
+        if node:
+            left = self._used[node] - share
+            if left == NO_HOST:
+                del self._used[node]
+            else:
+                self._used[node] = left
+            self._write(node)
+
+    def _write(self, node: str) -> None:
+        whole = self._whole.get(node)
+        if whole is not None:
+            self._table.put_host(node, whole, whole - self._used.get(node, NO_HOST))

@@ -1,0 +1,102 @@
+"""The fragment of every node as it is now, and as it would be with one more pod.
+
+Kept per row and worked out anew for the rows that have changed, which after a placement is one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from aliquot.host import HostShare
+from scheduler_ext.demand import Typical
+from scheduler_ext.fragments import CHUNK, Cards, Floats, Sums, Yardstick
+from scheduler_ext.scarcity import Prices, prices
+from scheduler_ext.table import Bools, CardTable, Ints
+
+
+@dataclass
+class _Rows:
+    """What is kept per row; arrays whose first axis is the rows."""
+
+    useful: Floats
+    count: Floats
+    free: Floats
+    fragment: Floats
+    possible: Bools
+    sizes: Floats
+
+    @staticmethod
+    def empty(rows: int, kinds: int) -> "_Rows":
+        wide = (rows, kinds)
+        return _Rows(
+            np.zeros(wide, np.float32),
+            np.zeros(wide, np.float32),
+            np.zeros(rows, np.float32),
+            np.zeros(rows, np.float32),
+            np.zeros(wide, np.bool_),
+            np.zeros(wide, np.float32),
+        )
+
+
+@dataclass
+class Waste:
+    """Fragments of a cluster's nodes, by one set of typical pods.
+
+    Attributes:
+        table: The cluster.
+        typical: The pods; at least one.
+        yard: Their thresholds.
+        prices: What a whole card of each model costs those who did not ask for it.
+    """
+
+    table: CardTable
+    typical: Sequence[Typical]
+    yard: Yardstick = field(init=False)
+    prices: Prices = field(init=False)
+    _rows: _Rows = field(init=False)
+    _tick: int = field(init=False, default=-1)
+
+    def __post_init__(self) -> None:
+        self.yard = Yardstick(self.typical, self.table)
+        self.prices = prices(self.typical, self.yard, self.table)
+        self._rows = _Rows.empty(len(self.table.slots_each), len(self.typical))
+
+    @property
+    def fitting(self) -> bool:
+        """Whether the table still has the shape and the kinds of cards of when this was made."""
+        same = len(self.table.slots_each) == len(self._rows.free)
+        return same and len(self.table.kinds) == len(self.yard.kinds)
+
+    def sync(self) -> None:
+        """Work out what has changed."""
+        shaped = self.table.reshaped_since(self._tick)
+        for rows in self._due():
+            self._refresh(rows, shaped=shaped)
+        self._tick = self.table.tick
+
+    def before(self, rows: Ints) -> tuple[Sums, Floats]:
+        """Sums and fragments of some rows as they are."""
+        kept = self._rows
+        return Sums(kept.useful[rows], kept.count[rows], kept.free[rows]), kept.fragment[rows]
+
+    def after(self, rows: Ints, part: CardTable, sums: Sums, host: HostShare) -> Floats:
+        """Fragments of some rows with these sums, and with that much less CPU and memory."""
+        limit = self.yard.host_limit(part.host_cpu - host.cpu_milli, part.host_mib - host.memory_mib)
+        kept = self._rows
+        return sums.fragment(self.yard, kept.possible[rows], limit, kept.sizes[rows])
+
+    def _due(self) -> list[Ints]:
+        rows = self.table.changed_since(self._tick)
+        return [rows[n : n + CHUNK] for n in range(0, len(rows), CHUNK)]
+
+    def _refresh(self, rows: Ints, *, shaped: bool) -> None:
+        part, yard, kept = self.table.at(rows), self.yard, self._rows
+        cards = Cards.of(yard, part)
+        sums = Sums.of(cards)
+        if shaped:
+            limit = yard.host_limit(part.whole_cpu, part.whole_mib)
+            kept.possible[rows] = (Sums.of(cards.emptied()).count >= yard.cards) & (limit >= 1)
+            kept.sizes[rows] = yard.sizes[part.kind[0]]
+        kept.useful[rows], kept.count[rows], kept.free[rows] = sums.useful, sums.count, sums.free
+        kept.fragment[rows] = self.after(rows, part, sums, HostShare())

@@ -1,0 +1,242 @@
+"""Placement that looks at fragments, at models, and at what pods and pools prefer."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aliquot.card_filter import CardFilter
+from aliquot.host import HostShare
+from aliquot.policy import DEFAULT, Policy, Preference
+from aliquot.request import PodRequest, SliceRequest
+from scheduler_ext.cards import CardState
+from scheduler_ext.choose import Placer
+from scheduler_ext.demand import Typical
+from scheduler_ext.fragments import AHEAD
+from scheduler_ext.ledger import Ledger
+from scheduler_ext.table import CardTable
+from scheduler_ext.waste import Waste
+from tests.unit.scheduler_ext.placing import GIB, card, node, part, pod, state, whole
+
+BINPACK = Preference(Policy.BINPACK, Policy.BINPACK)
+
+
+def taught(table: CardTable, *seen: SliceRequest, default: Preference = DEFAULT) -> Placer:
+    """A placer to which pods of these slices came before, 20 of each."""
+    placer = Placer(table, default)
+    for n in range(20):
+        for k, wanted in enumerate(seen):
+            placer.demand.note(pod(wanted, uid=f"seen-{n}-{k}"))
+    return placer
+
+
+def cluster(**nodes: list[CardState]) -> CardTable:
+    """A cluster of these nodes."""
+    table = CardTable()
+    for name, cards in nodes.items():
+        table.put(name, cards)
+    return table
+
+
+def chosen(placer: Placer, table: CardTable, request: PodRequest) -> str:
+    """The node and the cards chosen among all nodes."""
+    placement = placer.choose(request, sorted(table.nodes())).placement
+    assert placement is not None
+    uuids = [share.uuid for container in placement.containers for share in container.cards]
+    return f"{placement.node}: {' '.join(uuids)}"
+
+
+def test_a_slice_goes_where_the_rest_is_of_use():
+    """On b it leaves 6 GiB, which the next such pod can have; on a, which is fuller, 2 that nobody wants."""
+    table = cluster(a=[state("a0", used=8)], b=[state("b0", used=4)])
+    placer = taught(table, part(6), part(6), part(3))
+    assert chosen(placer, table, pod(part(6))) == "b: b0"
+    assert chosen(Placer(table, BINPACK), table, pod(part(6))) == "a: a0"
+
+
+def test_a_card_is_chosen_by_what_is_left_of_it_too():
+    """The same within a node."""
+    table = cluster(a=[state("a0", used=8), state("a1", used=4)])
+    assert chosen(taught(table, part(6), part(6), part(3)), table, pod(part(6))) == "a: a1"
+
+
+def test_where_cpu_is_gone_cards_are_of_no_use_and_are_used_first():
+    """The pod that needs little CPU goes to the node on which the usual one cannot run any more."""
+    table = cluster(a=[state("a0"), state("a1")], b=[state("b0"), state("b1")])
+    table.put_host("a", HostShare(64000, 1 << 20), HostShare(64000, 1 << 20))
+    table.put_host("b", HostShare(64000, 1 << 20), HostShare(3000, 1 << 20))
+    placer = Placer(table)
+    for n in range(20):
+        placer.demand.note(replace(pod(part(8), uid=f"seen-{n}"), host=HostShare(4000, GIB)))
+    assert chosen(placer, table, replace(pod(part(8)), host=HostShare(1000, GIB))) == "b: b0"
+
+
+def test_nodes_for_large_pods_are_not_broken_into():
+    """Two free nodes for pods of two cards, one card alone: the pod of one card takes that."""
+    table = cluster(a=[state("a0"), state("a1")], b=[state("b0")], c=[state("c0"), state("c1")])
+    assert chosen(taught(table, whole(2), whole(1)), table, pod(whole(1))) == "b: b0"
+
+
+def test_a_model_that_others_ask_for_costs():
+    """Half of the pods ask for the one T4; a pod that does not goes elsewhere, though the T4 comes first by name."""
+    table = cluster(a=[state("a0", model="T4")], b=[state("b0", model="A10")])
+    asking = replace(part(8), only=CardFilter(models=frozenset({"t4"})))
+    assert chosen(taught(table, part(8)), table, pod(part(8))) == "a: a0"
+    assert chosen(taught(table, asking, part(8)), table, pod(part(8))) == "b: b0"
+    assert chosen(taught(table, asking, part(8)), table, pod(asking)) == "a: a0"
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        (CardFilter(models=frozenset({"t4"})), "b: b0"),
+        (CardFilter(not_models=frozenset({"t4"})), "a: a0"),
+        (CardFilter(uuids=frozenset({"a1"})), "a: a1"),
+        (CardFilter(not_uuids=frozenset({"b0", "a0"})), "a: a1"),
+    ],
+)
+def test_only_cards_that_are_allowed_are_given(only: CardFilter, expected: str):
+    """By model and by UUID, and not."""
+    table = cluster(
+        a=[state("a0", used=8, model="NVIDIA A10"), state("a1", model="NVIDIA A10")],
+        b=[state("b0", used=12, model="Tesla T4".removeprefix("Tesla "))],
+    )
+    assert chosen(taught(table, part(2)), table, pod(replace(part(2), only=only))) == expected
+
+
+def test_a_model_that_is_nowhere_is_told():
+    """No eviction cures that."""
+    table = cluster(a=[state("a0", model="A10")])
+    wanted = replace(part(2), only=CardFilter(models=frozenset({"h200"})))
+    choice = Placer(table).choose(pod(wanted), ["a"])
+    assert choice.refused["a"].text(1) == "no card of the model or UUID asked for"
+    assert not choice.refused["a"].curable
+
+
+def test_the_pod_speaks_before_the_pool_and_the_pool_before_the_default():
+    """Nodes of one pool that spreads; the pod may say otherwise."""
+    table, spread = CardTable(), Preference(Policy.SPREAD, Policy.SPREAD)
+    table.put("a", [state("a0", used=8), state("a1", used=4)], spread)
+    table.put("b", [state("b0", used=2), state("b1", used=1)], spread)
+    placer = Placer(table, BINPACK)
+    assert chosen(placer, table, pod(part(2))) == "b: b1"
+    assert chosen(placer, table, replace(pod(part(2)), preference=BINPACK)) == "a: a0"
+    cards = Preference(card=Policy.BINPACK)
+    assert chosen(placer, table, replace(pod(part(2)), preference=cards)) == "b: b0"
+
+
+def test_nodes_of_pools_that_differ_are_compared_by_the_default_and_cards_by_their_own():
+    """Packing finds node a; its pool spreads cards."""
+    table = CardTable()
+    table.put("a", [state("a0", used=8), state("a1", used=7)], Preference(Policy.SPREAD, Policy.SPREAD))
+    table.put("b", [state("b0", used=2), state("b1", used=1)], Preference(Policy.BINPACK, None))
+    assert chosen(Placer(table, BINPACK), table, pod(part(2))) == "a: a1"
+
+
+def random_cards(dice: random.Random, name: str) -> list[CardState]:
+    """Up to 8 cards of two models, more or less full."""
+    return [
+        state(
+            f"{name}-{n}",
+            gib=dice.choice([16, 80]),
+            used=dice.choice([0, 0, 3, 8, 13]),
+            used_cores=dice.choice([0, 30, 70]),
+            model=dice.choice(["A", "B"]),
+        )
+        for n in range(dice.randint(1, 8))
+    ]
+
+
+SLICES = (
+    part(3), part(8, cores=30), part(6, cores=10, cards=2), whole(1), whole(4), part(percent=20, cores=20),
+    replace(part(4), only=CardFilter(models=frozenset({"a"}))),
+)  # fmt: skip
+
+
+def unburdened(kept: Placer, table: CardTable) -> Placer:
+    """A placer of the same experience that has kept nothing of any node."""
+    fresh = Placer(table)
+    fresh.demand, fresh._version = kept.demand, kept._version
+    assert kept._waste
+    fresh._waste = Waste(table, kept._waste.typical)
+    fresh._waste.prices = kept._waste.prices
+    return fresh
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_kept_is_what_one_would_work_out_anew(seed: int):
+    """After every change a placer chooses as one that knows the same typical pods and prices, and looks at all anew."""
+    dice = random.Random(seed)
+    ledger = Ledger(lambda: 0.0)
+    for n in range(12):
+        cards = [card(c.uuid, c.usable_mib / GIB) for c in random_cards(dice, f"n{n}")]
+        ledger.put_node(f"n{n:02}", node(*cards))
+    kept, names = Placer(ledger.table), [f"n{n:02}" for n in range(12)]
+    for n in range(120):
+        request = pod(dice.choice(SLICES), uid=f"u{n}")
+        if dice.random() < 0.2:
+            request = pod(dice.choice(SLICES), dice.choice(SLICES), uid=f"u{n}")
+        placement = kept.choose(request, dice.sample(names, len(names))).placement
+        assert unburdened(kept, ledger.table).choose(request, names).placement == placement
+        if placement is not None:
+            ledger.reserve(request, placement)
+        for uid in [e.uid for e in ledger.entries() if dice.random() < 0.05]:
+            ledger.release(uid)
+
+
+def plain_fragment(table: CardTable, name: str, typical: list[Typical], memory_weight: float) -> float:
+    """The measure word for word, one card and one kind of pod after the other."""
+    cards = table.cards(name)
+    row = int(table.rows_of([name])[0])
+
+    def value(c: CardState) -> float:
+        memory, time = c.left_mib() / c.usable_mib, (c.usable_cores - c.used_cores) / c.usable_cores
+        return memory_weight * max(memory, 0) + (1 - memory_weight) * time
+
+    def room(c: CardState, wanted: SliceRequest, empty: bool) -> bool:
+        share = replace(c, used_mib=0, used_cores=0, used_slots=0) if empty else c
+        need = c.share(wanted)
+        cores = c.usable_cores if wanted.exclusive else need.cores
+        allowed = wanted.only.allows_model(c.model)
+        return allowed and need.memory_mib <= share.left_mib() and cores <= c.usable_cores - share.used_cores
+
+    def size(wanted: SliceRequest) -> float:
+        c = cards[0]
+        cores = c.usable_cores if wanted.exclusive else wanted.cores
+        memory = min(c.share(wanted).memory_mib / c.usable_mib, 1)
+        return wanted.cards * (memory_weight * memory + (1 - memory_weight) * cores / c.usable_cores)
+
+    free, total = sum(map(value, cards)), 0.0
+    for kind in typical:
+        wanted, host = kind.wanted.slice, kind.wanted.host
+        if sum(room(c, wanted, empty=True) for c in cards) < wanted.cards:
+            continue
+        useful = [value(c) for c in cards if room(c, wanted, empty=False)]
+        limit = int(table.host_cpu[row]) / max(host.cpu_milli, 1)
+        if len(useful) < wanted.cards or limit < 1:
+            total += kind.weight * free
+            continue
+        reach = min(sum(useful), limit * size(wanted))
+        total += kind.weight * (free - (1 - AHEAD) * sum(useful) - AHEAD * reach)
+    return total
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_measure_is_what_the_words_say(seed: int):
+    """The tables and sums give the same as the definition, on random nodes and pods."""
+    dice = random.Random(seed)
+    table = cluster(**{f"n{n}": random_cards(dice, f"n{n}") for n in range(6)})
+    placer = Placer(table)
+    for name in table.nodes():
+        table.put_host(name, HostShare(64000, 1 << 30), HostShare(dice.randint(0, 64000), 1 << 30))
+    for n in range(30):
+        host = HostShare(dice.choice([1000, 8000, 20000]), 1)
+        placer.demand.note(replace(pod(dice.choice(SLICES), uid=f"u{n}"), host=host))
+    typical = placer.demand.typical()
+    waste = Waste(table, typical)
+    waste.sync()
+    names = sorted(table.nodes())
+    _, found = waste.before(table.rows_of(names))
+    expected = [plain_fragment(table, name, typical, waste.yard.memory_weight) for name in names]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
