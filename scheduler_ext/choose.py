@@ -99,7 +99,7 @@ class Placer:
         """The cluster's fragments by what is typical now."""
         if self.demand.version != self._version or (self._waste and not self._waste.fitting):
             typical = self.demand.typical()
-            self._waste = Waste(self._table, typical) if typical else None
+            self._waste = Waste(self._table, typical, self.demand.asked()) if typical else None
             self._version = self.demand.version
         if self._waste is not None:
             self._waste.sync()

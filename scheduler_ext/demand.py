@@ -81,6 +81,10 @@ class Demand:
         total = sum(weight for _, weight in kept)
         return [Typical(wanted, weight / total) for wanted, weight in kept]
 
+    def asked(self) -> Iterator[tuple[Wanted, int]]:
+        """All that was asked for, and how often."""
+        return iter(self._counts.items())
+
     def _forget_oldest(self) -> None:
         uid, wanted = self._seen.popleft()
         self._uids.remove(uid)
@@ -91,7 +95,14 @@ class Demand:
 
 def _wanted(request: PodRequest) -> Wanted:
     largest = max(running_slices(request), key=_size, default=None) or max(_slices(request), key=_size)
-    return Wanted(replace(largest, policy=NO_POLICY, burst=False), request.host)
+    host = HostShare(request.host.cpu_milli, _coarse(request.host.memory_mib))
+    return Wanted(replace(largest, policy=NO_POLICY, burst=False), host)
+
+
+def _coarse(mib: int) -> int:
+    """Rounded up to three binary digits, so that pods that differ in nothing else are of one kind."""
+    step = 1 << max(mib.bit_length() - 3, 0)
+    return -(-mib // step) * step
 
 
 def running_slices(request: PodRequest) -> Iterator[SliceRequest]:

@@ -5,14 +5,13 @@ costs a pod that would be as well off elsewhere. The price follows the load: it 
 free that will, by what was asked of late, be asked of this model, divided by what is free of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_ext.demand import CARDS_POWER, Typical
-from scheduler_ext.fragments import Yardstick
+from scheduler_ext.demand import Wanted
 from scheduler_ext.table import CardTable
 
 WORTH: Final = 2.0
@@ -25,14 +24,20 @@ _NEVER_NOTHING: Final = 0.002
 Prices = npt.NDArray[np.float64]
 
 
-def prices(typical: Sequence[Typical], yard: Yardstick, table: CardTable) -> Prices:
-    """The price of a whole card of each of the table's models."""
-    free = table.exists * np.maximum(table.usable - table.used, 0) / np.maximum(table.usable, 1)
+def prices(asked: Iterable[tuple[Wanted, int]], table: CardTable) -> Prices:
+    """The price of a whole card of each of the table's models.
+
+    Args:
+        asked: What pods have been asking for, and how many.
+        table: The cluster.
+    """
+    usable = np.maximum(table.usable, 1)
+    free = table.exists * np.maximum(table.usable - table.used, 0) / usable
     supply = _per_model(table, table.exists.astype(np.float64))
     left = _per_model(table, free)
-    sizes = yard.sizes.mean(axis=0) / yard.cards**CARDS_POWER
-    asked = _asked(typical, sizes.astype(np.float32), table.models, supply)
-    scarce = asked * left.sum() / np.maximum(left + _NEVER_NOTHING * supply, 1e-9)
+    memory = _per_model(table, table.usable.astype(np.float64)) / np.maximum(supply, 1)
+    wanted = _asked(asked, table.models, supply, memory)
+    scarce = wanted * left.sum() / np.maximum(left + _NEVER_NOTHING * supply, 1e-9)
     found: Prices = WORTH * np.minimum(scarce, HIGHEST)
     return found
 
@@ -43,15 +48,24 @@ def _per_model(table: CardTable, amounts: Prices) -> Prices:
 
 
 def _asked(
-    typical: Sequence[Typical], sizes: npt.NDArray[np.float32], models: Sequence[str], supply: Prices
+    asked: Iterable[tuple[Wanted, int]], models: Sequence[str], supply: Prices, memory: Prices
 ) -> Prices:
     """The part of all demand that asks for each model; one that names several asks each for its part of their cards."""
-    asked, total = np.zeros(len(models)), 1e-9
-    for kind, size in zip(typical, sizes.tolist(), strict=True):
-        amount = kind.weight * size
-        total += amount
-        only = kind.wanted.slice.only
+    parts, total = np.zeros(len(models)), 1e-9
+    for wanted, count in asked:
+        only = wanted.slice.only
         allowed = np.array([only.allows_model(model) for model in models], np.float64) * supply
-        if 0 < allowed.sum() < supply.sum():
-            asked += amount * allowed / allowed.sum()
-    return asked / total
+        if allowed.sum():
+            allowed /= allowed.sum()
+            amount = count * wanted.slice.cards * _part(wanted, float(allowed @ memory))
+            total += amount
+            if only.models or only.not_models:
+                parts += amount * allowed
+    return parts / total
+
+
+def _part(wanted: Wanted, memory: float) -> float:
+    """Which part of a card of this much memory is asked for."""
+    if wanted.slice.memory_mib is None:
+        return (wanted.slice.memory_percent or 0) / 100
+    return min(wanted.slice.memory_mib / max(memory, 1.0), 1.0)

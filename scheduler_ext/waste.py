@@ -3,13 +3,13 @@
 Kept per row and worked out anew for the rows that have changed, which after a placement is one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from aliquot.host import HostShare
-from scheduler_ext.demand import Typical
+from scheduler_ext.demand import Typical, Wanted
 from scheduler_ext.fragments import CHUNK, Cards, Floats, Sums, Yardstick
 from scheduler_ext.scarcity import Prices, prices
 from scheduler_ext.table import Bools, CardTable, Ints
@@ -47,11 +47,13 @@ class Waste:
         table: The cluster.
         typical: The pods; at least one.
         yard: Their thresholds.
+        asked: All that pods have been asking for, rare kinds too, and how often.
         prices: What a whole card of each model costs those who did not ask for it.
     """
 
     table: CardTable
     typical: Sequence[Typical]
+    asked: Iterable[tuple[Wanted, int]]
     yard: Yardstick = field(init=False)
     prices: Prices = field(init=False)
     _rows: _Rows = field(init=False)
@@ -59,7 +61,7 @@ class Waste:
 
     def __post_init__(self) -> None:
         self.yard = Yardstick(self.typical, self.table)
-        self.prices = prices(self.typical, self.yard, self.table)
+        self.prices = prices(self.asked, self.table)
         self._rows = _Rows.empty(len(self.table.slots_each), len(self.typical))
 
     @property

@@ -159,7 +159,7 @@ def unburdened(kept: Placer, table: CardTable) -> Placer:
     fresh = Placer(table)
     fresh.demand, fresh._version = kept.demand, kept._version
     assert kept._waste
-    fresh._waste = Waste(table, kept._waste.typical)
+    fresh._waste = Waste(table, kept._waste.typical, kept.demand.asked())
     fresh._waste.prices = kept._waste.prices
     return fresh
 
@@ -234,7 +234,7 @@ def test_the_measure_is_what_the_words_say(seed: int):
         host = HostShare(dice.choice([1000, 8000, 20000]), 1)
         placer.demand.note(replace(pod(dice.choice(SLICES), uid=f"u{n}"), host=host))
     typical = placer.demand.typical()
-    waste = Waste(table, typical)
+    waste = Waste(table, typical, placer.demand.asked())
     waste.sync()
     names = sorted(table.nodes())
     _, found = waste.before(table.rows_of(names))
