@@ -13,6 +13,7 @@ COMMANDS = {
     "cards": "aliquot.cli.cards",
     "resize": "aliquot.cli.resize",
     "top": "aliquot.cli.top",
+    "simulate": "aliquot.cli.replay",
     "demo": "aliquot.cli.demo",
 }
 """Sub-command → its module, which holds a click command of the same name."""
