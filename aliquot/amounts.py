@@ -17,7 +17,7 @@ WHOLE: Final = 100
 """All of a card, in percent."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Amounts:
     """Memory in MiB, compute time in percent of a card, and cards: one for each card that a container has a part of."""
 

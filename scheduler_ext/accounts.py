@@ -22,7 +22,7 @@ Kind = frozenset[tuple[str, int]]
 """What nodes have in common on which a pod takes the same: the pools of their cards, each with its largest in MiB."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Held:
     """What one pod has: by pool, and of all cards."""
 

@@ -30,11 +30,21 @@ PLACEMENT = "aliquot.dev/placement"
 class Running:
     """A webhook process and a client that trusts its CA alone."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *more: str) -> None:
         self.pair: CertificatePair = write_pair(directory / "tls", ["127.0.0.1"])
         self.port = free_port()
         flags = ["--tls-cert", str(self.pair.cert), "--tls-key", str(self.pair.key), "--host", "127.0.0.1"]
-        argv = [sys.executable, "-m", "webhook", *flags, "--port", str(self.port), "--dialects", "hami"]
+        argv = [
+            sys.executable,
+            "-m",
+            "webhook",
+            *flags,
+            "--port",
+            str(self.port),
+            "--dialects",
+            "hami",
+            *more,
+        ]
         self.process = Process(
             "webhook", argv, directory / "webhook.log", {"PYTHONPATH": str(ROOT)}, self.answers
         )
@@ -50,6 +60,13 @@ class Running:
             return self.get("/readyz").status == 200
         except urllib3.exceptions.HTTPError:
             return False
+
+    def waits_for(self) -> str:
+        """What it says it lacks to be ready; empty while it does not answer."""
+        try:
+            return self.get("/readyz").data.decode()
+        except urllib3.exceptions.HTTPError:
+            return ""
 
     def pool(self) -> urllib3.PoolManager:
         """A fresh client, so that the next request makes a new handshake."""
@@ -202,6 +219,29 @@ def test_without_a_certificate_it_does_not_start(tmp_path: Path):
     wait_for("the webhook to end", lambda: not process.running)
     assert process.tail().startswith("aliquot-webhook: ")
     assert len(process.tail().splitlines()) == 1
+
+
+NOBODY = """
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:%d"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"""
+
+
+def test_until_it_has_read_the_quotas_it_makes_no_pod(tmp_path: Path):
+    """It is alive, not ready, and has the API server try again; a default left out would be a whole card."""
+    config = tmp_path / "kubeconfig"
+    config.write_text(NOBODY % free_port())
+    running = Running(tmp_path, "--quotas", "--kubeconfig", str(config))
+    running.process.ready = lambda: "not read" in running.waits_for()
+    try:
+        running.process.start()
+        _, answer = running.post(review({MEM: "8Gi"}))
+    finally:
+        running.process.stop()
+    assert (answer["response"]["allowed"], answer["response"]["status"]["code"]) == (False, 503)
+    assert "gpuquotas not read yet" in answer["response"]["status"]["message"]
 
 
 @pytest.fixture(scope="module", name="cluster")
