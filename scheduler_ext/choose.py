@@ -73,6 +73,10 @@ class Placer:
             names: The nodes it may go to.
         """
         self.demand.note(request)
+        return self.look(request, names)
+
+    def look(self, request: PodRequest, names: Sequence[str]) -> Choice:
+        """What `choose` would say, learning nothing from being asked."""
         rows = self._table.rows_of(names)
         ranked = self._rank(request, rows)
         placement = _Race(self._table, names, rows, ranked).run(request)

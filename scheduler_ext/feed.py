@@ -53,10 +53,15 @@ class Feed:
             api, _PODS, on_add=self.put_pod, on_update=self._change_pod, on_delete=self._drop_pod
         )
 
+    @property
+    def pools_known(self) -> asyncio.Event:
+        """Set once the server has said which pools there are."""
+        return self._pools.answered
+
     def missing(self) -> str:
         """What has not been read once yet, in words; before that nothing may be promised.
 
-        Pools are not waited for: without them less is promised than with them, never more.
+        Pools are not waited for: without them less is promised than with them, never more. Quotas of pools wait.
         """
         waiting = [name for name, reflector in self._all().items() if not reflector.synced.is_set()]
         return f"{', '.join(waiting)} not read yet" if waiting else ""

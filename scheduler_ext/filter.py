@@ -80,7 +80,7 @@ class Filter:
         """Whether a pod without a place would get one now; nothing is reserved."""
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
         ours = [n for n in nodes if n not in taken and n not in barred]
-        return bool(ours) and self._choose(request, ours).placement is not None
+        return bool(ours) and self.placer.look(request, ours).placement is not None
 
     def _place(self, request: PodRequest, args: FilterArgs, nodes: Sequence[str]) -> FilterResult:
         self.ledger.release(request.uid)

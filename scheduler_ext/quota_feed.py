@@ -15,8 +15,16 @@ class QuotaFeed:
     An API server without GPUQuotas (their CRD is not applied) has none; one that has not answered may have some.
     """
 
-    def __init__(self, api: Api, quotas: Quotas) -> None:
+    def __init__(self, api: Api, quotas: Quotas, pools: asyncio.Event) -> None:
+        """Read nothing yet.
+
+        Args:
+            api: The cluster.
+            quotas: Where to put them.
+            pools: Set once it is known which pools there are.
+        """
         self._quotas = quotas
+        self._pools = pools
         self._ours = Reflector(
             api, GPU_QUOTAS, on_add=quotas.put, on_update=self._changed, on_delete=self._dropped
         )
@@ -42,9 +50,15 @@ class QuotaFeed:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._ours.run())
             group.create_task(self._native.run())
-            for reflector in (self._ours, self._native):
-                await reflector.answered.wait()
-            self._quotas.read.set()
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Wait for what a limit depends on: the quotas, and the pools if a quota is one of a pool's cards."""
+        for reflector in (self._ours, self._native):
+            await reflector.answered.wait()
+        if self._quotas.count_pools:
+            await self._pools.wait()
+        self._quotas.read.set()
 
     def _changed(self, old: GPUQuota, new: GPUQuota) -> None:
         self._quotas.put(new, same=old.spec == new.spec)

@@ -134,6 +134,11 @@ class Quotas:
         self._listeners: list[Callable[[], None]] = []
         self.accounts.on_change(self._used_changed)
 
+    @property
+    def count_pools(self) -> bool:
+        """Whether any quota is one of a pool's cards."""
+        return any(pool != ALL for pool in self._books)
+
     def on_change(self, heard: Callable[[], None]) -> None:
         """Have this called each time more may be allowed than before."""
         self._listeners.append(heard)

@@ -96,7 +96,11 @@ class Waiter:
     def kind(self) -> Hashable:
         """Equal for pods that get a place or get none together."""
         shape = tuple((c.kind, c.slice) for c in self.request.containers)
-        return (self.request.namespace, shape, id(self.nodes))
+        spec = self.pod.spec
+        written = frozenset(
+            name for c in (*spec.init_containers, *spec.containers) for name in c.resources.limits
+        )
+        return (self.request.namespace, shape, written, id(self.nodes))
 
 
 class Waiting:

@@ -13,7 +13,9 @@ from scheduler_ext.bind import BindError
 from scheduler_ext.feed import Feed
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Ledger, Stage
+from scheduler_ext.quota_feed import QuotaFeed
 from scheduler_ext.quota_status import statuses
+from scheduler_ext.quotas import Quotas
 from scheduler_ext.resize import Resizer
 from scheduler_ext.wire import BindArgs
 from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
@@ -343,3 +345,27 @@ def test_statuses_say_what_is_used_borrowed_and_whose_a_namespace_is(teams: Team
     )
     assert found["q2"].used == found["q2"].borrowed == Most(memory_mib=GIB, cores=30, cards=1)
     assert found["q2"].shadowed == ("a",)
+
+
+@pytest.mark.parametrize("pool", ["", "x"])
+def test_a_quota_of_a_pool_is_not_known_before_the_pools_are(pool: str):
+    """Until then a card seems to be in no pool, and what is promised on it would not count."""
+
+    async def scene() -> list[bool]:
+        quotas, pools = Quotas(), asyncio.Event()
+        feed = QuotaFeed(None, quotas, pools)  # type: ignore[arg-type] - its reflectors never run
+        settling = asyncio.create_task(feed.settle())
+        seen = []
+        for reflector in (feed._ours, feed._native):
+            seen.append(bool(feed.missing()))
+            if reflector is feed._ours:
+                quotas.put(quota("q", "a", pool=pool))
+            reflector.answered.set()
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        seen.append(bool(feed.missing()))
+        pools.set()
+        await settling
+        return [*seen, bool(feed.missing())]
+
+    assert asyncio.run(scene()) == [True, True, pool == "x", False]

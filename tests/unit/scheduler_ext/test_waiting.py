@@ -10,6 +10,7 @@ import pytest
 
 from aliquot.kube.objects import Condition, Pod, PodStatus
 from scheduler_ext.choose import Placer
+from scheduler_ext.demand import Demand
 from scheduler_ext.filter import Filter
 from scheduler_ext.waiting import FIRST_REST_SECONDS, TOUCHES_PER_ROUND, Waiting, Waker
 from scheduler_ext.wire import FilterArgs
@@ -175,14 +176,16 @@ def test_while_the_api_server_is_away_the_touch_is_tried_again(sleepers: Sleeper
 
 
 def test_asking_reserves_nothing_and_changes_nobodys_reservation(sleepers: Sleepers):
-    """A round is a question only."""
+    """A round is a question only, of which placement learns nothing."""
     held = sleepers.ask("a", 16)
     for _ in range(3):
         sleepers.ask("b", 16)
     waiter = sleepers.ask("c", 16)
     before = {entry.uid: entry for entry in sleepers.teams.ledger.entries()}
+    sleepers.filter.placer.demand = demand = Demand()
     sleepers.wake()
     assert {entry.uid: entry for entry in sleepers.teams.ledger.entries()} == before
+    assert list(demand.asked()) == []
     sleepers.teams.ledger.depart(held.pod.metadata.uid)
     sleepers.wake()
     assert RETRY in waiter.annotations
