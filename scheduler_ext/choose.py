@@ -91,9 +91,10 @@ class Placer:
         pools if it is the same, else the default.
         """
         waste = self._learned()
-        here = self._table.preference[rows[rows != UNKNOWN]]
         said = [request.preference.over(pool).over(self._default) for pool in self._table.preferences]
-        spoken = np.unique(here).tolist() if len(said) > 1 else [0]
+        spoken = [0]
+        if len(said) > 1:
+            spoken = np.unique(self._table.preference[rows[rows != UNKNOWN]]).tolist()
         nodes = {said[n].node for n in spoken}
         node = nodes.pop() if len(nodes) == 1 else request.preference.over(self._default).node
         found = {n: self._ranking(request, Preference(node, said[n].card), waste) for n in spoken}
@@ -129,6 +130,9 @@ class _Ranked:
 
     def read(self, rows: Ints) -> tuple[Keys, Keys]:
         """Keys and ties of some rows."""
+        if len(self.rankings) == 1:
+            (ranking,) = self.rankings.values()
+            return np.where(rows == UNKNOWN, -np.inf, ranking.keys[rows]), ranking.ties[rows]
         keys, ties = np.full(len(rows), -np.inf), np.zeros(len(rows))
         for number, ranking in self.rankings.items():
             mine = (rows != UNKNOWN) & (self.table.preference[rows] == number)

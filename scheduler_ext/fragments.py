@@ -31,7 +31,7 @@ _T = TypeVar("_T", bound=np.generic)
 
 AHEAD: Final = 0.1
 """Weight of the look ahead."""
-CHUNK: Final = 512
+CHUNK: Final = 256
 """Rows that are worked on at once, so that the arrays stay in the processor's cache."""
 _APART: Final = 1 << 42
 """Keeps the thresholds of one kind of card apart from those of the next; more MiB than any card has."""
@@ -230,5 +230,5 @@ class Sums:
         runs = (self.count >= yard.cards) & (limit >= 1)
         reach = self.useful + AHEAD * (np.minimum(self.useful, limit * sizes) - self.useful)
         lost = np.where(possible, self.free[:, None] - np.where(runs, reach, 0), 0)
-        fragment: Floats = lost @ yard.weights
+        fragment: Floats = np.einsum("rk,k->r", lost, yard.weights)
         return fragment

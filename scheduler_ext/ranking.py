@@ -42,8 +42,7 @@ class _Laid:
         before: Those of `whole`.
         after: What cards become that take the last container.
         taken: The containers that have their cards, and the columns of those.
-        fits: Each container by itself has room.
-        together: All have, one after the other.
+        together: All have room, one after the other.
     """
 
     def __init__(self, whole: CardTable, part: CardTable) -> None:
@@ -54,7 +53,7 @@ class _Laid:
         self.before: Cards | None = None
         self.after: Cards | None = None
         self.taken: list[tuple[SliceRequest, Ints]] = []
-        self.fits, self.together = np.ones(rows, np.bool_), np.ones(rows, np.bool_)
+        self.together = np.ones(rows, np.bool_)
 
     def sums(self, before: Sums) -> Sums:
         """What the cards amount to with the pod."""
@@ -64,7 +63,7 @@ class _Laid:
 
     def price(self, prices: Prices) -> Keys:
         """What the cards cost those who did not ask for their model."""
-        here = np.arange(len(self.fits))
+        here = np.arange(len(self.together))
         cost = np.zeros(len(here))
         for wanted, columns in self.taken:
             if not (wanted.only.models or wanted.only.not_models):
@@ -103,7 +102,7 @@ class Ranking:
         self.card_policy = preference.card or Policy.BINPACK
         self._waste: Waste | None = None
         self._columns: dict[int, npt.NDArray[np.int8]] = {}
-        self._tick = -1
+        self._tick = 0
         order = sorted(range(len(request.containers)), key=lambda n: turn(request.containers[n], n))
         self._turns = [(n, c.slice) for n in order if (c := request.containers[n]).slice is not None]
 
@@ -111,7 +110,7 @@ class Ranking:
         """Look at what has changed; without typical pods everybody is packed."""
         size = len(self._table.slots_each)
         if waste is not self._waste or len(self.keys) != size:
-            self._waste, self._tick = waste, -1
+            self._waste, self._tick = waste, 0
             self.keys, self.ties = np.full(size, -np.inf), np.zeros(size)
             self._columns = {n: np.zeros((wanted.cards, size), np.int8) for n, wanted in self._turns}
         for rows in _chunks(self._table.changed_since(self._tick)):
@@ -125,24 +124,30 @@ class Ranking:
     def _lay(self, rows: Ints) -> None:
         """Lay the pod out on some rows, by itself on each."""
         whole = self._table.at(rows)
+        fits = np.ones(len(rows), np.bool_)
+        for _, wanted in self._turns:
+            fits &= _enough(whole, wanted)
+        self.keys[rows] = -np.inf
+        if not fits.all():
+            rows = rows[fits]
+            whole = self._table.at(rows)
+        if len(rows):
+            self._lay_fitting(rows, whole)
+
+    def _lay_fitting(self, rows: Ints, whole: CardTable) -> None:
         laid = _Laid(whole, whole if len(self._turns) < 2 else whole.twin())  # noqa: PLR2004 - one container
         if self._waste is not None and Policy.FRAG_AWARE in (self._preference.node, self._preference.card):
             laid.cards = laid.before = Cards.of(self._waste.yard, whole)
         for position, wanted in self._turns:
-            room = Room(whole, wanted)
-            laid.fits &= room.enough(room.fits)
             if self._request.containers[position].kind is not ContainerKind.INIT:
-                self._columns[position][:, rows] = self._put(laid, wanted, room)
+                self._columns[position][:, rows] = self._put(laid, wanted)
         keys, self.ties[rows] = self._judge(rows, laid)
-        keys = np.where(laid.together, keys, keys + NOT_TOGETHER)
-        self.keys[rows] = np.where(laid.fits, keys, -np.inf)
+        self.keys[rows] = np.where(laid.together, keys, keys + NOT_TOGETHER)
 
-    def _put(self, laid: "_Laid", wanted: SliceRequest, room: Room) -> Ints:
+    def _put(self, laid: "_Laid", wanted: SliceRequest) -> Ints:
         """Give one container its cards; the columns of shape (cards, rows)."""
-        need = memory_needed(laid.whole, wanted)
-        if laid.taken:
-            room = Room(laid.part, wanted)
-            laid.together &= room.enough(room.fits)
+        need, room = memory_needed(laid.whole, wanted), Room(laid.part, wanted)
+        laid.together &= room.enough(room.fits)
         after = laid.cards and laid.cards.less(need, wanted.cores, exclusive=wanted.exclusive)
         columns = _best(self._likes(laid, after), room, wanted.cards)
         laid.taken.append((wanted, columns))
@@ -187,6 +192,11 @@ class Ranking:
 def _chunks(rows: Ints) -> Iterator[Ints]:
     for start in range(0, len(rows), CHUNK):
         yield rows[start : start + CHUNK]
+
+
+def _enough(part: CardTable, wanted: SliceRequest) -> npt.NDArray[np.bool_]:
+    room = Room(part, wanted)
+    return room.enough(room.fits)
 
 
 def _fill(part: CardTable) -> Keys:

@@ -57,7 +57,7 @@ class Waste:
     yard: Yardstick = field(init=False)
     prices: Prices = field(init=False)
     _rows: _Rows = field(init=False)
-    _tick: int = field(init=False, default=-1)
+    _tick: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.yard = Yardstick(self.typical, self.table)
