@@ -17,10 +17,13 @@ MEM, CORE = "aliquot.dev/gpu-mem", "aliquot.dev/gpu-core"
 
 @pytest.fixture
 def held(stack: Stack) -> Iterator[Stack]:
-    """The running stack, with no quota before and after."""
+    """The running stack, with no quota and no pod of the examples' team before and after."""
     yield stack
     for quota in stack.kubectl.list(QUOTAS):
         stack.kubectl.delete(QUOTAS, quota["metadata"]["name"])
+    for left in stack.kubectl.list("pods", "team-a"):
+        stack.kubectl.delete("pods", left["metadata"]["name"], "team-a", grace=0)
+    wait_for("the team's pods to go", lambda: not stack.kubectl.list("pods", "team-a"))
 
 
 def write(stack: Stack, **spec: Any) -> None:
@@ -98,6 +101,3 @@ def test_the_teams_of_the_examples(held: Stack) -> None:
     held.kubectl.wait_phase("waiting", "Running", namespace="team-a")
     small = held.kubectl.get("pods", "small", "team-a")["spec"]["containers"][0]["resources"]["limits"]
     assert small == {"aliquot.dev/gpu": "1", MEM: "4Gi", CORE: "20"}
-    for name in ("small", "waiting"):
-        held.kubectl.delete("pods", name, "team-a", grace=0)
-        wait_for(f"{name} to go", lambda name=name: held.kubectl.find("pods", name, "team-a") is None)
