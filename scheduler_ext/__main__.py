@@ -58,6 +58,11 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
             "default: %(default)s",
             default=getattr(DEFAULT, what),
         )
+    parser.add_argument(
+        "--place-all-pods",
+        action="store_true",
+        help="place pods without slices, too; for a scheduler that is told of no managedResources",
+    )
     parser.add_argument("--dialects", nargs="*", default=[], metavar="NAME", help="for example: hami")
     parser.add_argument(
         "--reservation-seconds",
@@ -98,7 +103,15 @@ async def run(options: argparse.Namespace) -> None:
         placer = Placer(ledger.table, Preference(options.node_policy, options.card_policy))
         binder = Binder(api, ledger, placer, dialects=dialects, quotas=quotas)
         keeper = Keeper(ledger, binder, time.monotonic, reservation_seconds=options.reservation_seconds)
-        decide = Filter(ledger, foreign, placer, dialects=dialects, quotas=quotas, waiting=waiting)
+        decide = Filter(
+            ledger,
+            foreign,
+            placer,
+            dialects=dialects,
+            quotas=quotas,
+            waiting=waiting,
+            all_pods=options.place_all_pods,
+        )
         waker = Waker(api, waiting, decide, (feed, quota_feed), touched=metrics.touches.inc)
         ledger.on_change(waiting.something_changed)
         quotas.on_change(waiting.something_changed)

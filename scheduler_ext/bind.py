@@ -11,7 +11,7 @@ in the pod by the same write (`pods/binding`). Bind may be called twice, late, o
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from aliquot.dialects import Dialect
 from aliquot.kube.api import ApiError
@@ -147,7 +147,7 @@ class Binder:
 
     async def _write(self, args: BindArgs) -> None:
         entry = self._ledger.entry(args.PodUID)
-        annotations = {PLACEMENT_ANNOTATION: encode_placement(entry.placement)} if entry else {}
+        annotations = {PLACEMENT_ANNOTATION: encode_placement(entry.placement)} if _has_cards(entry) else {}
         # Once an earlier write may have landed, a refusal of this one says nothing of that one.
         written = entry is not None and entry.stage is Stage.UNCERTAIN
         self._ledger.move_on(args.PodUID, Stage.BINDING)
@@ -225,6 +225,10 @@ def placement_of(annotations: dict[str, str], uid: str, node: str) -> Placement 
         _log.warning("pod %s: its placement is for %s, but it is bound to %s", uid, placement.node, node)
         return None
     return placement
+
+
+def _has_cards(entry: Entry | None) -> TypeGuard[Entry]:
+    return entry is not None and bool(entry.placement.containers)
 
 
 def _expect_node(node: str, args: BindArgs) -> None:

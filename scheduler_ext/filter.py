@@ -35,6 +35,7 @@ class Filter:
         passed_over: The nodes to which a pod has just been in vain.
         quotas: What each namespace may have.
         waiting: Is told whom no place was found for.
+        all_pods: Pods without slices get a node, too: one without cards, else where they cost others least.
     """
 
     ledger: Ledger
@@ -45,6 +46,7 @@ class Filter:
     passed_over: PassedOver = field(default_factory=PassedOver)
     quotas: Quotas = field(default_factory=Quotas)
     waiting: Waiting = field(default_factory=Waiting)
+    all_pods: bool = False
 
     def answer(self, args: FilterArgs) -> FilterResult:
         """Answer one call."""
@@ -54,7 +56,9 @@ class Filter:
         except RequestError as error:
             return FilterResult([], FailedAndUnresolvableNodes=dict.fromkeys(nodes, str(error)))
         if not request.wants_slices:
-            return FilterResult(list(nodes))
+            free = nodes if request.wants_mig or not self.all_pods else self._without_cards(nodes)
+            if free:
+                return FilterResult(list(free))
         if self.ledger.departed(request.uid):
             return FilterResult(Error=f"pod {request.namespace}/{request.name} has been deleted")
         held = self.ledger.entry(request.uid)
@@ -63,6 +67,9 @@ class Filter:
         if held is not None:  # asked again, so nothing has come of the place it had
             self.passed_over.note(held.uid, held.node)
         return self._place(request, args, nodes)
+
+    def _without_cards(self, nodes: Sequence[str]) -> list[str]:
+        return [node for node in nodes if node not in self.ledger.table]
 
     def request_of(self, pod: Pod) -> PodRequest:
         """What a pod asks for.

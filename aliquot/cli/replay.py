@@ -2,7 +2,7 @@
 
 import json
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -52,6 +52,11 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Percentage of nodes that kube-scheduler looks at.",
 )
+@click.option(
+    "--via-http",
+    is_flag=True,
+    help="Ask an extender process over HTTP, in a pocket cluster; slow, same answers.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw it into this PNG.")
 def simulate(
@@ -64,6 +69,7 @@ def simulate(
     load: float,
     churn: bool,
     sample: int,
+    via_http: bool,
     as_json: bool,
     plot: Path | None,
 ) -> None:
@@ -73,6 +79,8 @@ def simulate(
     once. What is allocated is noted when 90, 95, 100, ... percent of the cards have been asked for. Pods without
     cards are placed too.
     """
+    if via_http and churn:
+        raise Refusal("--via-http replays arrivals; leave --churn out")
     if plot is not None:
         _need_matplotlib()
     try:
@@ -81,7 +89,7 @@ def simulate(
         raise Refusal(str(error)) from error
     preference = Preference(read_policy(policy), read_policy(card_policy or policy))
     study = Study(nodes_read, pods_read, preference, load, sample, churn)
-    found = summed_up(_run(study, seeds))
+    found = summed_up(_run(study, seeds, via_http=via_http))
     if plot is not None:
         _draw(plot, f"{policy}, {seeds} seeds", found)
     if as_json:
@@ -92,10 +100,23 @@ def simulate(
             click.echo(f"{figure:>9}  {spread.mean:6.2f} %  (sd {spread.sd:.2f})")
 
 
-def _run(study: Study, seeds: int) -> list[dict[str, float]]:
+def _run(study: Study, seeds: int, *, via_http: bool) -> list[dict[str, float]]:
     """All seeds; shows on a terminal how far it is."""
     with Progress(console=Console(stderr=True)) if sys.stderr.isatty() else nullcontext() as shown:
-        return [study.run(seed, _bar(shown, f"seed {seed}")) for seed in range(1, seeds + 1)]
+        return [
+            _one(study, seed, _bar(shown, f"seed {seed}"), via_http=via_http) for seed in range(1, seeds + 1)
+        ]
+
+
+def _one(study: Study, seed: int, heard: Heard, *, via_http: bool) -> dict[str, float]:
+    if not via_http:
+        return study.run(seed, heard)
+    try:
+        from aliquot.cli.replay_http import OverHttp
+    except ImportError as error:
+        raise Refusal(f"the pocket cluster is not part of this installation ({error})") from error
+    with ExitStack() as stack:
+        return study.run(seed, heard, lambda nodes, said: stack.enter_context(OverHttp(nodes, said)))
 
 
 def _bar(shown: Progress | None, name: str) -> Heard:
