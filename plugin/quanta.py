@@ -1,7 +1,8 @@
 """Asks for long leases of a card whose tenants' memory does not fit on it together.
 
-What does not fit is on the host, and has to come to the card, and something else to leave it, whenever another tenant
-works. Leased for milliseconds, a card would do nothing but move memory.
+What does not fit is managed memory, for a card has room for all other that is on it. It is on the host, and has to
+come to the card, and something else to leave it, whenever another tenant works. Leased for milliseconds, a card would
+do nothing but move memory. What has overflowed to the host stays there, however long the lease, and is not counted.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aliquot.units import MIB
-from libshim.pages import OVERFLOW_CARDS, PageError, read_card_usages, read_control
+from libshim.pages import PageError, read_card_usages, read_control
 from plugin.card_table import CardTable
 from plugin.leases import Leases
 from plugin.tenants import TenantPages, Tenants
@@ -61,7 +62,7 @@ class Quanta:
                 yield card, quantum_ns(beyond)
 
     def _held(self) -> Mapping[str, list[int]]:
-        """Bytes of each tenant that is leased time of a card: on the card, and for it on the host."""
+        """Bytes charged to each tenant that is leased time of a card: what its work may bring there."""
         found: dict[str, list[int]] = defaultdict(list)
         for tenant in self.tenants:
             try:
@@ -81,8 +82,7 @@ def quantum_ns(beyond: int) -> int:
 def _memory(tenant: TenantPages) -> Iterator[tuple[str, int]]:
     usages = read_card_usages(tenant.usage)
     for index, limit in enumerate(read_control(tenant.control).cards):
-        host = usages[OVERFLOW_CARDS + index].memory_used_bytes if limit.overflow_bytes is not None else 0
-        size = usages[index].memory_used_bytes + limit.adjust_bytes + host
+        size = usages[index].memory_used_bytes + limit.adjust_bytes
         if limit.core_share_bp and size > 0:
             yield limit.uuid, size
 

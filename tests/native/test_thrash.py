@@ -17,7 +17,7 @@ from bench.timeshare.cases import all_cases
 from bench.timeshare.fitting import quanta_over
 from bench.timeshare.run import KERNELS, Programs, programs, run
 from bench.timeshare.verdict import launches
-from libshim.pages import CardLimit, Control, create_control, create_usage
+from libshim.pages import OVERFLOW_CARDS, CardLimit, Control, create_control, create_usage, read_card_usages
 from plugin.quanta import quantum_ns
 from sandbox.gpus import SimCard, SimMachine
 from tests.native.tenants import Tenant
@@ -63,17 +63,24 @@ class House:
         """The card's."""
         return self.machine.cards[0].uuid
 
-    def enter(self, name: str, share: int, memory_mib: int) -> subprocess.Popen[str]:
-        """A tenant begins to work: its kernels use all of so much managed memory."""
+    def enter(
+        self, name: str, share: int, memory_mib: int, grant_mib: int | None = None
+    ) -> subprocess.Popen[str]:
+        """A tenant begins to work: its kernels use all of so much memory, managed or, with a grant, overflowing."""
         directory = self.root / "tenants" / name / "main"
         directory.mkdir(parents=True)
         own = Tenant(self.machine, directory)
         limit = CardLimit(self.uuid, CARD_MIB * MIB, core_share_bp=share * 100, core_most_percent=share)
+        if grant_mib is not None:
+            limit = replace(limit, grant_bytes=grant_mib * MIB, overflow_bytes=CARD_MIB * MIB)
         create_control(own.control, Control(f"test/{name}/main", (limit,)))
         create_usage(own.usage_page)
         self.arbiter.enter(name, own.control, own.usage_page, (Terms(self.uuid, share * 100, share, 0),))
         process = subprocess.Popen(
-            [self.tools.load, KERNELS, f"memory_mib={memory_mib}", "managed=1", "for_ms=3600000"],
+            [
+                *(self.tools.load, KERNELS, f"memory_mib={memory_mib}", "for_ms=3600000"),
+                f"managed={int(grant_mib is None)}",
+            ],
             env=own.env(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -130,3 +137,21 @@ def test_leases_are_long_while_memory_does_not_fit_and_no_longer(house: House):
     house.leave("second", second)
     quanta.look()
     assert 0 < house.turn_ns() < LONG_NS / 4
+
+
+def test_leases_stay_short_where_memory_has_overflowed_to_the_host(house: House):
+    """It does not come to the card, so nobody waits for it; memory that does, of another tenant, is waited for."""
+    quanta = quanta_over(house.arbiter, house.root, [house.uuid], CARD_MIB)
+    processes = [house.enter(name, 40, SET_MIB, grant_mib=0) for name in ("first", "second")]
+    hosts = [
+        read_card_usages(usage)[OVERFLOW_CARDS].memory_used_bytes
+        for usage in house.root.glob("tenants/*/main/usage")
+    ]
+    assert hosts == [SET_MIB * MIB] * 2
+    quanta.look()
+    assert 0 < house.turn_ns() < LONG_NS / 4
+    house.leave("second", processes[1])
+    house.enter("third", 30, SET_MIB)
+    house.enter("fourth", 30, SET_MIB)
+    quanta.look()
+    assert house.turn_ns() > LONG_NS / 2

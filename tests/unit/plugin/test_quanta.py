@@ -25,11 +25,13 @@ def quanta(tmp_path: Path) -> Quanta:
     return Quanta(cards, Tenants(tmp_path), Leases(Arbiter()))
 
 
-def holds(quanta: Quanta, name: str, size: int, share_bp: int = 5000) -> None:
-    """A tenant uses so much memory."""
-    limit = CardLimit(UUID, 32 * GIB, core_share_bp=share_bp, core_most_percent=100)
+def holds(quanta: Quanta, name: str, size: int, share_bp: int = 5000, host: int = 0) -> None:
+    """A tenant uses so much memory, and for want of a grant so much of the host's."""
+    limit = CardLimit(
+        UUID, 32 * GIB, grant_bytes=size, overflow_bytes=host, core_share_bp=share_bp, core_most_percent=100
+    )
     tenant = quanta.tenants.prepare(name, "main", Control(f"default/{name}/main", (limit,)))
-    write_usage(tenant.usage, size)
+    write_usage(tenant.usage, size, host_bytes=host)
 
 
 def asked(quanta: Quanta) -> int | None:
@@ -57,6 +59,15 @@ def test_who_does_not_fit_alone_has_nobody_to_be_kept_from(quanta: Quanta) -> No
     holds(quanta, "one", 20 * GIB)
     holds(quanta, "free", GIB, share_bp=0)
     assert asked(quanta) is None
+
+
+def test_what_has_overflowed_to_the_host_is_not_waited_for(quanta: Quanta) -> None:
+    """It is read from there, whoever has the card for however long; what may move is waited for as ever."""
+    holds(quanta, "one", 8 * GIB, host=12 * GIB)
+    holds(quanta, "two", 8 * GIB, host=12 * GIB)
+    assert asked(quanta) is None
+    holds(quanta, "two", 12 * GIB, host=12 * GIB)
+    assert asked(quanta) == quantum_ns(4 * GIB)
 
 
 def test_a_quantum_is_worth_the_moving() -> None:

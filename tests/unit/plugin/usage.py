@@ -11,8 +11,9 @@ def write_usage(
     used_bytes: int,
     wanted: tuple[int, int] = (0, 0),
     owner: tuple[int, int, int] = (7, 1, 1),
+    host_bytes: int = 0,
 ) -> None:
-    """One process has this on the first card; `wanted` is its wish, and when it was made."""
+    """One process has this on the first card, and on the host for it; `wanted` is its wish, and when it was made."""
     create_usage(path)
     page = ffi.new("aq_usage_page *")
     ffi.memmove(page, path.read_bytes(), lib.AQ_USAGE_SIZE)
@@ -20,5 +21,7 @@ def write_usage(
     slot.owner = 1
     slot.pid, slot.pid_namespace, slot.start_time = owner
     page.cards[0].memory = page.slots[0].memory[0] = used_bytes << lib.AQ_TALLY_SHIFT
+    host = lib.AQ_OVERFLOW_CARDS
+    page.cards[host].memory = page.slots[0].memory[host] = host_bytes << lib.AQ_TALLY_SHIFT
     page.cards[0].wanted, page.cards[0].wanted_ns = wanted
     path.write_bytes(bytes(ffi.buffer(page)))
