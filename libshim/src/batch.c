@@ -179,7 +179,7 @@ static void add_launches(aq_batch *batch, uint32_t launches) {
 
 aq_batch *aq_batch_join(aq_lane *lane, const aq_submission *submission, aq_core_context *context, uint64_t now) {
   const void *what = submission->what;
-  uint64_t cost = aq_cost(what);
+  uint64_t cost = aq_cost(what), estimate = cost ? cost : BATCH_NS;
   aq_batch *batch = aq_batch_of(submission->ticket);
   if (!aq_batch_can_join(batch, context, what)) batch = open_batch(lane, submission, context, now);
   if (!batch) return NULL;
@@ -188,8 +188,9 @@ aq_batch *aq_batch_join(aq_lane *lane, const aq_submission *submission, aq_core_
   batch->submissions++;
   batch->unmeasured += cost;
   batch->last_ns = now;
-  add_work(batch, cost ? cost : BATCH_NS, now);
+  add_work(batch, estimate, now);
   add_launches(batch, 1);
+  batch->spread += estimate - aq_cost_soonest(what);
   if (!cost) batch->unknown = true, aq_flights[batch->card].unknown++; /* nothing joins it */
   return batch;
 }

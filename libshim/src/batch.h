@@ -43,6 +43,7 @@ typedef struct aq_batch {
   uint32_t in_call;      /* the owner is between begin and end */
   uint32_t submissions;
   uint64_t estimate;     /* nanoseconds of all its work */
+  uint64_t spread;       /* by how much less it may take, by what its works took at the least */
   uint64_t unmeasured;   /* of these, what came after the latest end event */
   struct aq_lane *owner;    /* NULL: nobody's any more */
   struct aq_ticket *ticket; /* that is out for it */

@@ -1,7 +1,8 @@
 /* Polls the events of what is in flight and hands finished batches back. It polls with cuEventQuery and never blocks in
  * the driver, holds no lock while it asks, and asks in relaxed capture mode: no capture of the program is disturbed.
  *
- * It sleeps until the oldest work is expected to end, then looks every tenth of a millisecond.
+ * It sleeps until the oldest work may end, by what the like of it took at the least. Then it looks when it has run for a quarter
+ * longer each time, and once it was expected to be over every tenth of a millisecond.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "monitor.h"
 
@@ -183,16 +184,23 @@ static void poll(void) {
 
 /* ---- the thread ---- */
 
-/* When the oldest work is expected to be over, but soon. */
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* When work should be looked at that began, as far as is known, with its latest submission, or when that before it was over. */
+static uint64_t next_look(const aq_batch *oldest, uint64_t now) {
+  uint64_t began = later(oldest->last_ns, aq_flights[oldest->card].progress_ns);
+  uint64_t soonest = began + oldest->estimate - oldest->spread;
+  if (now < soonest) return soonest;
+  return sooner(now + (now - began) / 4, began + oldest->estimate);
+}
+
+/* When the oldest work may be over, but soon. */
 static uint64_t next_poll(uint64_t now) {
   uint64_t next = now + LONGEST_SLEEP_NS;
-  for (int card = 0; card < AQ_MAX_CARDS; card++) {
-    const aq_batch *oldest = aq_flights[card].oldest;
-    if (!oldest) continue;
-    uint64_t began = oldest->last_ns > aq_flights[card].progress_ns ? oldest->last_ns : aq_flights[card].progress_ns;
-    if (began + oldest->estimate < next) next = began + oldest->estimate;
-  }
-  return next > now + POLL_NS ? next : now + POLL_NS;
+  for (int card = 0; card < AQ_MAX_CARDS; card++)
+    if (aq_flights[card].oldest) next = sooner(next, next_look(aq_flights[card].oldest, now));
+  return later(next, now + POLL_NS);
 }
 
 static void *watch(void *unused) {

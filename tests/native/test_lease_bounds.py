@@ -1,8 +1,10 @@
 """What a tenant's processes may have in flight that nobody knows the length of. The judge is the card's own record."""
 
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -119,6 +121,34 @@ def test_kernels_that_were_never_seen_go_one_by_one(machine: SimMachine, leased:
     bound = WINDOW_US / 1000 + 2 * LONG_US / 1000
     lines = tuple(kernels(1, LONG_US, grid=grid) for grid in range(2, 200))
     assert longest_overrun(machine, leased, bound, KNOWN, lines) < bound
+
+
+def gap_after_short_ms(machine: SimMachine, since: int) -> float:
+    """How long the card waits for the next kernel when a short one is over; the median."""
+    runs = sorted(
+        (run for run in machine.busy(machine.cards[0].uuid) if run.start_ns > since),
+        key=lambda run: run.start_ns,
+    )
+    gaps = [after.start_ns - run.end_ns for run, after in pairwise(runs) if run.end_ns - run.start_ns < MS]
+    return statistics.median(gaps) / MS
+
+
+def test_a_kernel_of_no_known_length_is_not_waited_for_as_for_the_longest(
+    machine: SimMachine, leased: Leased
+):
+    """One that takes 0.1 or 5 ms goes alone each time, and the next one soon after it, however short it was."""
+    unlike = (kernels(1, LONG_US), kernels(3, 100)) * 20
+
+    def attempt() -> float:
+        with spinner_under_lease(leased()) as (_, spinner):
+            spinner.do(*unlike, "sync")
+            told = time.monotonic_ns()
+            spinner.do(*unlike, "sync")
+            return gap_after_short_ms(machine, told)
+
+    gaps = attempts(attempt, 0, 1)
+    print(gaps)
+    assert min(gaps) < 1
 
 
 def test_work_that_nobody_waits_for_is_in_flight_until_it_is_over(machine: SimMachine, leased: Leased):
