@@ -7,6 +7,7 @@
 #include "batch.h"
 #include "cards.h"
 #include "core_limit.h"
+#include "cost.h"
 #include "gate.h"
 #include "loader.h"
 #include "monitor.h"
@@ -217,6 +218,11 @@ static void enter(aq_lane *lane, aq_submission *submission, CUcontext handle) {
   aq_monitor_unlock();
 }
 
+static void record_begin(aq_submission *submission) {
+  if (submission->reference) record(submission->reference, submission->stream);
+  if (submission->start && !record(submission->start, submission->stream)) aq_submit_end(submission, CUDA_ERROR_INVALID_VALUE);
+}
+
 void aq_submit_begin(aq_submission *submission, const void *what, CUstream name, int flavour) {
   CUstream stream = aq_stream_named(name, flavour);
   *submission = (aq_submission){.stream = stream, .what = what, .key = aq_lane_key(what, name, flavour)};
@@ -228,8 +234,7 @@ void aq_submit_begin(aq_submission *submission, const void *what, CUstream name,
   lane->context = handle;
   submission->ticket = aq_lane_ticket(lane, stream);
   enter(lane, submission, handle);
-  if (submission->reference) record(submission->reference, stream);
-  if (submission->start && !record(submission->start, stream)) aq_submit_end(submission, CUDA_ERROR_INVALID_VALUE);
+  record_begin(submission);
 }
 
 /* Under the lock. */
@@ -253,6 +258,107 @@ void aq_submit_end(aq_submission *submission, CUresult result) {
   close_submission(submission, result, recorded);
   submission->batch = NULL;
   aq_monitor_unlock();
+}
+
+/* ---- one that begins on several cards at once ---- */
+
+/* The gate of each part. A part has a batch of its own: no ticket, and nothing that joins it. */
+typedef struct {
+  aq_joint *joint;
+  aq_core_context *contexts[AQ_MAX_CARDS];
+  aq_passage passages[AQ_MAX_CARDS];
+  aq_ticket tickets[AQ_MAX_CARDS];
+} joint_gate;
+
+/* In the stream's own context: a part, if its card is metered. */
+static void add_part(joint_gate *gate, const CUDA_LAUNCH_PARAMS *launch) {
+  aq_joint *joint = gate->joint;
+  uint32_t i = joint->count;
+  const void *what = aq_kernel(launch->function, aq_width_and_height(launch->grid));
+  aq_monitor_lock();
+  aq_core_context *context = know_context(current_context());
+  if (context && aq_core_cap(context->card)) {
+    joint->parts[i] = (aq_submission){.stream = launch->stream, .what = what, .epoch = AQ_GATE_CLOSED, .ticket = &gate->tickets[i]};
+    gate->contexts[i] = context;
+    gate->passages[i] = aq_gate_arrive(context->card, what);
+    joint->count++;
+  }
+  aq_monitor_unlock();
+}
+
+/* Under the lock, which is given up meanwhile: makes a batch that a part lacks. False: there is none to be had. */
+static bool equip_part(joint_gate *gate, uint32_t i) {
+  aq_monitor_unlock();
+  bool entered = aq_stream_enter(gate->joint->parts[i].stream);
+  aq_monitor_lock();
+  bool made = equip_batch(gate->contexts[i]);
+  aq_monitor_unlock();
+  if (entered) aq_stream_leave();
+  aq_monitor_lock();
+  return made;
+}
+
+/* In the end each part has a batch to go into, at the same moment. */
+static void equip_parts(joint_gate *gate) {
+  for (uint32_t i = 0; i < gate->joint->count;)
+    i = aq_batch_is_lacking(&gate->joint->parts[i], gate->contexts[i]) && equip_part(gate, i) ? 0 : i + 1;
+}
+
+/* The part that may not go, or -1. All are asked, lest one go that was the last to be kept. */
+static int kept(joint_gate *gate) {
+  int found = -1;
+  for (uint32_t i = 0; i < gate->joint->count; i++)
+    if (aq_gate_keeps(&gate->passages[i])) found = (int)i;
+  return found;
+}
+
+/* All gates are open at the same moment, in the end. */
+static void pass_gates(joint_gate *gate) {
+  equip_parts(gate);
+  for (int keeps; (keeps = kept(gate)) >= 0; equip_parts(gate)) {
+    for (int i = 0; i < (int)gate->joint->count; i++)
+      if (i != keeps) aq_gate_wait_too(&gate->passages[i]);
+    aq_gate_wait(&gate->passages[keeps]);
+  }
+}
+
+static void join_parts(joint_gate *gate) {
+  aq_monitor_lock();
+  pass_gates(gate);
+  for (uint32_t i = 0; i < gate->joint->count; i++) {
+    aq_submission *part = &gate->joint->parts[i];
+    part->batch = aq_batch_join(NULL, part, gate->contexts[i], aq_now_ns());
+    aq_batch_publish(gate->contexts[i]->card, false);
+    if (part->batch) take_events(part, part->batch);
+    part->ticket = NULL;
+  }
+  aq_monitor_unlock();
+}
+
+static bool any_captures(const CUDA_LAUNCH_PARAMS *launches, unsigned int count) {
+  for (unsigned int i = 0; i < count; i++)
+    if (is_capturing(launches[i].stream)) return true;
+  return false;
+}
+
+/* More parts than cards are those of a launch that names one twice, which the driver refuses. */
+void aq_joint_begin(aq_joint *joint, const CUDA_LAUNCH_PARAMS *launches, unsigned int count) {
+  aq_submission asked;
+  joint_gate gate = {.joint = joint};
+  joint->count = 0;
+  if (!is_metered(&asked) || any_captures(launches, count) || !aq_monitor_start()) return;
+  aq_submit_flush();
+  for (unsigned int i = 0; i < count && joint->count < AQ_MAX_CARDS; i++) {
+    bool entered = aq_stream_enter(launches[i].stream);
+    add_part(&gate, &launches[i]);
+    if (entered) aq_stream_leave();
+  }
+  join_parts(&gate);
+  for (uint32_t i = 0; i < joint->count; i++) record_begin(&joint->parts[i]);
+}
+
+void aq_joint_end(aq_joint *joint, CUresult result) {
+  for (uint32_t i = 0; i < joint->count; i++) aq_submit_end(&joint->parts[i], result);
 }
 
 void aq_submit_flush(void) {

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "aliquot_pages.h"
 #include "cuda_abi.h"
 
 struct aq_batch;
@@ -45,6 +46,17 @@ static inline bool aq_gate_free(void) {
  * Never waits in a capture. Always followed by aq_submit_end with the driver's answer. */
 void aq_submit_begin(aq_submission *submission, const void *what, CUstream name, int flavour);
 void aq_submit_end(aq_submission *submission, CUresult result);
+
+/* Work that begins on several cards at once, between aq_joint_begin and aq_joint_end: a submission for each card that is metered. */
+typedef struct {
+  aq_submission parts[AQ_MAX_CARDS];
+  uint32_t count;
+} aq_joint;
+
+/* The same for a kernel on each of several streams: waits until it may go to all cards, and has nothing in flight on any
+ * meanwhile, so that two that wait for each other's cards both get on. */
+void aq_joint_begin(aq_joint *joint, const CUDA_LAUNCH_PARAMS *launches, unsigned int count);
+void aq_joint_end(aq_joint *joint, CUresult result);
 
 /* Before the program waits for work: what this thread submitted last gets an end event, if it has none yet. */
 void aq_submit_flush(void);

@@ -155,6 +155,8 @@ void aq_gate_wait(aq_passage *p) {
   __atomic_fetch_add(&aq_core_usage(p->card)->throttled_ns, aq_now_ns() - p->now_ns, __ATOMIC_RELAXED);
 }
 
+void aq_gate_wait_too(aq_passage *p) { tell_arbiter(p); }
+
 /* A page that nobody leases has its own word; none comes of what went through a closed gate. */
 void aq_gate_ticket(const aq_passage *p, aq_submission *submission) {
   if (!aq_core_leasable(p->card)) return;

@@ -28,6 +28,10 @@ bool aq_gate_keeps(aq_passage *passage);
 /* Gives up the lock until it is worth asking again. */
 void aq_gate_wait(aq_passage *passage);
 
+/* It might go, or waits for something else, while the thread waits at another card's gate: an arbiter is to know that it
+ * waits for both. */
+void aq_gate_wait_too(aq_passage *passage);
+
 /* The word by which the submission's ticket is good. */
 void aq_gate_ticket(const aq_passage *passage, aq_submission *submission);
 

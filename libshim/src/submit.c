@@ -108,10 +108,16 @@ EXTENDED(cuLaunchKernelEx_ptsz, PER_THREAD)
 GRAPH(cuGraphLaunch, LEGACY)
 GRAPH(cuGraphLaunch_ptsz, PER_THREAD)
 
-/* It is measured on its first device. */
-#define KERNEL_OF(launch) aq_kernel((launch)->function, aq_width_and_height((launch)->grid))
-SUBMISSION(cuLaunchCooperativeKernelMultiDevice, LEGACY, launches && count, KERNEL_OF(launches), launches->stream,
-           (CUDA_LAUNCH_PARAMS * launches, unsigned int count, unsigned int flags), (launches, count, flags))
+/* Gated and measured on each of its devices. */
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned int count, unsigned int flags) {
+  aq_joint joint;
+  if (!AQ_CUDA(cuLaunchCooperativeKernelMultiDevice)) return CUDA_ERROR_NOT_FOUND;
+  if (!launches || !count || aq_gate_free()) return AQ_CUDA(cuLaunchCooperativeKernelMultiDevice)(launches, count, flags);
+  aq_joint_begin(&joint, launches, count);
+  CUresult result = AQ_CUDA(cuLaunchCooperativeKernelMultiDevice)(launches, count, flags);
+  aq_joint_end(&joint, result);
+  return result;
+}
 
 /* As before CUDA 4, with shape and parameters set on the function. */
 static const CUstream default_stream;
