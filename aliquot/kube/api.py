@@ -5,8 +5,8 @@ how long, only the caller knows; `ApiError.transient` tells it what is worth rep
 """
 
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
@@ -19,6 +19,7 @@ import msgspec
 from yarl import URL
 
 from aliquot.kube.access import Access, AccessError, load_access
+from aliquot.kube.fence import Fence, FencedBody
 from aliquot.kube.objects import UNREADABLE, KubeObject, KubeStruct, Status
 from aliquot.kube.resources import PODS, Resource
 
@@ -106,21 +107,43 @@ class Api:
     """One API server. Use it as `async with Api(access) as api`, or close it."""
 
     def __init__(
-        self, access: Access, *, user_agent: str = "aliquot", timeout_seconds: float = _REQUEST_SECONDS
+        self,
+        access: Access,
+        *,
+        user_agent: str = "aliquot",
+        timeout_seconds: float = _REQUEST_SECONDS,
+        fence: Fence | None = None,
     ) -> None:
+        """Connect at the first request.
+
+        Args:
+            access: Where the server is and how to be let in.
+            user_agent: As whom to appear in its log.
+            timeout_seconds: How long an answer is waited for.
+            fence: What every request with a body has to pass.
+        """
         self._access = access
+        self._fence = fence
         self._user_agent = user_agent
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._session: aiohttp.ClientSession | None = None
 
     @classmethod
-    def from_kubeconfig(cls, kubeconfig: Path | str | None = None, *, user_agent: str = "aliquot") -> Self:
+    def from_kubeconfig(
+        cls,
+        kubeconfig: Path | str | None = None,
+        *,
+        user_agent: str = "aliquot",
+        timeout_seconds: float = _REQUEST_SECONDS,
+        fence: Fence | None = None,
+    ) -> Self:
         """Connect as a kubeconfig says; without one, as the pod we run in.
 
         Raises:
             AccessError: there is no usable configuration.
         """
-        return cls(load_access(kubeconfig), user_agent=user_agent)
+        access = load_access(kubeconfig)
+        return cls(access, user_agent=user_agent, timeout_seconds=timeout_seconds, fence=fence)
 
     @property
     def server(self) -> str:
@@ -297,8 +320,14 @@ class Api:
             ApiError: the server refused or did not answer.
         """
         data = None if body is None else msgspec.json.encode(body)
-        async with self._response(method, path, params, data=data, content_type=content_type) as answer:
-            return await answer.read()
+        fence = None if data is None else self._fence
+        sent = FencedBody(data, fence) if data is not None and fence is not None else data
+        timeout = aiohttp.ClientTimeout(total=fence.seconds) if fence is not None else None
+        with _told(fence):
+            async with self._response(
+                method, path, params, data=sent, content_type=content_type, timeout=timeout
+            ) as answer:
+                return await answer.read()
 
     @asynccontextmanager
     async def _response(
@@ -307,7 +336,7 @@ class Api:
         path: str,
         params: Mapping[str, str] | None,
         *,
-        data: bytes | None = None,
+        data: bytes | FencedBody | None = None,
         content_type: str = "application/json",
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 - aiohttp's own kind of timeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -351,6 +380,24 @@ class Api:
                 trust_env=self._access.proxy is None,
             )
         return self._session
+
+
+@contextmanager
+def _told(fence: Fence | None) -> Iterator[None]:
+    """Tell a fence of a write, and whether the server has said what became of it."""
+    if fence is None:
+        yield
+        return
+    answered = False
+    fence.begin()
+    try:
+        yield
+        answered = True
+    except ApiError as error:
+        answered = not error.transient
+        raise
+    finally:
+        fence.end(answered=answered)
 
 
 def error_from_status(body: bytes | msgspec.Raw, http_status: int = 0) -> ApiError:

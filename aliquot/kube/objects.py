@@ -194,3 +194,17 @@ class Status(KubeStruct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     code: int = 0
+
+
+class LeaseSpec(KubeStruct, frozen=True, kw_only=True):
+    """Who holds a Lease, and for how long from each renewal; times are of the holder's wall clock."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(KubeObject, frozen=True, kw_only=True):
+    """A coordination.k8s.io Lease."""
+
+    spec: LeaseSpec = LeaseSpec()
