@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 _CA_DAYS: Final = 3650
 _LEAF_DAYS: Final = 365
 _SKEW: Final = dt.timedelta(minutes=5)
+_PURPOSES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+"""Replicas of a server call each other with what they serve with."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def _sign_leaf(
         _builder(subject, authority.certificate.subject, key, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(_PURPOSES), critical=False)
         .add_extension(x509.SubjectAlternativeName([_alternative(n) for n in names]), critical=False)
         .add_extension(authority_id, critical=False)
         .sign(authority.key, hashes.SHA256())
@@ -162,16 +164,32 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
-def server_context(cert: Path, key: Path) -> ssl.SSLContext:
+def server_context(cert: Path, key: Path, peers: Path | None = None) -> ssl.SSLContext:
     """Make a TLS context for a server that presents a renewed certificate from the next handshake on.
 
     Both files are read in every handshake, which costs little beside it. While they do not fit each other, as
     halfway through a renewal, the last good pair stays in use.
 
+    Args:
+        cert: Its certificate.
+        key: The certificate's key.
+        peers: A CA that vouches for clients; they may show a certificate then, and a bad one ends the connection.
+
     Raises:
         OSError: a file is missing (ssl.SSLError, its subclass: or it is no certificate, or they do not fit).
     """
-    return _Reloader(cert, key).front
+    return _Reloader(cert, key, peers).front
+
+
+def client_context(pair: CertificatePair) -> ssl.SSLContext:
+    """Make a TLS context for calls to servers of this CA, as one of them.
+
+    Raises:
+        OSError: a file is missing (ssl.SSLError, its subclass: or it is no certificate, or they do not fit).
+    """
+    context = ssl.create_default_context(cafile=pair.ca)
+    context.load_cert_chain(pair.cert, pair.key)
+    return context
 
 
 class _Reloader:
@@ -181,8 +199,9 @@ class _Reloader:
     and puts the connection on `_current`, which holds the newest certificate that could be loaded.
     """
 
-    def __init__(self, cert: Path, key: Path) -> None:
+    def __init__(self, cert: Path, key: Path, peers: Path | None) -> None:
         self._files = (cert, key)
+        self._peers = peers
         self._seen = self._read()
         self._current = self._load()
         self.front = self._load()
@@ -210,4 +229,7 @@ class _Reloader:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(*self._files)
+        if self._peers is not None:
+            context.load_verify_locations(self._peers)
+            context.verify_mode = ssl.CERT_OPTIONAL
         return context

@@ -14,17 +14,29 @@ from aliquot import log
 
 KEEP_ALIVE_SECONDS = 300.0
 """Longer than the 90 s for which Go clients keep an idle connection: never close one that they just use."""
+PATIENCE_SECONDS = 60.0
 
 
 @asynccontextmanager
 async def serving(
-    app: web.Application, host: str | None, port: int, tls: ssl.SSLContext | None
+    app: web.Application,
+    host: str | None,
+    port: int,
+    tls: ssl.SSLContext | None,
+    *,
+    patience: float = PATIENCE_SECONDS,
 ) -> AsyncIterator[asyncio.Event]:
-    """Answers calls meanwhile; what it gives is set by SIGTERM or SIGINT."""
+    """Answers calls meanwhile; what it gives is set by SIGTERM or SIGINT.
+
+    Calls under way at the end have `patience` seconds more. A call of which the end has not been read by then is lost
+    on aiohttp, and waits for all of it.
+    """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS)
+    runner = web.AppRunner(
+        app, access_log=None, keepalive_timeout=KEEP_ALIVE_SECONDS, shutdown_timeout=patience
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
