@@ -31,6 +31,7 @@ RESIZE_MEMORY_ANNOTATION = f"{DOMAIN}/resize-gpu-mem"
 RESIZE_CORE_ANNOTATION = f"{DOMAIN}/resize-gpu-core"
 RESIZE_STATUS_ANNOTATION = f"{DOMAIN}/resize-status"
 RETRY_ANNOTATION = f"{DOMAIN}/retry"
+LEADER_URL_ANNOTATION = f"{DOMAIN}/leader-url"
 SCHEDULER_NAME = "aliquot-scheduler"
 
 LIBRARY_DIR = "/usr/local/aliquot"

@@ -8,6 +8,7 @@ from aliquot.kube.api import Api
 from aliquot.kube.objects import Node
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import GPU_NODES, GPU_POOLS, NODES, Resource
+from aliquot.placement import Placement
 from aliquot.pool import PooledAs, pooled_as
 from scheduler_ext.bind import placement_of
 from scheduler_ext.foreign import ForeignAgents
@@ -16,6 +17,8 @@ from scheduler_ext.pods import PlacedPod
 from scheduler_ext.resize import Resizer, version_of
 from scheduler_ext.waiting import Waiting
 
+PODS_AT_ONCE = 500
+"""Taken over without a pause, in which a Lease can be renewed."""
 _PODS = Resource("", "v1", "pods", PlacedPod)
 
 
@@ -30,6 +33,7 @@ class Feed:
         resizer: Resizer,
         waiting: Waiting | None = None,
     ) -> None:
+        self._api = api
         self._ledger = ledger
         self._in_force: dict[str, dict[str, PooledAs]] = {}
         self._pools_due = False
@@ -84,15 +88,41 @@ class Feed:
     def put_pod(self, pod: PlacedPod) -> None:
         """Take over what a pod says of itself."""
         uid = pod.metadata.uid
-        if pod.status.phase in ("Succeeded", "Failed"):
+        if pod.finished:
             self._depart(uid)
         elif pod.spec.node_name:
             self._waiting.forget(uid)
-            placement = placement_of(pod.metadata.annotations, uid, pod.spec.node_name)
-            meta = pod.metadata
-            self._ledger.confirm(uid, placement, version_of(meta.resource_version), meta.namespace)
-            self._ledger.hosts.put_pod(uid, pod.spec.node_name, pod.spec.host)
+            self._confirm(pod)
             self._resizer.see(pod)
+
+    def _confirm(self, pod: PlacedPod) -> Placement | None:
+        """Have a bound pod in the ledger; what it says that it has of cards."""
+        uid, meta = pod.metadata.uid, pod.metadata
+        placement = placement_of(meta.annotations, uid, pod.spec.node_name)
+        self._ledger.confirm(uid, placement, version_of(meta.resource_version), meta.namespace)
+        self._ledger.hosts.put_pod(uid, pod.spec.node_name, pod.spec.host)
+        return placement
+
+    async def catch_up(self) -> None:
+        """Take over what all bound pods say at this moment, to the letter.
+
+        For one that begins to lead: the watch may lag behind what the leader before it wrote last, and amounts that
+        it made smaller were not believed.
+
+        Raises:
+            ApiError: the API server does not say now.
+        """
+        for number, pod in enumerate((await self._api.list(_PODS)).items):
+            if pod.spec.node_name and not pod.finished and not self._ledger.departed(pod.metadata.uid):
+                self._take_over(pod)
+            if number % PODS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _take_over(self, pod: PlacedPod) -> None:
+        placement, version = self._confirm(pod), version_of(pod.metadata.resource_version)
+        entry = self._ledger.entry(pod.metadata.uid)
+        if placement and entry and entry.version <= version and entry.placement.same_place(placement):
+            self._ledger.resize(entry.uid, placement, version)
 
     def _change_pod(self, _old: PlacedPod, new: PlacedPod) -> None:
         self.put_pod(new)

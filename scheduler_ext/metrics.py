@@ -11,7 +11,9 @@ from prometheus_client.registry import Collector
 from aliquot.metrics import Metrics
 from aliquot.units import MIB
 from scheduler_ext.cards import CardState
+from scheduler_ext.election import Election
 from scheduler_ext.ledger import Ledger, Stage
+from scheduler_ext.office import Office
 
 PERCENT = 100
 
@@ -31,6 +33,20 @@ class ExtenderMetrics:
             "scheduler_touches", "Waiting pods touched so that kube-scheduler asks for them again."
         )
         registry.register(LedgerCollector(ledger))
+
+
+class ReplicaMetrics:
+    """What a replica says of itself and of the calls that it passes on."""
+
+    def __init__(self, registry: CollectorRegistry, election: Election, office: Office) -> None:
+        made = Metrics(registry, "scheduler")
+        self.forwarded = made.counter(
+            "forwarded", "Calls passed on to the replica that leads, by outcome: ok or error.", ["outcome"]
+        )
+        leads = made.gauge("leader", "1 while this replica answers calls itself.")
+        leads.set_function(lambda: float(not office.closed()))
+        transitions = made.gauge("leader_transitions", "How often another replica has come to lead.")
+        transitions.set_function(lambda: float(election.transitions))
 
 
 class LedgerCollector(Collector):

@@ -39,3 +39,8 @@ class PlacedPod(KubeObject, frozen=True, kw_only=True):
 
     spec: _Bound = _Bound()
     status: _Phase = _Phase()
+
+    @property
+    def finished(self) -> bool:
+        """Whether it holds nothing any more."""
+        return self.status.phase in ("Succeeded", "Failed")

@@ -1,7 +1,8 @@
 """The extender's HTTP side: `/filter` and `/bind` for kube-scheduler, health and metrics for everybody.
 
-Until the ledger has been read from the cluster, both calls answer an error, which makes kube-scheduler try
-the pod again; a guess could promise memory twice.
+Where there are several replicas, only the leader answers; the others pass both calls on to it. Until the ledger has
+been read from the cluster, both calls answer an error, which makes kube-scheduler try the pod again; a guess could
+promise memory twice.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from aiohttp import web
 from aliquot.metrics import add_routes
 from scheduler_ext.bind import Binder, BindError
 from scheduler_ext.filter import Filter
+from scheduler_ext.forward import Forwarder, ForwardError, only_peers
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.wire import BindResult, FilterResult, WireError, read_bind, read_filter
 
@@ -25,7 +27,12 @@ class Extender:
     """Answers kube-scheduler's calls."""
 
     def __init__(
-        self, decide: Filter, binder: Binder, metrics: ExtenderMetrics, missing: Callable[[], str]
+        self,
+        decide: Filter,
+        binder: Binder,
+        metrics: ExtenderMetrics,
+        missing: Callable[[], str],
+        forwarder: Forwarder | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -34,15 +41,18 @@ class Extender:
             binder: Answers bind.
             metrics: Where calls are counted.
             missing: What has not been read from the cluster yet, in words; empty when all has been.
+            forwarder: Passes calls on while another replica leads; None where this is the only one.
         """
         self._filter = decide
         self._binder = binder
         self._metrics = metrics
         self._missing = missing
+        self._forwarder = forwarder
 
     def app(self) -> web.Application:
         """The web application."""
-        app = web.Application(client_max_size=LARGEST_BODY)
+        guards = (only_peers,) if self._forwarder else ()
+        app = web.Application(client_max_size=LARGEST_BODY, middlewares=guards)
         app.router.add_post("/filter", self.filter)
         app.router.add_post("/bind", self.bind)
         add_routes(app, self._metrics.registry, self._missing)
@@ -56,10 +66,14 @@ class Extender:
             except WireError as error:
                 outcome.word = "bad"
                 return _json(FilterResult(Error=str(error)), status=400)
-            missing = self._missing()
-            if missing:
+            try:
+                forwarded = await self._elsewhere(request)
+            except ForwardError as error:
                 outcome.word = "error"
-                return _json(FilterResult(Error=f"the extender is starting: {missing}; try again"))
+                return _json(FilterResult(Error=str(error)))
+            if forwarded is not None:
+                outcome.word = "forwarded"
+                return _body(forwarded)
             result = self._filter.answer(args)
             outcome.word = "error" if result.Error else "placed" if result.NodeNames else "refused"
             return _json(result)
@@ -72,10 +86,14 @@ class Extender:
             except WireError as error:
                 outcome.word = "bad"
                 return _json(BindResult(str(error)), status=400)
-            missing = self._missing()
-            if missing:
+            try:
+                forwarded = await self._elsewhere(request)
+            except ForwardError as error:
                 outcome.word = "error"
-                return _json(BindResult(f"the extender is starting: {missing}; try again"))
+                return _json(BindResult(str(error)))
+            if forwarded is not None:
+                outcome.word = "forwarded"
+                return _body(forwarded)
             try:
                 await self._binder.bind(args)
             except BindError as error:
@@ -83,6 +101,25 @@ class Extender:
                 return _json(BindResult(str(error)))
             return _json(BindResult())
 
+    async def _elsewhere(self, request: web.Request) -> bytes | None:
+        """The answer of the replica that leads; None where this one is to answer.
+
+        Raises:
+            ForwardError: neither can.
+        """
+        if self._forwarder is not None:
+            forwarded = await self._forwarder.answer(request, await request.read())
+            if forwarded is not None:
+                return forwarded
+        missing = self._missing()
+        if missing:
+            raise ForwardError(f"the extender is starting: {missing}; try again")
+        return None
+
 
 def _json(result: FilterResult | BindResult, status: int = 200) -> web.Response:
-    return web.Response(body=_encode(result), status=status, content_type="application/json")
+    return _body(_encode(result), status)
+
+
+def _body(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json")

@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,11 @@ def audit(stack: Stack) -> None:
     """Assert that everything that must always hold, holds now."""
     pods = [pod for pod in stack.kubectl.list("pods") if _alive(pod)]
     for node in stack.nodes.values():
-        placed = [p for p in map(_placement, pods) if p and p["node"] == node.name]
-        _check_cards(node, placed)
+        placed = [p for p in map(placement_of, pods) if p and p["node"] == node.name]
+        check_cards({card.uuid: card.memory_mib - card.reserved_mib for card in node.machine.cards}, placed)
     for pod in pods:
-        if _placement(pod):
-            _check_promise(pod)
+        if placement_of(pod):
+            check_promise(pod)
     for node in stack.nodes.values():
         _check_processes(node, pods)
 
@@ -52,13 +52,14 @@ def _alive(pod: dict[str, Any]) -> bool:
     return pod["status"].get("phase") not in ("Succeeded", "Failed")
 
 
-def _placement(pod: dict[str, Any]) -> dict[str, Any] | None:
+def placement_of(pod: dict[str, Any]) -> dict[str, Any] | None:
+    """What a pod was granted, as its annotation says."""
     text = pod["metadata"].get("annotations", {}).get("aliquot.dev/placement")
     return json.loads(text) if text else None
 
 
-def _check_cards(node: Node, placed: list[dict[str, Any]]) -> None:
-    """No card over its memory or cores; an exclusive one has a single tenant."""
+def check_cards(sizes: Mapping[str, int], placed: list[dict[str, Any]]) -> None:
+    """No card over its memory (MiB, by UUID) or cores; an exclusive one has a single tenant."""
     memory: Counter[str] = Counter()
     cores: Counter[str] = Counter()
     tenants: Counter[str] = Counter()
@@ -69,7 +70,6 @@ def _check_cards(node: Node, placed: list[dict[str, Any]]) -> None:
             cores[uuid] += percent
             tenants[uuid] += 1
             alone |= {uuid} if exclusive else set()
-    sizes = {card.uuid: card.memory_mib - card.reserved_mib for card in node.machine.cards}
     for uuid, total in memory.items():
         assert total <= sizes[uuid], f"{uuid}: {total} MiB promised of {sizes[uuid]}"
         assert cores[uuid] <= 100, f"{uuid}: {cores[uuid]} % promised"
@@ -92,9 +92,9 @@ def _peak(placement: dict[str, Any]) -> dict[str, tuple[int, int, bool]]:
     return peaks
 
 
-def _check_promise(pod: dict[str, Any]) -> None:
+def check_promise(pod: dict[str, Any]) -> None:
     """What was granted is what was asked, container by container."""
-    placement = _placement(pod)
+    placement = placement_of(pod)
     assert placement is not None
     assert placement["podUID"] == pod["metadata"]["uid"]
     assert placement["node"] == pod["spec"]["nodeName"]
@@ -143,7 +143,7 @@ def _check_processes(node: Node, pods: list[dict[str, Any]]) -> None:
     for uid, container, environ in _containers(node):
         if uid not in by_uid:
             continue
-        placement = _placement(by_uid[uid])
+        placement = placement_of(by_uid[uid])
         assert placement is not None
         granted = next(c for c in placement["containers"] if c["name"] == container)
         control = read_control(Path(environ["ALIQUOT_CONTROL_PAGE"]))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from aliquot.policy import Policy
-from scheduler_ext.__main__ import main, parse_arguments
+from scheduler_ext.__main__ import main
+from scheduler_ext.options import parse_arguments
 
 
 def test_the_defaults_are_those_of_a_sidecar():
@@ -19,6 +20,25 @@ def test_certificate_and_key_belong_together(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         parse_arguments(["--tls-cert", "tls.crt"])
     assert "belong together" in capsys.readouterr().err
+
+
+REPLICA = ["--leader-elect", "--advertise-url", "https://[::1]:1"]
+PAIR = ["--tls-cert", "tls.crt", "--tls-key", "tls.key", "--tls-ca", "ca.crt"]
+INCOMPLETE = {
+    "--advertise-url https": ["--leader-elect", *PAIR],
+    "where the other": ["--leader-elect", "--advertise-url", "http://[::1]:1", *PAIR],
+    "--tls-ca": [*REPLICA, *PAIR[:4]],
+    "over TLS": REPLICA,
+    "at least 5": [*REPLICA, *PAIR, "--lease-seconds", "4"],
+}
+
+
+@pytest.mark.parametrize(("complaint", "flags"), INCOMPLETE.items())
+def test_a_replica_needs_tls_and_time(complaint: str, flags: list[str], capsys: pytest.CaptureFixture[str]):
+    """Replicas that could not reach each other, or whose leader could never write, do not start."""
+    with pytest.raises(SystemExit):
+        parse_arguments(flags)
+    assert complaint in capsys.readouterr().err
 
 
 BROKEN = {

@@ -1,0 +1,101 @@
+"""Passes calls on to the replica that leads, over TLS, with one's own certificate shown.
+
+A call goes one step at most: it carries a header then, and a replica that gets it and does not lead answers an error,
+which makes kube-scheduler try the pod again. Calls from other machines need a certificate of the replicas' CA,
+because bind acts with more rights than a caller may have; kube-scheduler calls from the same pod and needs none.
+"""
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+import aiohttp
+from aiohttp import web
+from prometheus_client import Counter
+
+from aliquot.certs import CertificatePair, client_context
+from scheduler_ext.election import Election
+from scheduler_ext.office import Office
+
+FORWARDED_HEADER = "Aliquot-Forwarded-By"
+CONNECT_SECONDS = 1.0
+ANSWER_SECONDS = 8.0
+"""Three requests to the API server at their slowest, and below the time for which kube-scheduler waits."""
+CALLS = frozenset({"/filter", "/bind"})
+
+
+class ForwardError(Exception):
+    """Nobody has answered the call; the message is what kube-scheduler shows and retries on."""
+
+
+class Forwarder:
+    """Knows who answers."""
+
+    def __init__(self, election: Election, office: Office, pair: CertificatePair, forwarded: Counter) -> None:
+        """Forward nothing yet.
+
+        Args:
+            election: Who leads.
+            office: Whether that is us, and open.
+            pair: Shown to other replicas, and the CA that vouches for them; read for each call.
+            forwarded: Counts calls, by `outcome`.
+        """
+        self._election = election
+        self._office = office
+        self._pair = pair
+        self._forwarded = forwarded
+
+    async def answer(self, request: web.Request, body: bytes) -> bytes | None:
+        """The leader's answer; None where we are to answer ourselves.
+
+        Raises:
+            ForwardError: nobody has answered.
+        """
+        why = self._office.closed()
+        if not why:
+            return None
+        by = request.headers.get(FORWARDED_HEADER)
+        if by:
+            raise ForwardError(f"{why}; the call was forwarded by {by} already; try again")
+        url = self._election.leader_url
+        if self._election.elected.is_set() or not url:
+            raise ForwardError(f"{why}, and no other replica is known to lead; try again")
+        with self._forwarded.labels("error").count_exceptions(ForwardError):
+            answer = await self._send(url + request.path, body)
+        self._forwarded.labels("ok").inc()
+        return answer
+
+    async def _send(self, url: str, body: bytes) -> bytes:
+        headers = {"Content-Type": "application/json", FORWARDED_HEADER: self._election.identity}
+        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
+        try:
+            connector = aiohttp.TCPConnector(ssl=client_context(self._pair))
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+                session.post(url, data=body, headers=headers) as answer,
+            ):
+                if answer.status != HTTPStatus.OK:
+                    raise ForwardError(f"the leader at {url} answered HTTP {answer.status}; try again")
+                return await answer.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            why = str(error) or type(error).__name__
+            raise ForwardError(f"no answer from the leader at {url}: {why}; try again") from error
+
+
+@web.middleware
+async def only_peers(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuse calls from other machines that show no certificate."""
+    if request.path in CALLS and not _local(request.remote) and not _shows_certificate(request):
+        raise web.HTTPForbidden(text="calls from other machines need a certificate of the replicas' CA\n")
+    return await handler(request)
+
+
+def _local(address: str | None) -> bool:
+    return address is not None and ipaddress.ip_address(address).is_loopback
+
+
+def _shows_certificate(request: web.Request) -> bool:
+    """TLS has verified it, or there would be no connection."""
+    return bool(request.transport and request.transport.get_extra_info("peercert"))

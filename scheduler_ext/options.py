@@ -1,0 +1,110 @@
+"""The extender's command line."""
+
+import argparse
+import socket
+from pathlib import Path
+
+from aliquot import log
+from aliquot.policy import DEFAULT, Policy, PolicyError, read_policy
+from scheduler_ext.election import LEASE_SECONDS, WRITE_SECONDS, Candidate
+from scheduler_ext.keeper import RESERVATION_SECONDS
+
+SHORTEST_LEASE = int(WRITE_SECONDS) + 3
+"""In seconds: what a renewal may miss before the leader stops answering is what remains beside a write."""
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="aliquot-scheduler-ext", description="Places pods for kube-scheduler."
+    )
+    parser.add_argument("--kubeconfig", type=Path, help="default: the pod's service account")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: %(default)s")
+    parser.add_argument("--port", type=int, default=9443, help="default: %(default)s")
+    parser.add_argument("--tls-cert", type=Path, help="certificate, reloaded when it changes; default: HTTP")
+    parser.add_argument("--tls-key", type=Path, help="key of the certificate")
+    _add_placing(parser)
+    parser.add_argument("--dialects", nargs="*", default=[], metavar="NAME", help="for example: hami")
+    parser.add_argument(
+        "--reservation-seconds",
+        type=float,
+        default=RESERVATION_SECONDS,
+        help="how long a place waits for its bind; default: %(default)s",
+    )
+    _add_election(parser)
+    log.add_arguments(parser)
+    options = parser.parse_args(arguments)
+    complaint = _complaint(options)
+    if complaint:
+        parser.error(complaint)
+    return options
+
+
+def candidate(options: argparse.Namespace) -> Candidate:
+    """How this replica stands for election."""
+    return Candidate(
+        options.lease_namespace,
+        options.lease_name,
+        options.identity,
+        options.advertise_url.rstrip("/"),
+        options.lease_seconds,
+    )
+
+
+def _add_placing(parser: argparse.ArgumentParser) -> None:
+    for what in ("node", "card"):
+        parser.add_argument(
+            f"--{what}-policy",
+            type=_policy,
+            metavar="POLICY",
+            help=f"FragAware, Binpack or Spread, where neither pod nor pool says which {what}s to prefer; "
+            "default: %(default)s",
+            default=getattr(DEFAULT, what),
+        )
+    parser.add_argument(
+        "--place-all-pods",
+        action="store_true",
+        help="place pods without slices, too; for a scheduler that is told of no managedResources",
+    )
+
+
+def _policy(word: str) -> Policy:
+    try:
+        return read_policy(word)
+    except PolicyError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _add_election(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("several replicas")
+    group.add_argument(
+        "--leader-elect", action="store_true", help="one of several replicas answers at a time"
+    )
+    group.add_argument("--advertise-url", metavar="URL", help="https://… at which the others reach this one")
+    group.add_argument("--tls-ca", type=Path, help="CA of all replicas' certificates")
+    group.add_argument("--lease-namespace", default="aliquot-system", help="default: %(default)s")
+    group.add_argument("--lease-name", default="aliquot-scheduler-ext", help="default: %(default)s")
+    group.add_argument(
+        "--identity", default=socket.gethostname(), help="in the Lease; default: the host's name"
+    )
+    group.add_argument(
+        "--lease-seconds",
+        type=int,
+        default=LEASE_SECONDS,
+        help="how long a leader that is gone keeps the others waiting; default: %(default)s",
+    )
+
+
+def _complaint(options: argparse.Namespace) -> str:
+    """What does not fit together."""
+    if bool(options.tls_cert) != bool(options.tls_key):
+        return "--tls-cert and --tls-key belong together"
+    if not options.leader_elect:
+        return ""
+    if not (options.advertise_url or "").startswith("https://"):
+        return "--leader-elect needs --advertise-url https://…, where the other replicas reach this one"
+    if not (options.tls_cert and options.tls_ca):
+        return "--leader-elect needs --tls-cert, --tls-key and --tls-ca: replicas call each other over TLS"
+    if options.lease_seconds < SHORTEST_LEASE:
+        return f"--lease-seconds: at least {SHORTEST_LEASE}"
+    return ""

@@ -1,0 +1,83 @@
+"""One extender's parts, put together: who reads, who decides, and who works beside."""
+
+import argparse
+import time
+
+from prometheus_client import CollectorRegistry
+
+from aliquot.dialects import load_dialects
+from aliquot.kube.api import Api
+from aliquot.policy import Preference
+from scheduler_ext.bind import Binder
+from scheduler_ext.choose import Placer
+from scheduler_ext.feed import Feed
+from scheduler_ext.filter import Filter
+from scheduler_ext.foreign import ForeignAgents
+from scheduler_ext.forward import Forwarder
+from scheduler_ext.keeper import Keeper
+from scheduler_ext.ledger import Ledger
+from scheduler_ext.metrics import ExtenderMetrics
+from scheduler_ext.quota_feed import QuotaFeed
+from scheduler_ext.quota_metrics import QuotaCollector
+from scheduler_ext.quota_status import QuotaReporter
+from scheduler_ext.quotas import Quotas
+from scheduler_ext.resize import Resizer
+from scheduler_ext.server import Extender
+from scheduler_ext.waiting import Waiting, Waker
+
+
+class Parts:
+    """An extender that is not running yet.
+
+    Attributes:
+        registry: Its metrics.
+        feeds: What reads the cluster.
+        workers: What else goes on while it answers calls: they tidy, and write to the cluster.
+    """
+
+    def __init__(self, api: Api, options: argparse.Namespace) -> None:
+        """Put it together.
+
+        Args:
+            api: The cluster.
+            options: The command line.
+        """
+        dialects = load_dialects(options.dialects)
+        ledger, foreign, waiting = Ledger(time.monotonic), ForeignAgents(dialects), Waiting()
+        quotas = Quotas(ledger.accounts, dialects=dialects)
+        self._metrics = ExtenderMetrics(CollectorRegistry(), ledger)
+        self.registry = self._metrics.registry
+        self.registry.register(QuotaCollector(quotas))
+        resizer = Resizer(api, ledger, self._metrics.resizes, quotas)
+        self._feed = Feed(api, ledger, foreign, resizer, waiting)
+        quota_feed = QuotaFeed(api, quotas, self._feed.pools_known)
+        placer = Placer(ledger.table, Preference(options.node_policy, options.card_policy))
+        self._binder = Binder(api, ledger, placer, dialects=dialects, quotas=quotas)
+        patience = options.reservation_seconds
+        keeper = Keeper(ledger, self._binder, time.monotonic, reservation_seconds=patience)
+        self._decide = Filter(
+            ledger,
+            foreign,
+            placer,
+            dialects=dialects,
+            quotas=quotas,
+            waiting=waiting,
+            all_pods=options.place_all_pods,
+        )
+        self.feeds = (self._feed, quota_feed)
+        waker = Waker(api, waiting, self._decide, self.feeds, touched=self._metrics.touches.inc)
+        ledger.on_change(waiting.something_changed)
+        quotas.on_change(waiting.something_changed)
+        self.workers = (QuotaReporter(api, quotas), keeper, resizer, waker)
+
+    def missing(self) -> str:
+        """What has not been read yet, in words."""
+        return next((what for feed in self.feeds if (what := feed.missing())), "")
+
+    async def catch_up(self) -> None:
+        """Bring the ledger to what the pods say now; ApiError when that fails."""
+        await self._feed.catch_up()
+
+    def extender(self, forwarder: Forwarder | None = None) -> Extender:
+        """Who answers calls."""
+        return Extender(self._decide, self._binder, self._metrics, self.missing, forwarder)
