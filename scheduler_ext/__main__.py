@@ -45,6 +45,7 @@ async def run_alone(options: argparse.Namespace) -> None:
     tls = server_context(options.tls_cert, options.tls_key) if options.tls_cert else None
     async with Api.from_kubeconfig(options.kubeconfig, user_agent=AGENT) as api:
         parts = Parts(api, options)
+        ReplicaMetrics(parts.registry, leads=lambda: True, transitions=lambda: 0)
         await serve(parts.extender().app(), options, tls, *parts.feeds, *parts.workers)
 
 
@@ -58,7 +59,9 @@ async def run_replica(options: argparse.Namespace) -> bool:
         async with Api.from_kubeconfig(options.kubeconfig, user_agent=AGENT, fence=election.fence) as api:
             parts = Parts(api, options)
             office = Office(election, parts.catch_up, parts.workers)
-            counted = ReplicaMetrics(parts.registry, election, office)
+            counted = ReplicaMetrics(
+                parts.registry, leads=lambda: not office.closed(), transitions=lambda: election.transitions
+            )
             app = parts.extender(Forwarder(election, office, pair, counted.forwarded)).app()
             deposed = False
             try:

@@ -1,7 +1,7 @@
 """What the extender tells Prometheus: its calls, its reservations, and what is promised on every card."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -11,9 +11,7 @@ from prometheus_client.registry import Collector
 from aliquot.metrics import Metrics
 from aliquot.units import MIB
 from scheduler_ext.cards import CardState
-from scheduler_ext.election import Election
 from scheduler_ext.ledger import Ledger, Stage
-from scheduler_ext.office import Office
 
 PERCENT = 100
 
@@ -38,15 +36,24 @@ class ExtenderMetrics:
 class ReplicaMetrics:
     """What a replica says of itself and of the calls that it passes on."""
 
-    def __init__(self, registry: CollectorRegistry, election: Election, office: Office) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, *, leads: Callable[[], bool], transitions: Callable[[], int]
+    ) -> None:
+        """Export it.
+
+        Args:
+            registry: The replica's metrics.
+            leads: Whether it answers calls itself.
+            transitions: How often another replica has come to lead.
+        """
         made = Metrics(registry, "scheduler")
         self.forwarded = made.counter(
             "forwarded", "Calls passed on to the replica that leads, by outcome: ok or error.", ["outcome"]
         )
-        leads = made.gauge("leader", "1 while this replica answers calls itself.")
-        leads.set_function(lambda: float(not office.closed()))
-        transitions = made.gauge("leader_transitions", "How often another replica has come to lead.")
-        transitions.set_function(lambda: float(election.transitions))
+        leader = made.gauge("leader", "1 while this replica answers calls itself.")
+        leader.set_function(lambda: float(leads()))
+        changes = made.gauge("leader_transitions", "How often another replica has come to lead.")
+        changes.set_function(lambda: float(transitions()))
 
 
 class LedgerCollector(Collector):
