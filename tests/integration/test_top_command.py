@@ -6,7 +6,8 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 
@@ -23,6 +24,22 @@ def running(shell: Shell) -> Iterator[Shell]:
         assert run.stdout.readline() == "ready\n"
         yield shell
         run.communicate("")
+
+
+@contextmanager
+def watching(environment: Mapping[str, str], stdout: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A `top` that goes on, and heeds SIGINT even where the tests are run in a shell's background, which ignores it."""
+    command = [*ALIQUOT, "top", "--interval", "0.1"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        top = subprocess.Popen(command, env=environment, stdout=stdout)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with top:
+        try:
+            yield top
+        finally:
+            top.kill()
 
 
 def test_one_document_for_programs(running: Shell) -> None:
@@ -66,10 +83,9 @@ def test_nobody_is_told_in_words(shell: Shell) -> None:
 
 def test_tables_follow_each_other_where_there_is_no_terminal(running: Shell) -> None:
     """Until it is interrupted, which is no failure."""
-    command = [*ALIQUOT, "top", "--interval", "0.1"]
-    with subprocess.Popen(command, env=running.environment, stdout=subprocess.PIPE, text=True) as top:
+    with watching(running.environment, subprocess.PIPE) as top:
         assert top.stdout
-        titles = [line for line in (top.stdout.readline() for _ in range(9)) if line.startswith("card")]
+        titles = [line for line in (top.stdout.readline() for _ in range(9)) if line.startswith(b"card")]
         assert len(titles) == 3
         top.send_signal(signal.SIGINT)
         assert top.wait(10) == 0
@@ -78,10 +94,7 @@ def test_tables_follow_each_other_where_there_is_no_terminal(running: Shell) -> 
 def test_a_terminal_has_one_table_that_changes(running: Shell) -> None:
     """On a screen of its own, which is given back."""
     here, there = pty.openpty()
-    command = [*ALIQUOT, "top", "--interval", "0.1"]
-    with subprocess.Popen(
-        command, env={**running.environment, "TERM": "xterm", "COLUMNS": "160"}, stdout=there
-    ) as top:
+    with watching({**running.environment, "TERM": "xterm", "COLUMNS": "160"}, there) as top:
         os.close(there)
         seen = b""
         while seen.count(b"capped") < 2:
