@@ -25,13 +25,6 @@ static struct sim_unit *unit_of(struct sim_machine *machine, int card, int mig)
     return &machine->state->units[mig < 0 ? sim_unit_of_card(card) : sim_unit_of_mig(card, mig)];
 }
 
-JUDGE_API uint64_t judge_memory_used(struct sim_machine *machine, int card, int mig)
-{
-    struct sim_unit *unit = unit_of(machine, card, mig);
-    sim_unit_collect(unit);
-    return sim_memory_used(unit);
-}
-
 /* The sum of all slots at one moment: read until it is the same several times over, because bytes that one process gives back
  * and another takes meanwhile would be counted twice. */
 static uint64_t memory_now(struct sim_unit *unit)
@@ -51,6 +44,13 @@ static uint64_t memory_now(struct sim_unit *unit)
         times = still ? times : 0;
     }
     return sum;
+}
+
+JUDGE_API uint64_t judge_memory_used(struct sim_machine *machine, int card, int mig)
+{
+    struct sim_unit *unit = unit_of(machine, card, mig);
+    sim_unit_collect(unit);
+    return memory_now(unit);
 }
 
 /* The most bytes in use at any moment of the next so many nanoseconds, as far as looking without a pause can tell. */
