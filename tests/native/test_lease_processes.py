@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,6 +20,17 @@ from tests.native.test_core_limit import SPIN_PTX, start, working
 from tests.native.test_tickets import PRELUDE
 
 pytestmark = pytest.mark.alone
+
+
+def begun(
+    ends: ExitStack, tenant: Tenant, program: str, *arguments: object
+) -> tuple[subprocess.Popen[str], Callable[[], str]]:
+    """A program that ends with the test, and what it says next."""
+    process = tenant.start(program, *arguments)
+    ends.callback(process.communicate)
+    ends.callback(process.kill)
+    assert process.stdout is not None
+    return process, process.stdout.readline
 
 
 def test_every_process_of_a_tenant_has_its_own_word(
@@ -65,13 +77,10 @@ def test_the_arbiter_is_told_when_the_last_work_is_over(leased: Callable[..., Te
     lessor = ends.enter_context(Lessor(leased(2)))
     lessor.open(0)
     lessor.open(1)
-    process = lessor.tenant.start(PARTNERS, SPIN_PTX, 500_000)
-    ends.callback(process.communicate)
-    ends.callback(process.kill)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    process, hear = begun(ends, lessor.tenant, PARTNERS, SPIN_PTX, 500_000)
+    assert hear() == "ready\n"
     told_to_go(process)
-    assert process.stdout.readline() == "first\n"
+    assert hear() == "first\n"
     assert lessor.works() == [Work.IN_FLIGHT]
     lessor.close()
     rung = lessor.rung()
@@ -110,11 +119,8 @@ def test_a_forked_child_says_nothing_of_its_parents_work(leased: Callable[..., T
     lessor = ends.enter_context(Lessor(leased(2)))
     lessor.open(0)
     lessor.open(1)
-    process = lessor.tenant.start(FORKS, SPIN_PTX)
-    ends.callback(process.communicate)
-    ends.callback(process.kill)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "forked\n"
+    _, hear = begun(ends, lessor.tenant, FORKS, SPIN_PTX)
+    assert hear() == "forked\n"
     assert lessor.works() == [Work.IN_FLIGHT]
 
 
@@ -219,17 +225,14 @@ def test_a_capture_never_waits(leased: Callable[..., Tenant], ends: ExitStack):
     lessor = ends.enter_context(Lessor(leased(2)))
     lessor.open(0)
     lessor.open(1)
-    process = lessor.tenant.start(CAPTURE, SPIN_PTX)
-    ends.callback(process.communicate)
-    ends.callback(process.kill)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    process, hear = begun(ends, lessor.tenant, CAPTURE, SPIN_PTX)
+    assert hear() == "ready\n"
     lessor.close()
     told_to_go(process)
-    assert process.stdout.readline() == "captured\n"
+    assert hear() == "captured\n"
     wait_for(lambda: lessor.works() == [Work.WAITING], "the launch")
     lessor.open()
-    assert process.stdout.readline() == "launched\n"
+    assert hear() == "launched\n"
 
 
 @pytest.mark.parametrize(("card", "least_ms"), [(0, 90), (1, 18)])
@@ -240,18 +243,15 @@ def test_what_makes_no_progress_gets_its_partner(
     lessor = ends.enter_context(Lessor(leased(2)))
     lessor.open(0)
     lessor.open(1)
-    process = lessor.tenant.start(PARTNERS, SPIN_PTX, 3_000_000, card)
-    ends.callback(process.communicate)
-    ends.callback(process.kill)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    process, hear = begun(ends, lessor.tenant, PARTNERS, SPIN_PTX, 3_000_000, card)
+    assert hear() == "ready\n"
     told_to_go(process)
-    assert process.stdout.readline() == "first\n"
+    assert hear() == "first\n"
     lessor.close(0)
     lessor.close(1)
     began = time.monotonic_ns()
     told_to_go(process)
-    assert process.stdout.readline() == "second\n"
+    assert hear() == "second\n"
     assert least_ms * MS < time.monotonic_ns() - began < 2 * SECOND_NS
 
 
