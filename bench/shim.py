@@ -170,8 +170,12 @@ def medians(
 
 
 def instructions(program: Path, environment: Environment, case: str) -> float:
-    """Instructions a call in the calling thread: what more rounds cost, so that the start costs nothing."""
+    """Instructions a call in the calling thread: what more rounds cost, so that the start costs nothing.
+
+    The threads of a counted program run one at a time: without pauses nothing is ever seen to be over, and each batch of
+    work needs new events."""
     totals = []
+    paused = {**environment, "PAUSE_US": "10000"}
     with tempfile.TemporaryDirectory() as scratch:
         for rounds in COUNTED_ROUNDS:
             out = Path(scratch) / f"out.{rounds}"
@@ -183,7 +187,7 @@ def instructions(program: Path, environment: Environment, case: str) -> float:
                 f"--callgrind-out-file={out}",
             ]
             command: Command = [*valgrind, program, case, str(BATCH), str(rounds)]
-            subprocess.run(command, env=environment, input="go\n", text=True, capture_output=True, check=True)
+            subprocess.run(command, env=paused, input="go\n", text=True, capture_output=True, check=True)
             totals.append(main_thread_total(out))
     return (totals[1] - totals[0]) / (BATCH * (COUNTED_ROUNDS[1] - COUNTED_ROUNDS[0]))
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BLOCK 4096
 
@@ -160,6 +161,12 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+/* As long as PAUSE_US says: what a round left to be measured then is, as where a card takes its time. */
+static void pause_us(void) {
+  const char *pause = getenv("PAUSE_US");
+  if (pause) usleep((useconds_t)atoi(pause));
+}
+
 static void *run(void *cpu) {
   double *times = calloc((size_t)rounds, sizeof *times), *median = malloc(sizeof *median);
   cpu_set_t set;
@@ -175,6 +182,7 @@ static void *run(void *cpu) {
     cases[chosen].call();
     if (round >= 0) times[round] = (double)(now_ns() - began) / batch; /* the first round warms up */
     if (!cases[chosen].live) check(cuCtxSynchronize());
+    pause_us();
   }
   qsort(times, (size_t)rounds, sizeof *times, by_value);
   *median = times[rounds / 2];

@@ -60,14 +60,32 @@ typedef struct aq_lane {
 extern __thread aq_lane *aq_lane_mine __attribute__((tls_model("initial-exec")));
 
 /* Stands for a work on a stream, as the program names it in a flavour. For one key to mean two streams, two works would have to
- * lie further apart than these do, by this factor; and nothing is as wide as one flavour is from the other. */
+ * lie further apart than these do, by this factor; and no grid is as wide as one flavour is from the other. Zero is no key:
+ * aq_ticket_hand_out() remembers nothing by it. */
 static inline uint64_t aq_lane_key(const void *what, CUstream name, int flavour) {
-  return (uint64_t)(uintptr_t)what + (flavour == AQ_STREAM_PER_THREAD ? UINT32_C(0x40000001) : 1) +
-         (uint64_t)(uintptr_t)name * UINT64_C(0x61c88647);
+  return (uint64_t)(uintptr_t)what + (uint64_t)(uintptr_t)name * UINT64_C(0x61c88647) -
+         (flavour == AQ_STREAM_PER_THREAD ? UINT64_C(0x80000000) : 0);
 }
 
 /* Where a lane remembers it, if it does. */
 static inline uint32_t aq_lane_place(uint64_t key) { return (uint32_t)key * UINT32_C(0x9e3779b1) >> 24; }
+
+/* Takes the cost from what is left of the calling thread's ticket. False: it is worth less, and keeps what it has; another
+ * thread may see it without, for a moment. */
+static inline bool aq_ticket_spend(int64_t *left, int64_t cost) {
+#ifdef __x86_64__
+  bool short_of; /* one instruction, which a compiler makes of no atomic load and store */
+  __asm__ volatile("subq %2, %0" : "+m"(*left), "=@ccs"(short_of) : "r"(cost));
+  if (__builtin_expect(!short_of, 1)) return true;
+  __atomic_store_n(left, *left + cost, __ATOMIC_RELAXED);
+  return false;
+#else
+  int64_t rest = __atomic_load_n(left, __ATOMIC_RELAXED) - cost;
+  if (rest < 0) return false;
+  __atomic_store_n(left, rest, __ATOMIC_RELAXED);
+  return true;
+#endif
+}
 
 /* Whether a ticket of the calling thread pays for the work. One does nearly always where there is a cap, so each
  * instruction counts. */
@@ -76,9 +94,7 @@ static inline bool aq_lane_pays(aq_lane *lane, uint64_t key) {
   if (__builtin_expect(lane->key[place] != key, 0)) return false;
   aq_ticket *ticket = lane->payer[place];
   if (__atomic_load_n(__atomic_load_n(&ticket->word, __ATOMIC_RELAXED), __ATOMIC_RELAXED) != ticket->epoch) return false;
-  int64_t left = __atomic_load_n(&ticket->left, __ATOMIC_RELAXED) - lane->cost[place];
-  if (left < 0) return false;
-  __atomic_store_n(&ticket->left, left, __ATOMIC_RELAXED);
+  if (!aq_ticket_spend(&ticket->left, lane->cost[place])) return false;
   lane->count[place]++;
   return true;
 }

@@ -56,8 +56,15 @@ static bool has_work(void) {
   return false;
 }
 
+/* Wakes the thread if it sleeps though there is work: once, until it has looked. */
+static void wake(void) {
+  if (!sleeping || !has_work()) return;
+  sleeping = false;
+  pthread_cond_signal(&wanted);
+}
+
 void aq_monitor_unlock(void) {
-  if (sleeping && has_work()) pthread_cond_signal(&wanted);
+  wake();
   pthread_mutex_unlock(&lock);
 }
 
@@ -71,7 +78,7 @@ static void wait_on(pthread_cond_t *condition, uint64_t until_ns) {
 void aq_monitor_wait(uint64_t until_ns) {
   int before; /* a thread that is cancelled here would leave the lock behind */
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-  if (sleeping && has_work()) pthread_cond_signal(&wanted);
+  wake();
   wait_on(&finished, until_ns);
   pthread_setcancelstate(before, &before);
 }

@@ -83,7 +83,7 @@ void aq_ticket_hand_out(aq_lane *lane, const aq_submission *submission) {
   uint32_t launches = aq_batch_room_for_launches(batch);
   bool counted = launches < AQ_ANY_LAUNCHES;
   if (counted) worth = smaller(worth, launches * cost);
-  if (!cost || cost > worth) return;
+  if (!cost || cost > worth || !submission->key) return;
   remember(lane, ticket, submission, cost);
   if (counted) price(lane, ticket, worth / launches);
   aq_batch_reserve(batch, ticket, worth, counted ? launches : 0);
@@ -93,11 +93,13 @@ void aq_ticket_hand_out(aq_lane *lane, const aq_submission *submission) {
   __atomic_store_n(&ticket->word, submission->word, __ATOMIC_RELAXED);
 }
 
+/* Less than nothing is left while its thread finds that it is worth too little (aq_ticket_spend). */
 void aq_ticket_take_back(aq_batch *batch) {
   aq_ticket *ticket = batch->ticket;
   if (!ticket) return;
   stop(ticket);
-  ticket->settled = __atomic_load_n(&ticket->left, __ATOMIC_RELAXED);
+  int64_t left = __atomic_load_n(&ticket->left, __ATOMIC_RELAXED);
+  ticket->settled = left > 0 ? left : 0;
   aq_batch_unreserve(batch, ticket->settled);
 }
 
@@ -107,13 +109,12 @@ static void settle_slip(const aq_ticket *ticket, aq_batch *batch, uint64_t slip)
   else aq_batch_charge_stray(ticket->card, slip);
 }
 
-void aq_ticket_settle(aq_lane *lane, aq_ticket *ticket) {
+void aq_ticket_settle_worth(aq_lane *lane, aq_ticket *ticket) {
   aq_batch *batch = aq_batch_of(ticket);
   if (batch) aq_ticket_take_back(batch);
   int64_t left = __atomic_load_n(&ticket->left, __ATOMIC_RELAXED);
   if (left == ticket->worth) return;
   for_places(lane, ticket, settle_used);
-  assert(ticket->settled >= left);
   if (ticket->settled > left) settle_slip(ticket, batch, (uint64_t)(ticket->settled - left));
   __atomic_store_n(&ticket->left, 0, __ATOMIC_RELAXED);
   ticket->worth = ticket->settled = ticket->seen = 0;

@@ -23,7 +23,10 @@ void aq_ticket_hand_out(aq_lane *lane, const aq_submission *submission);
 void aq_ticket_take_back(struct aq_batch *batch);
 
 /* Under the lock, by the lane's thread: the ticket is over, and what it was spent on is known to its batch. */
-void aq_ticket_settle(aq_lane *lane, aq_ticket *ticket);
+void aq_ticket_settle_worth(aq_lane *lane, aq_ticket *ticket);
+static inline void aq_ticket_settle(aq_lane *lane, aq_ticket *ticket) {
+  if (ticket->worth) aq_ticket_settle_worth(lane, ticket);
+}
 
 /* The stream may be about to capture: this thread's next submission to it, or every thread's next, goes the slow way. */
 void aq_ticket_stop(CUstream name, int flavour);

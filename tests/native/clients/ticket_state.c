@@ -15,6 +15,7 @@
 #include "cost.h"
 #include "lease.h"
 #include "loader.h"
+#include "monitor.h"
 #include "tenant.h"
 #include "ticket.h"
 
@@ -145,6 +146,29 @@ static bool charges_what_slips_past(void) {
   MUST(!launch());
   MUST(aq_slice.usage->cards[0].busy_ns == aq_flights[0].charged_ns);
   return aq_slice.usage->cards[0].busy_ns - before >= SLIP_NS;
+}
+
+/* What does not pay keeps what it is worth. */
+static void spends_no_more_than_is_left(void) {
+  int64_t left = 5;
+  MUST(!aq_ticket_spend(&left, 6) && left == 5);
+  MUST(aq_ticket_spend(&left, 5) && left == 0);
+}
+
+/* A ticket is worth nothing, not less, to who takes it back at the moment in which its thread finds it too small. */
+static bool is_never_worth_less_than_nothing(void) {
+  get_ticket();
+  aq_ticket *ticket = (aq_ticket *)ticket_for(stream);
+  aq_monitor_lock();
+  aq_batch *batch = aq_batch_of(ticket);
+  bool mine = batch && batch->ticket == ticket;
+  ticket->left = -1;
+  if (mine) aq_ticket_take_back(batch);
+  MUST(!mine || ticket->settled == 0);
+  ticket->left = 1;
+  aq_monitor_unlock();
+  MUST(!launch() && !cuCtxSynchronize());
+  return mine;
 }
 
 static bool is_new_after_a_change(void) {
@@ -376,6 +400,8 @@ int main(int argc, char **argv) {
   MUST(holds(knows_the_threads_own_stream));
   MUST(holds(learns_from_what_was_paid));
   MUST(holds(charges_what_slips_past));
+  spends_no_more_than_is_left();
+  MUST(holds(is_never_worth_less_than_nothing));
   MUST(holds(is_new_after_a_change));
   MUST(holds(is_good_for_one_lease));
   is_not_had_at_a_closed_gate();
