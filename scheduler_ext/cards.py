@@ -1,6 +1,6 @@
 """What placement knows about one card: what it can give and what is left of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aliquot.placement import CardShare, Charge
 from aliquot.request import SliceRequest
@@ -69,6 +69,17 @@ class CardState:
             and self.used_cores + charge.cores <= self.usable_cores
             and self.used_slots + charge.slots <= self.slots
             and (self.empty or not charge.exclusive)
+        )
+
+    def without(self, charge: Charge, holders: int | None = None) -> "CardState":
+        """The card without a charge; `holders`: how many that held it alone go, where it is several pods' charge."""
+        return replace(
+            self,
+            used_mib=self.used_mib - charge.memory_mib,
+            burst_mib=self.burst_mib - charge.burst_mib,
+            used_cores=self.used_cores - charge.cores,
+            used_slots=self.used_slots - charge.slots,
+            holders=self.holders - (charge.exclusive if holders is None else holders),
         )
 
     def share(self, wanted: SliceRequest) -> CardShare:

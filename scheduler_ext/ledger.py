@@ -231,7 +231,8 @@ class Ledger:
         entry = self._entries.get(uid)
         if entry is None or entry.node != node:
             return cards
-        return [_less(card, entry.charges.get(card.uuid)) for card in cards]
+        charges = entry.charges
+        return [card.without(charges[card.uuid]) if card.uuid in charges else card for card in cards]
 
     def _put(self, entry: Entry) -> None:
         self.release(entry.uid)
@@ -264,17 +265,4 @@ def _card_state(card: Card, slots: int, pool: PoolSpec) -> CardState:
         mig=card.mig_enabled,
         extra_mib=card.usable_mib * (pool.memory_percent - 100) // 100,
         model=card.model,
-    )
-
-
-def _less(card: CardState, charge: Charge | None) -> CardState:
-    if charge is None:
-        return card
-    return replace(
-        card,
-        used_mib=card.used_mib - charge.memory_mib,
-        burst_mib=card.burst_mib - charge.burst_mib,
-        used_cores=card.used_cores - charge.cores,
-        used_slots=card.used_slots - charge.slots,
-        holders=card.holders - charge.exclusive,
     )

@@ -1,0 +1,330 @@
+"""Which pods have to leave a node so that a request fits there, and no more of them than that.
+
+The caller says who may leave and how gladly: every `Leaver` has a rank, and a lower one goes first. Of all sets that
+admit the request the least is wanted: the one whose highest rank is lowest, then with the fewest of that rank, then
+so on down the ranks; of equal ones the one whose pods started last. None of a set found could stay.
+
+A request of one slice on one card asks each card for itself, which is exact but for `STEPS` that bound the search on a
+card. Everything else is placed on the node as it would be without all leavers, on the cards that cost least; who must
+leave those is asked card by card, and whoever turns out not to be needed stays.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aliquot.placement import Charge, Placement
+from aliquot.policy import Policy
+from aliquot.request import PodRequest, SliceRequest
+from scheduler_ext.cards import CardState
+from scheduler_ext.fit import fit
+
+STEPS: Final = 512
+"""Decisions about pods that the search may take for one card before it is content with the best that it has found."""
+
+Need = tuple[int, int, int, int, int]
+"""What of a card has to be given up: memory, guaranteed memory (MiB), compute (percent), slices, sole holders."""
+
+ENOUGH: Final[Need] = (0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaver:
+    """A pod that could leave its node.
+
+    Attributes:
+        uid: The pod's.
+        charges: What it holds of each card, by UUID.
+        rank: How gladly it is let go: anything that can be compared with the others' ranks; the lowest goes first.
+        since: When it started, in seconds of any clock; of equal ranks the youngest goes first.
+    """
+
+    uid: str
+    charges: Mapping[str, Charge]
+    rank: Any = 0
+    since: float = 0.0
+
+
+Leavers = tuple[Leaver, ...]
+
+
+def least(
+    request: PodRequest, node: str, cards: Sequence[CardState], leavers: Sequence[Leaver], policy: Policy
+) -> Leavers | None:
+    """Who has to leave a node so that a request fits; nobody where it fits as it is, None where that does not help.
+
+    Args:
+        request: What is to be placed.
+        node: The node's name.
+        cards: Its cards as they are, everybody's charges included but the request's own.
+        leavers: Who may leave it.
+        policy: Which cards are preferred among equals.
+    """
+    on_card = _by_card(leavers)
+    slices = {n: c.slice for n, c in enumerate(request.containers) if c.slice}
+    wanted = next(iter(slices.values()), None)
+    if wanted is not None and len(slices) == wanted.cards == 1:
+        return _from_one_card(wanted, cards, on_card)
+    if fit(request, node, cards, policy) is not None:
+        return ()
+    emptied = relieved(cards, leavers)
+    orders = {n: _cheapest_first(wanted, cards, emptied, on_card) for n, wanted in slices.items()}
+    placement = fit(request, node, emptied, policy, first=orders)
+    return None if placement is None else _only_needed(request, placement, cards, on_card, policy)
+
+
+def relieved(cards: Sequence[CardState], leavers: Iterable[Leaver]) -> list[CardState]:
+    """A node's cards as they would be without these pods."""
+    gone: defaultdict[str, Charge] = defaultdict(Charge)
+    holders: defaultdict[str, int] = defaultdict(int)
+    for leaver in leavers:
+        for uuid, charge in leaver.charges.items():
+            gone[uuid] += charge
+            holders[uuid] += charge.exclusive
+    return [
+        card.without(gone[card.uuid], holders[card.uuid]) if card.uuid in gone else card for card in cards
+    ]
+
+
+def place_after(
+    request: PodRequest, node: str, cards: Sequence[CardState], gone: Iterable[Leaver], policy: Policy
+) -> Placement | None:
+    """Where a request goes on a node once these pods have left it."""
+    return fit(request, node, relieved(cards, gone), policy)
+
+
+def _by_card(leavers: Sequence[Leaver]) -> dict[str, list[Leaver]]:
+    found: defaultdict[str, list[Leaver]] = defaultdict(list)
+    for leaver in leavers:
+        for uuid in leaver.charges:
+            found[uuid].append(leaver)
+    return found
+
+
+def _from_one_card(
+    wanted: SliceRequest, cards: Sequence[CardState], on_card: Mapping[str, list[Leaver]]
+) -> Leavers | None:
+    """The least set of any card; the first of equals."""
+    best: Leavers | None = None
+    for card in cards:
+        there = on_card.get(card.uuid, [])
+        charge = _charge_on(card, wanted)
+        if charge is not None:
+            found = _least_on(card, charge, there, best)
+            best = found if found is not None else best
+        if best == ():
+            break
+    return best
+
+
+def _charge_on(card: CardState, wanted: SliceRequest) -> Charge | None:
+    """What a slice would cost a card that nobody else is on; None where it cannot be there at all."""
+    share = card.share(wanted)
+    bare = card.healthy and not card.mig and 0 < share.memory_mib <= card.usable_mib
+    if not bare or wanted.cores > card.usable_cores:
+        return None
+    if wanted.only and not wanted.only.allows(card.model, card.uuid):
+        return None
+    burst = share.memory_mib if wanted.burst else 0
+    return Charge(share.memory_mib, share.cores, 1, wanted.exclusive, burst)
+
+
+def _need(card: CardState, charge: Charge) -> Need:
+    """What has to be given up on a card so that it carries a charge."""
+    if charge.exclusive:
+        return (
+            card.used_mib,
+            card.used_mib - card.burst_mib,
+            card.used_cores,
+            card.used_slots,
+            card.holders,
+        )
+    return (
+        max(charge.memory_mib - card.left_mib(burst=True), 0),
+        max(charge.guaranteed_mib - (card.usable_mib - (card.used_mib - card.burst_mib)), 0),
+        max(charge.cores - (card.usable_cores - card.used_cores), 0),
+        max(charge.slots - (card.slots - card.used_slots), 0),
+        card.holders,
+    )
+
+
+def _least_on(
+    card: CardState, charge: Charge, leavers: Sequence[Leaver], best: Leavers | None = None
+) -> Leavers | None:
+    """Who has to leave a card so that it carries a charge; None where nobody can help, or nothing beats `best`."""
+    need = _need(card, charge)
+    if need == ENOUGH:
+        return ()
+    return _Search(card.uuid, need, leavers, best).run()
+
+
+def _cheapest_first(
+    wanted: SliceRequest,
+    cards: Sequence[CardState],
+    emptied: Sequence[CardState],
+    on_card: Mapping[str, list[Leaver]],
+) -> list[int]:
+    """The cards that could have a slice, those first that have to lose least for it."""
+    costs: list[tuple[_Cost, int]] = []
+    for n, (card, bare) in enumerate(zip(cards, emptied, strict=True)):
+        charge = _charge_on(card, wanted)
+        if charge is None or not bare.admits(wanted):
+            continue
+        found = _least_on(card, charge, on_card.get(card.uuid, []))
+        if found is not None:
+            costs.append((_cost(found), n))
+    return [n for _, n in sorted(costs)]
+
+
+def _only_needed(
+    request: PodRequest,
+    placement: Placement,
+    cards: Sequence[CardState],
+    on_card: Mapping[str, list[Leaver]],
+    policy: Policy,
+) -> Leavers | None:
+    """Who has to leave for a placement; None where that cannot be said of a node without all leavers."""
+    chosen: dict[str, Leaver] = {}
+    by_uuid = {card.uuid: card for card in cards}
+    for uuid, charge in placement.charges().items():
+        gone = [leaver for leaver in chosen.values() if uuid in leaver.charges]
+        (card,) = relieved([by_uuid[uuid]], gone)
+        there = [leaver for leaver in on_card.get(uuid, []) if leaver.uid not in chosen]
+        found = _least_on(card, charge, there)
+        if found is None:
+            return None
+        chosen |= {leaver.uid: leaver for leaver in found}
+    first = _cards_of(request, placement, cards)
+
+    def fits(gone: Iterable[Leaver]) -> bool:
+        return fit(request, placement.node, relieved(cards, gone), policy, first=first) is not None
+
+    return _pruned(sorted(chosen.values(), key=_reluctance), fits)
+
+
+def _cards_of(request: PodRequest, placement: Placement, cards: Sequence[CardState]) -> dict[int, list[int]]:
+    """The cards of each container of a request, by their positions."""
+    position = {card.uuid: n for n, card in enumerate(cards)}
+    places = {container.name: container for container in placement.containers}
+    return {
+        n: [position[share.uuid] for share in places[container.name].cards]
+        for n, container in enumerate(request.containers)
+        if container.slice
+    }
+
+
+def _pruned(leavers: Sequence[Leaver], fits: Callable[[Iterable[Leaver]], bool]) -> Leavers:
+    """The same without those that need not leave, looked at from the one that goes least gladly."""
+    kept = list(leavers)
+    for leaver in reversed(leavers):
+        others = [one for one in kept if one is not leaver]
+        if fits(others):
+            kept = others
+    return tuple(kept)
+
+
+_Cost = tuple[list[Any], list[float]]
+
+
+def _cost(leavers: Iterable[Leaver]) -> _Cost:
+    """What a set costs: its ranks, the highest first, then the ages, the eldest first."""
+    ordered = sorted(leavers, key=_reluctance, reverse=True)
+    return [one.rank for one in ordered], [-one.since for one in ordered]
+
+
+def _reluctance(leaver: Leaver) -> tuple[Any, float]:
+    return leaver.rank, -leaver.since
+
+
+@dataclass
+class _Search:
+    """A walk over the pods of one card, from the one that goes least gladly: each stays if it can, else it leaves."""
+
+    uuid: str
+    need: Need
+    leavers: Sequence[Leaver]
+    best: Leavers | None
+    _order: list[Leaver] = field(init=False)
+    _given: list[Need] = field(init=False)
+    _after: list[Need] = field(init=False)
+    _bound: _Cost | None = field(init=False, default=None)
+    _found: Leavers | None = field(init=False, default=None)
+    _steps: int = field(init=False, default=STEPS)
+
+    def run(self) -> Leavers | None:
+        """The least set that beats the best known; None where there is none."""
+        self._order = sorted(self.leavers, key=_reluctance, reverse=True)
+        self._given = [_given(leaver.charges[self.uuid]) for leaver in self._order]
+        self._after = [ENOUGH]
+        for given in reversed(self._given):
+            self._after.append(_plus(self._after[-1], given))
+        self._after.reverse()
+        if self.best is not None:
+            self._bound = _cost(self.best)
+        if _covers(self._after[0], self.need):
+            self._walk(0, self.need, [])
+        return self._found
+
+    def _walk(self, at: int, need: Need, chosen: list[Leaver]) -> None:
+        """Decide about the pods from this one on; those chosen so far leave this need open."""
+        if need == ENOUGH:
+            self._note(chosen)
+            return
+        self._steps -= 1
+        if self._hopeless(chosen):
+            return
+        if _covers(self._after[at + 1], need):
+            self._walk(at + 1, need, chosen)
+            if self._steps <= 0:
+                return
+        chosen.append(self._order[at])
+        self._walk(at + 1, _less(need, self._given[at]), chosen)
+        chosen.pop()
+
+    def _hopeless(self, chosen: Sequence[Leaver]) -> bool:
+        """Whether one more, however gladly it goes, is too many already."""
+        if self._bound is None:
+            return False
+        ranks = [one.rank for one in chosen]
+        known = self._bound[0][: len(ranks)]
+        return ranks > known or (ranks == known and len(self._bound[0]) == len(ranks))
+
+    def _note(self, chosen: Sequence[Leaver]) -> None:
+        cost = _cost(chosen)
+        if self._bound is None or cost < self._bound:
+            self._bound, self._found = cost, tuple(reversed(chosen))
+
+
+def _given(charge: Charge) -> Need:
+    return charge.memory_mib, charge.guaranteed_mib, charge.cores, charge.slots, int(charge.exclusive)
+
+
+def _covers(given: Need, need: Need) -> bool:
+    return (
+        given[0] >= need[0]
+        and given[1] >= need[1]
+        and given[2] >= need[2]
+        and given[3] >= need[3]
+        and given[4] >= need[4]
+    )
+
+
+def _plus(one: Need, other: Need) -> Need:
+    return (
+        one[0] + other[0],
+        one[1] + other[1],
+        one[2] + other[2],
+        one[3] + other[3],
+        one[4] + other[4],
+    )
+
+
+def _less(need: Need, given: Need) -> Need:
+    return (
+        max(need[0] - given[0], 0),
+        max(need[1] - given[1], 0),
+        max(need[2] - given[2], 0),
+        max(need[3] - given[3], 0),
+        max(need[4] - given[4], 0),
+    )
