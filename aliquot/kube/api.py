@@ -18,8 +18,9 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from aliquot.kube.access import Access, AccessError, load_access
+from aliquot.kube.access import Access, AccessError
 from aliquot.kube.fence import Fence, FencedBody
+from aliquot.kube.kubeconfig import load_access
 from aliquot.kube.objects import UNREADABLE, KubeObject, KubeStruct, Status
 from aliquot.kube.resources import PODS, Resource
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from kubernetes.config import ConfigException
 
 from aliquot.certs import server_context, write_pair
 from aliquot.inventory import Card, GPUNodeStatus
-from aliquot.kube.access import Access, AccessError, load_access
+from aliquot.kube.access import Access
 from aliquot.kube.api import Api, ApiError, PatchType
 from aliquot.kube.resources import GPU_NODES, NODES, PODS
 
@@ -206,15 +205,10 @@ def test_a_refused_token_is_read_again(kube: Kube, tmp_path: Path):
     token = tmp_path / "token"
     tokens: list[str] = []
 
-    class Rotating:
-        """Stands for the library's configuration of a service account whose token file changes."""
-
-        username = None
-
-        def get_api_key_with_prefix(self, key: str) -> str | None:
-            if not token.read_text():
-                raise ConfigException("Token file exists but empty.")
-            return f"Bearer {token.read_text()}" if key == "BearerToken" else None
+    def authorize() -> str:
+        if not token.read_text():
+            raise ValueError("it is empty")
+        return f"Bearer {token.read_text()}"
 
     def answer(request: web.Request) -> web.Response:
         tokens.append(request.headers["Authorization"])
@@ -223,7 +217,7 @@ def test_a_refused_token_is_read_again(kube: Kube, tmp_path: Path):
 
     async def run() -> None:
         kube.answer = answer
-        async with kube, Api(Access(kube.url, configuration=Rotating())) as api:
+        async with kube, Api(Access(kube.url, authorize=authorize)) as api:
             token.write_text("")
             with pytest.raises(ApiError, match="no credentials") as refused:
                 await api.get(PODS, "p", "ns")
@@ -238,13 +232,3 @@ def test_a_refused_token_is_read_again(kube: Kube, tmp_path: Path):
 
     asyncio.run(run())
     assert tokens == ["Bearer old", "Bearer new", "Bearer new"]
-
-
-@pytest.mark.parametrize("text", [None, "", "]", "hello", "kind: Config\n"])
-def test_a_useless_kubeconfig_is_refused_by_name(tmp_path: Path, text: str | None):
-    """The error names the file."""
-    path = tmp_path / "kubeconfig"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(AccessError, match=str(path)):
-        load_access(path)
