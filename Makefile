@@ -1,7 +1,7 @@
 # Aliquot's everyday commands. Each sets up what it needs in .venv; only Python >= 3.11 (venv, pip), cc and make are assumed.
 PYTHON ?= python3
 VENV   := .venv
-JOBS   ?= 2
+JOBS   ?= 4
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 STAMPS := $(VENV)/stamps
@@ -14,7 +14,7 @@ DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile $(foreach kind,c h def,sand
 
 help:
 	@echo 'make demo       the whole path on this machine, no GPU and no Kubernetes needed'
-	@echo 'make test       the tests: JOBS=2 at a time, then one by one those that measure time'
+	@echo 'make test       the tests, JOBS=4 at a time: what computes, what measures time, and one by one what needs the machine'
 	@echo 'make test-full  the long tests that make test leaves out; says what was not run'
 	@echo 'make chaos      kills everything at random for MINUTES=10, SEED=n repeats a run'
 	@echo 'make shim-chaos  two tenants do everything to one card while processes are killed and limits change; MINUTES=10, SEED=n'
@@ -33,10 +33,15 @@ help:
 demo: setup-demo
 	@$(BIN)/aliquot demo
 
-# A module's tests stay together, in the order of the modules: those that start whole clusters come early.
+# A module's tests stay together, in the order of the modules: those that start whole clusters come early. Collecting all
+# tests takes each worker seconds, so the later passes are told their files.
+BESIDE = $(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+MARKED = grep -rl --include='test_*.py' mark.
+
 test: setup-test
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow and not gpu and not alone'
-	$(BIN)/pytest -m 'alone and not slow and not gpu'
+	$(BESIDE) -m 'not timed and not alone and not slow and not gpu'
+	$(BESIDE) -m 'timed and not alone and not slow and not gpu' $$($(MARKED)timed tests)
+	$(BIN)/pytest -m 'alone and not slow and not gpu' $$($(MARKED)alone tests)
 
 test-full: setup-test
 	$(BIN)/pytest -m 'slow and not gpu'

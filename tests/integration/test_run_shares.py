@@ -16,7 +16,7 @@ from libshim.pages import read_control
 from tests.integration.greedy import Bench, Greedy, greedy_load, holders, read_heartbeat
 from tests.integration.shells import Shell
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 TOLERANCE = 8.0
 """Points, in a second. Without an arbiter runs of 30 and 60 miss their shares by more than ten."""
@@ -66,6 +66,7 @@ def elected(shell: Shell, *candidates: Greedy) -> Greedy:
     return one
 
 
+@pytest.mark.alone
 def test_greedy_runs_have_their_shares(bench: Bench):
     """30 and 60 of a card that both always want, and nobody has the rest."""
     small, large = bench.greedy("--mem", "2Gi", "--core", "30"), bench.greedy("--mem", "2Gi", "--core", "60")
@@ -74,6 +75,7 @@ def test_greedy_runs_have_their_shares(bench: Bench):
     settle(bench, {small: 30, large: 60})
 
 
+@pytest.mark.alone
 def test_what_others_leave_is_lent_and_taken_back(bench: Bench):
     """A run of 30 that may burst has all of the card, then up to its bound, then what the other does not want."""
     bursting = bench.greedy("--mem", "2Gi", "--core", "30", "--mode", "burst")
@@ -88,6 +90,7 @@ def test_what_others_leave_is_lent_and_taken_back(bench: Bench):
     settle(bench, {bursting: 37.5, bounded: 62.5})
 
 
+@pytest.mark.alone
 def test_who_has_no_share_has_what_the_shares_leave(bench: Bench):
     """All of the card while it is alone, an equal part of the rest beside others, and all again when they have gone."""
     first = bench.greedy("--mem", "2Gi")
@@ -107,6 +110,7 @@ def test_who_has_no_share_has_what_the_shares_leave(bench: Bench):
     settle(bench, {first: 100})
 
 
+@pytest.mark.alone
 def test_the_higher_priority_has_what_nobody_claims(bench: Bench):
     """The shares themselves are kept."""
     low, high = (
@@ -118,6 +122,7 @@ def test_the_higher_priority_has_what_nobody_claims(bench: Bench):
     settle(bench, {low: 30, high: 70})
 
 
+@pytest.mark.alone
 def test_a_resize_moves_time_within_a_second(bench: Bench):
     """To the run that got more of it, and to the one without a share from the one that got less."""
     sized, rest = bench.greedy("--mem", "2Gi", "--core", "20"), bench.greedy("--mem", "2Gi")
@@ -158,6 +163,7 @@ def test_top_tells_what_is_due_to_runs_had_by_them_and_lent(bench: Bench):
     within(PATIENCE_S, is_right)
 
 
+@pytest.mark.alone
 def test_when_the_one_that_leases_is_killed_another_does(bench: Bench):
     """Everybody goes on, the killed one's program too, and is lent time again, which nobody is without an arbiter."""
     runs = [bench.greedy("--mem", "2Gi", "--core", "20", "--mode", "burst") for _ in range(3)]
@@ -173,6 +179,7 @@ def test_when_the_one_that_leases_is_killed_another_does(bench: Bench):
     settle(bench, dict.fromkeys(runs, 100 / 3))
 
 
+@pytest.mark.alone
 def test_shares_are_caps_while_nobody_leases(bench: Bench):
     """The one that leases is stopped, with its lock: nobody has more than its share until it goes on."""
     runs = [bench.greedy("--mem", "2Gi", "--core", "30", "--mode", "burst") for _ in range(2)]
@@ -223,6 +230,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
+@pytest.mark.alone
 def test_a_program_that_ignores_everything_keeps_nobody_from_going_on(bench: Bench):
     """It goes without the interceptor and takes what the card gives it; the others divide the rest by their shares."""
     first, second = (bench.greedy("--mem", "2Gi", "--core", "30", "--mode", "burst") for _ in range(2))

@@ -17,7 +17,7 @@ from tests.native.spinners import spinning
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 MS = 1_000_000
 ANY_WINDOW_US = 1_000_000

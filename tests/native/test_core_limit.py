@@ -13,7 +13,7 @@ from sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.tenants import Tenant
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 GIB = 1 << 30
 SECOND_NS = 1_000_000_000

@@ -17,7 +17,7 @@ from tests.native.test_core_limit import SPIN_PTX
 from tests.native.test_sim_meetings import MEET
 from tests.native.test_tickets import PRELUDE
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 OWN, OTHERS = 20, 60
 """Percent. What waits for its other half takes a third of a card or more, so that its owner is never due anything."""

@@ -18,7 +18,7 @@ from tests.native.test_core_limit import GIB, SPIN_PTX, TOLERANCE
 from tests.native.test_sim_meetings import MEET
 from tests.native.test_tickets import PRELUDE
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 WINDOW_S = 2
 MEETING_TOLERANCE = 6.0

@@ -29,7 +29,7 @@ from tests.native.tenants import Tenant
 from tests.native.test_core_limit import SPIN_PTX, TOLERANCE, share, start, working
 from tests.native.test_tickets import PRELUDE
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 SILENT_MS = 60
 

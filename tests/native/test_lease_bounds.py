@@ -17,7 +17,7 @@ from tests.native.spinners import Spinner, spinning
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 MS = 1_000_000
 WINDOW_US = 2000

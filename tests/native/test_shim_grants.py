@@ -12,7 +12,7 @@ from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 MIB = 1 << 20
 LIMIT = 64 * MIB

@@ -203,7 +203,7 @@ LAUNCHES = [
 ]
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("symbol", LAUNCHES)
 def test_every_launch_is_charged_its_time(slice64: Tenant, shell: Shell, symbol: str):
     """About as much as the card says it was busy, whatever launched the kernels; more where the program is held up."""

@@ -13,7 +13,7 @@ from sandbox.record import COPIED_IN, COPIED_OUT, RAN, Record
 from tests.native.sims import PRELUDE, environment, run_python
 from tests.native.test_sim_overlap import PROGRAM, SPIN
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 US, MS = 1_000, 1_000_000
 MIB = 1 << 20

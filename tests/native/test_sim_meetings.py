@@ -9,7 +9,7 @@ import pytest
 from sandbox.gpus import SOURCES, SimMachine
 from tests.native.sims import PRELUDE, ask, environment, run_python, start, wait_for
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 MS = 1_000_000
 MEET = SOURCES.parent / "kernels" / "meet.ptx"

@@ -5,7 +5,7 @@ import pytest
 from sandbox.gpus import SOURCES, SimMachine
 from tests.native.sims import run_python
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 MS = 1_000_000
 SPIN = SOURCES.parent / "kernels" / "spin.ptx"

@@ -11,7 +11,7 @@ from sandbox.gpus import SOURCES, SimMachine, SimulationError
 from sandbox.record import ENTRY, RAN, SWITCHED, Busy, Record
 from tests.native.sims import ask, read_until, run_python, start, wait_for
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 MS = 1_000_000
 CLIENT = Path(__file__).parent / "clients" / "full_record.c"

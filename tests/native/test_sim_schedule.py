@@ -10,7 +10,7 @@ import pytest
 from sandbox.gpus import SOURCES, Busy, SimCard, SimMachine
 from tests.native.sims import ask, read_until, run_python, start, wait_for
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 MS = 1_000_000
 

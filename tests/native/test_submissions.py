@@ -19,7 +19,7 @@ from tests.native.shells import CLIENTS
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB, SPIN_PTX, TOLERANCE, WINDOW_S
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 MOST_CARDS = 16
 SHARE = 30

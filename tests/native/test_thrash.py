@@ -22,7 +22,7 @@ from plugin.quanta import quantum_ns
 from sandbox.gpus import SimCard, SimMachine
 from tests.native.tenants import Tenant
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 MIB = 1 << 20
 SECOND_NS = 1_000_000_000

@@ -19,7 +19,7 @@ from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB, SPIN_PTX, gets, start, working
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 ROOT = Path(__file__).resolve().parents[2]
 SECOND_NS = 1_000_000_000

@@ -14,9 +14,8 @@ from aliquot.cli.demo.stack import SOURCE_ROOT
 from aliquot.cli.demo.story import Story
 from tests.integration.journey.stacks import one_node
 
-pytestmark = pytest.mark.alone
 
-
+@pytest.mark.alone
 def test_the_demo_succeeds_and_fits_a_screen() -> None:
     """`aliquot demo` ends with status 0, six checked rows, and no more than a screen of text."""
     done = subprocess.run(

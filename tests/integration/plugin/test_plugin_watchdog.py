@@ -15,7 +15,7 @@ from libshim.pages import read_control, read_times
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.world import GPU, REPOSITORY, World, container, occupy, slice_of
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 KERNEL = REPOSITORY / "sandbox" / "kernels" / "spin.ptx"
 BUSY_OFFSET = ffi.offsetof("aq_usage_page", "cards") + ffi.offsetof("aq_usage_card", "busy_ns")

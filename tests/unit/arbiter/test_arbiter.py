@@ -12,7 +12,7 @@ from libshim._pages import lib
 from libshim.pages import read_times
 from tests.unit.arbiter.house import MS, House, house, spans, time_in, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 CARD = "GPU-0"
 

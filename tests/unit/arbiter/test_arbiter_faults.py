@@ -15,7 +15,7 @@ from libshim._pages import lib
 from libshim.pages import read_card_usages
 from tests.unit.arbiter.house import MS, House, Tenant, house, spans, time_in, until
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 CARD = "GPU-0"
 SEED = int(os.environ.get("SEED", str(time.time_ns())))
