@@ -1,6 +1,5 @@
 """Quotas with the extender as a process: through the stand-in scheduler, and raced for while it is killed."""
 
-import contextlib
 import json
 import random
 import threading
@@ -201,6 +200,8 @@ def test_a_resource_quota_is_enforced_as_hami_does(scheduled: PocketCluster, ext
 LIMIT_GIB, GUARANTEED_GIB = 20, 40
 PATIENCE = 100.0
 """Seconds for a few pods to be bound on a machine that does other things too."""
+BACKOFF = 0.2
+"""Seconds before a caller that got no answer tries another pod; without, they pile up while the extender starts."""
 
 
 class Race:
@@ -218,8 +219,10 @@ class Race:
         """One scheduler, with a life of its own."""
         dice, kubectl = random.Random(seed), Kubectl(self.cluster.kubeconfig)
         while not self.over.is_set():
-            with contextlib.suppress(urllib3.exceptions.HTTPError, ApiError, AssertionError):
+            try:
                 self.one_pod(dice, kubectl)
+            except (urllib3.exceptions.HTTPError, ApiError, AssertionError):
+                self.over.wait(BACKOFF)
 
     def one_pod(self, dice: random.Random, kubectl: Kubectl) -> None:
         """A pod comes, is bound if it can be, perhaps asks for more, and another one goes."""
