@@ -32,6 +32,7 @@ RESIZE_CORE_ANNOTATION = f"{DOMAIN}/resize-gpu-core"
 RESIZE_STATUS_ANNOTATION = f"{DOMAIN}/resize-status"
 RETRY_ANNOTATION = f"{DOMAIN}/retry"
 LEADER_URL_ANNOTATION = f"{DOMAIN}/leader-url"
+CARDS_LIKE = f"{DOMAIN}/cards-like"
 SCHEDULER_NAME = "aliquot-scheduler"
 
 LIBRARY_DIR = "/usr/local/aliquot"

@@ -82,7 +82,7 @@ class Placer:
         placement = _Race(self._table, names, rows, ranked).run(request)
         if placement is not None:
             return Choice(placement)
-        return _refuse(self._table, request, names, rows)
+        return refuse(self._table, request, names, rows)
 
     def _rank(self, request: PodRequest, rows: Ints) -> "_Ranked":
         """The rankings that speak for these rows.
@@ -144,7 +144,7 @@ class _Ranked:
         return self.rankings[int(self.table.preference[row])]
 
 
-def _holds_all(table: CardTable, request: PodRequest, rows: Ints) -> Bools:
+def holds_all(table: CardTable, request: PodRequest, rows: Ints) -> Bools:
     """Which nodes have enough in all for the containers that run together; percentages count as nothing."""
     running, part = list(running_slices(request)), table.at(rows)
     free = part.healthy & ~part.mig & (part.holders == 0)
@@ -178,7 +178,7 @@ class _Race:
         """The best node's placement, or the next best's when the containers do not fit together there."""
         if len(request.containers) > 1:
             self._leave_out_hopeless(request)
-        named = any(wanted.only.uuids or wanted.only.not_uuids for wanted in _slices(request))
+        named = any(wanted.only.uuids or wanted.only.not_uuids for wanted in slices_of(request))
         seen: set[bytes] = set()
         while (position := self._best()) is not None:
             self._keys[position] = -np.inf
@@ -194,7 +194,7 @@ class _Race:
 
     def _leave_out_hopeless(self, request: PodRequest) -> None:
         (possible,) = np.nonzero(self._keys > -np.inf)
-        hopeless = possible[~_holds_all(self._table, request, self._rows[possible])]
+        hopeless = possible[~holds_all(self._table, request, self._rows[possible])]
         self._keys[hopeless] = -np.inf
 
     def _try(self, request: PodRequest, row: int, node: str, *, deep: bool) -> Placement | None:
@@ -215,9 +215,9 @@ class _Race:
         return min(equal.tolist(), key=self._names.__getitem__)
 
 
-def _refuse(table: CardTable, request: PodRequest, names: Sequence[str], rows: Ints) -> Choice:
+def refuse(table: CardTable, request: PodRequest, names: Sequence[str], rows: Ints) -> Choice:
     """The first cause for every node: that of the first container that has no room there."""
-    asked = [(wanted, table.room(wanted)) for wanted in dict.fromkeys(_slices(request))]
+    asked = [(wanted, table.room(wanted)) for wanted in dict.fromkeys(slices_of(request))]
     chosen = np.full(table.used.shape[1], ORDER.index(Reason.TOGETHER))
     for wanted, room in reversed(asked):
         causes = classify(table, room, wanted.exclusive, wanted.cards)
@@ -227,5 +227,6 @@ def _refuse(table: CardTable, request: PodRequest, names: Sequence[str], rows: I
     return Choice(None, refused, max((wanted.cards for wanted, _ in asked), default=1))
 
 
-def _slices(request: PodRequest) -> list[SliceRequest]:
+def slices_of(request: PodRequest) -> list[SliceRequest]:
+    """What the containers ask for that ask for slices."""
     return [c.slice for c in request.containers if c.slice is not None]

@@ -12,6 +12,7 @@ from aliquot.placement import Placement
 from aliquot.pool import PooledAs, pooled_as
 from scheduler_ext.bind import placement_of
 from scheduler_ext.foreign import ForeignAgents
+from scheduler_ext.imagined import Known
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.pods import PlacedPod
 from scheduler_ext.resize import Resizer, version_of
@@ -61,6 +62,11 @@ class Feed:
     def pools_known(self) -> asyncio.Event:
         """Set once the server has said which pools there are."""
         return self._pools.answered
+
+    @property
+    def known(self) -> Known:
+        """The cluster's nodes, cards and pools, as they are at any time."""
+        return Known(self._nodes.store, self._cards.store, self._pools.store)
 
     def missing(self) -> str:
         """What has not been read once yet, in words; before that nothing may be promised.

@@ -60,10 +60,10 @@ class Filter:
             if free:
                 return FilterResult(list(free))
         if self.ledger.departed(request.uid):
-            return FilterResult(Error=f"pod {request.namespace}/{request.name} has been deleted")
+            return deleted(request)
         held = self.ledger.entry(request.uid)
         if held is not None and held.stage is not Stage.RESERVED:
-            return _only_where_it_is(held, nodes)
+            return only_where_it_is(held, nodes)
         if held is not None:  # asked again, so nothing has come of the place it had
             self.passed_over.note(held.uid, held.node)
         return self._place(request, args, nodes)
@@ -99,7 +99,7 @@ class Filter:
             if barred:
                 self.quotas.note_refusal(request.namespace)
             refused = {**choice.refused, **dict.fromkeys(taken.intersection(nodes), Reason.FOREIGN)}
-            return _refuse(refused, choice.cards, {n: barred[n] for n in nodes if n in barred})
+            return refusal(refused, choice.cards, {n: barred[n] for n in nodes if n in barred})
         return self._reserve(request, choice.placement)
 
     def _choose(self, request: PodRequest, nodes: Sequence[str]) -> Choice:
@@ -118,14 +118,19 @@ class Filter:
         return FilterResult([placement.node])
 
 
-def _only_where_it_is(held: Entry, nodes: Sequence[str]) -> FilterResult:
+def deleted(request: PodRequest) -> FilterResult:
+    """A pod that has been seen to go is asked about late."""
+    return FilterResult(Error=f"pod {request.namespace}/{request.name} has been deleted")
+
+
+def only_where_it_is(held: Entry, nodes: Sequence[str]) -> FilterResult:
     """A pod whose binding may have been written already can go nowhere else."""
     if held.node in nodes:
         return FilterResult([held.node])
     return FilterResult(Error=f"the pod is being bound to {held.node}, which is not among the nodes offered")
 
 
-def _refuse(refused: dict[str, Reason], cards: int, barred: dict[str, str]) -> FilterResult:
+def refusal(refused: dict[str, Reason], cards: int, barred: dict[str, str]) -> FilterResult:
     """Say why not, node by node; no pod of other namespaces shall be evicted for a quota."""
     texts = {reason: reason.text(cards) for reason in Reason}
     return FilterResult(

@@ -61,18 +61,18 @@ class Forwarder:
         if self._election.elected.is_set() or not url:
             raise ForwardError(f"{why}, and no other replica is known to lead; try again")
         with self._forwarded.labels("error").count_exceptions(ForwardError):
-            answer = await self._send(url + request.path, body)
+            answer = await self._send(request.method, url + request.path_qs, body)
         self._forwarded.labels("ok").inc()
         return answer
 
-    async def _send(self, url: str, body: bytes) -> bytes:
+    async def _send(self, method: str, url: str, body: bytes) -> bytes:
         headers = {"Content-Type": "application/json", FORWARDED_HEADER: self._election.identity}
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
         try:
             connector = aiohttp.TCPConnector(ssl=client_context(self._pair))
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-                session.post(url, data=body, headers=headers) as answer,
+                session.request(method, url, data=body or None, headers=headers) as answer,
             ):
                 if answer.status != HTTPStatus.OK:
                     raise ForwardError(f"the leader at {url} answered HTTP {answer.status}; try again")

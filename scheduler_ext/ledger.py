@@ -21,6 +21,7 @@ that pod, whatever the cluster's size.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -224,6 +225,17 @@ class Ledger:
         for uid in old:
             self.release(uid)
         return old
+
+    @contextmanager
+    def without(self, uid: str) -> Iterator[None]:
+        """As if this pod held nothing, until the block ends, in which nothing may be waited for."""
+        entry = self._entries.get(uid)
+        self.release(uid)
+        try:
+            yield
+        finally:
+            if entry is not None:
+                self._put(entry)
 
     def cards_without(self, node: str, uid: str) -> list[CardState]:
         """A node's cards as they would be without this pod."""

@@ -10,13 +10,16 @@ from aliquot.kube.api import Api
 from aliquot.policy import Preference
 from scheduler_ext.bind import Binder
 from scheduler_ext.choose import Placer
+from scheduler_ext.dryrun import DryRun
 from scheduler_ext.feed import Feed
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.forward import Forwarder
+from scheduler_ext.imagined import Imagination
 from scheduler_ext.keeper import Keeper
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.metrics import ExtenderMetrics
+from scheduler_ext.questions import Questions
 from scheduler_ext.quota_feed import QuotaFeed
 from scheduler_ext.quota_metrics import QuotaCollector
 from scheduler_ext.quota_status import QuotaReporter
@@ -80,4 +83,8 @@ class Parts:
 
     def extender(self, forwarder: Forwarder | None = None) -> Extender:
         """Who answers calls."""
-        return Extender(self._decide, self._binder, self._metrics, self.missing, forwarder)
+        dry_run = DryRun(self._decide, Imagination(self._feed.known))
+        questions = Questions(dry_run, self._metrics)
+        return Extender(
+            self._decide, self._binder, self._metrics, self.missing, forwarder, questions=questions
+        )

@@ -192,18 +192,23 @@ class Quotas:
 
     # ---- what filter, bind and resize ask ----
 
-    def barred(self, request: PodRequest) -> dict[str, str]:
+    def barred(self, request: PodRequest, imagined: Accounts | None = None) -> dict[str, str]:
         """The nodes to which a pod may not go for its quotas, each with the reason.
 
         What it takes of a node is known once its cards are chosen. Until then a percentage is one of the node's
         largest card, and all of the pod is in every pool that has cards there: on nodes whose cards are alike, which
         is nearly all, that is what it will be, and on others it is never less.
+
+        Args:
+            request: What the pod asks for.
+            imagined: Nodes that are not there yet, to be answered for as if they were.
         """
         if not self._books and request.namespace not in self._native:
             return {}
         found: dict[str, str] = {}
-        for kind, nodes in self.accounts.kinds().items():
-            why = self._refusal(request.namespace, partial(_on, kind, request))
+        more = imagined.kinds() if imagined else {}
+        for kind, nodes in (*self.accounts.kinds().items(), *more.items()):
+            why = self._refusal(request.namespace, partial(_on, kind, request), imagined=imagined)
             if why:
                 found |= dict.fromkeys(nodes, why)
         return found
@@ -219,13 +224,19 @@ class Quotas:
             held.of if held else lambda _: NOTHING,
         )
 
-    def _refusal(self, namespace: str, wanted: Demand, now: Demand = lambda _: NOTHING) -> str:
+    def _refusal(
+        self,
+        namespace: str,
+        wanted: Demand,
+        now: Demand = lambda _: NOTHING,
+        imagined: Accounts | None = None,
+    ) -> str:
         """Why not, for what has so much now and wants so much; empty when all is right."""
         for pool, book in self._books.items():
             bound = book.of.get(namespace, NO_QUOTA)
             used = book.used(bound) if bound.title else self.accounts.used(pool, namespace)
             asking = Asking(bound.title, namespace, pool, wanted(pool), now(pool), used)
-            why = _beyond(bound, asking) or self._beyond_others(book, bound, asking)
+            why = _beyond(bound, asking) or self._beyond_others(book, bound, asking, imagined)
             if why:
                 return why
         for bound in self._native.get(namespace, {}).values():
@@ -235,13 +246,16 @@ class Quotas:
                 return why
         return ""
 
-    def _beyond_others(self, book: _Book, bound: Bound, asking: Asking) -> str:
+    def _beyond_others(
+        self, book: _Book, bound: Bound, asking: Asking, imagined: Accounts | None = None
+    ) -> str:
         """Why not, where what is asked beyond the guarantee is what others are guaranteed."""
         for name in asking.growing:
             guaranteed = bound.guaranteed.of(name)
             if asking.then(name) <= guaranteed:
                 continue
             owed, free = book.owed_beside(bound).of(name), self.accounts.free(asking.pool).of(name)
+            free += imagined.free(asking.pool).of(name) if imagined else 0
             if owed and asking.growth(name) > free - owed:
                 return cannot_borrow(asking, name, guaranteed, free, owed)
         return ""

@@ -15,6 +15,7 @@ from scheduler_ext.bind import Binder, BindError
 from scheduler_ext.filter import Filter
 from scheduler_ext.forward import Forwarder, ForwardError, only_peers
 from scheduler_ext.metrics import ExtenderMetrics
+from scheduler_ext.questions import Questions
 from scheduler_ext.wire import BindResult, FilterResult, WireError, read_bind, read_filter
 
 LARGEST_BODY = 32 << 20
@@ -33,6 +34,8 @@ class Extender:
         metrics: ExtenderMetrics,
         missing: Callable[[], str],
         forwarder: Forwarder | None = None,
+        *,
+        questions: Questions | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -42,12 +45,14 @@ class Extender:
             metrics: Where calls are counted.
             missing: What has not been read from the cluster yet, in words; empty when all has been.
             forwarder: Passes calls on while another replica leads; None where this is the only one.
+            questions: Answers what changes nothing; None where nobody asks.
         """
         self._filter = decide
         self._binder = binder
         self._metrics = metrics
         self._missing = missing
         self._forwarder = forwarder
+        self._questions = questions
 
     def app(self) -> web.Application:
         """The web application."""
@@ -55,6 +60,8 @@ class Extender:
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=guards)
         app.router.add_post("/filter", self.filter)
         app.router.add_post("/bind", self.bind)
+        if self._questions is not None:
+            self._questions.add_routes(app, self._elsewhere)
         add_routes(app, self._metrics.registry, self._missing)
         return app
 

@@ -218,9 +218,9 @@ class CardTable:
         return part
 
     def twin(self) -> "CardTable":
-        """The same arrays, but those of what is promised copied once more."""
+        """The same arrays, but those of what is promised, and of when, copied once more: for charging at will."""
         part = copy.copy(self)
-        for name in _PROMISED:
+        for name in (*_PROMISED, "_changed"):
             setattr(part, name, getattr(self, name).copy())
         return part
 

@@ -1,0 +1,85 @@
+"""What filter would say of each node, were it to answer for every one: room, a reason, or a quota.
+
+Asking reserves nothing, learns nothing, counts nothing and wakes nobody. Nodes to which the pod went in vain count like
+others: that they are passed over for a while is no reason against them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aliquot.kube.objects import Node, Pod
+from aliquot.request import PodRequest
+from scheduler_ext.filter import Filter
+from scheduler_ext.foreign import ForeignAgents
+from scheduler_ext.ledger import Ledger
+from scheduler_ext.reasons import Reason
+from scheduler_ext.survey import survey
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is said of each node; every node is in one of the three.
+
+    Attributes:
+        fits: It has room.
+        refused: It has none, and why.
+        barred: A quota keeps the pod from it, and in which words.
+        cards: Cards per container asked for, which the wording of a reason depends on.
+    """
+
+    fits: tuple[str, ...]
+    refused: Mapping[str, Reason] = field(default_factory=dict)
+    barred: Mapping[str, str] = field(default_factory=dict)
+    cards: int = 1
+
+
+@dataclass(frozen=True)
+class Imagined:
+    """Nodes that are not there yet: their cards, and the objects by which they were told of."""
+
+    ledger: Ledger
+    nodes: Sequence[Node]
+
+
+class Judge:
+    """Asks for filter."""
+
+    def __init__(self, decide: Filter) -> None:
+        """Know what filter knows.
+
+        Args:
+            decide: Who would answer.
+        """
+        self._filter = decide
+
+    def judge(
+        self, pod: Pod, request: PodRequest, names: Sequence[str], imagined: Imagined | None = None
+    ) -> Judgement:
+        """What each of these nodes is told; of imagined ones, as if all of them were there.
+
+        The ledger must be without any charge of this pod.
+        """
+        ours = self._filter
+        barred = ours.quotas.barred(request, imagined.ledger.accounts if imagined else None)
+        taken = ours.foreign.nodes_serving(pod) | self._foreign(pod, imagined)
+        asked = [name for name in names if name not in taken and name not in barred]
+        there = imagined.ledger.table if imagined else ()
+        known = survey(ours.ledger.table, request, [name for name in asked if name not in there])
+        fits, refused, cards = set(known.fits), dict(known.refused), known.cards
+        if imagined:
+            told = survey(imagined.ledger.table, request, [name for name in asked if name in there])
+            fits.update(told.fits)
+            refused.update(told.refused)
+        refused.update(dict.fromkeys(taken.intersection(names).difference(barred), Reason.FOREIGN))
+        return Judgement(
+            tuple(name for name in asked if name in fits),
+            refused,
+            {name: barred[name] for name in names if name in barred},
+            cards,
+        )
+
+    def _foreign(self, pod: Pod, imagined: Imagined | None) -> set[str]:
+        agents = ForeignAgents(self._filter.dialects)
+        for node in imagined.nodes if imagined else ():
+            agents.put_node(node)
+        return agents.nodes_serving(pod)

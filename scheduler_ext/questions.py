@@ -1,0 +1,72 @@
+"""The HTTP side of what is asked and changes nothing: `/filter-dryrun`.
+
+They are open to whoever reaches the port, as the metrics are, which tell as much: they name nodes and quotas, and no
+pod but the one that was asked about. Replicas that do not lead pass them on, for reservations are known to the leader
+alone.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from scheduler_ext.dryrun import DryRun, DryRunResult, read_dry_run
+from scheduler_ext.forward import ForwardError
+from scheduler_ext.metrics import ExtenderMetrics
+from scheduler_ext.wire import WireError
+
+Elsewhere = Callable[[web.Request], Awaitable[bytes | None]]
+"""The answer of the replica that leads; None where this one is to answer; ForwardError where neither can."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Questions:
+    """Answers them."""
+
+    def __init__(self, dry_run: DryRun, metrics: ExtenderMetrics) -> None:
+        """Put the parts together.
+
+        Args:
+            dry_run: Answers filter-dryrun.
+            metrics: Where calls are counted, apart from those of filter.
+        """
+        self._dry_run = dry_run
+        self._metrics = metrics
+        self._elsewhere: Elsewhere = _here
+
+    def add_routes(self, app: web.Application, elsewhere: Elsewhere) -> None:
+        """Serve them; another replica is asked where it leads."""
+        self._elsewhere = elsewhere
+        app.router.add_post("/filter-dryrun", self.dry_run)
+
+    async def dry_run(self, request: web.Request) -> web.Response:
+        """Say which nodes this pod could go to."""
+        with self._metrics.dry_run.measure() as outcome:
+            try:
+                args = read_dry_run(await request.read())
+                forwarded = await self._elsewhere(request)
+                result = DryRunResult() if forwarded is not None else self._dry_run.answer(args)
+            except WireError as error:
+                outcome.word = "bad"
+                return _json(DryRunResult(Error=str(error)), status=400)
+            except ForwardError as error:
+                outcome.word = "error"
+                return _json(DryRunResult(Error=str(error)))
+            if forwarded is not None:
+                outcome.word = "forwarded"
+                return _body(forwarded)
+            outcome.word = "error" if result.Error else "room" if result.NodeNames else "none"
+            return _json(result)
+
+
+async def _here(_: web.Request) -> bytes | None:
+    return None
+
+
+def _json(answer: object, status: int = 200) -> web.Response:
+    return _body(_encode(answer), status)
+
+
+def _body(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json")
