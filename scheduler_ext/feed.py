@@ -18,8 +18,6 @@ from scheduler_ext.pods import PlacedPod
 from scheduler_ext.resize import Resizer, version_of
 from scheduler_ext.waiting import Waiting
 
-PODS_AT_ONCE = 500
-"""Taken over without a pause, in which a Lease can be renewed."""
 _PODS = Resource("", "v1", "pods", PlacedPod)
 
 
@@ -118,11 +116,10 @@ class Feed:
         Raises:
             ApiError: the API server does not say now.
         """
-        for number, pod in enumerate((await self._api.list(_PODS)).items):
-            if pod.spec.node_name and not pod.finished and not self._ledger.departed(pod.metadata.uid):
-                self._take_over(pod)
-            if number % PODS_AT_ONCE == 0:
-                await asyncio.sleep(0)
+        async for page in self._api.pages(_PODS):
+            for pod in page.items:
+                if pod.spec.node_name and not pod.finished and not self._ledger.departed(pod.metadata.uid):
+                    self._take_over(pod)
 
     def _take_over(self, pod: PlacedPod) -> None:
         placement, version = self._confirm(pod), version_of(pod.metadata.resource_version)

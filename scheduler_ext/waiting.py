@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-from aliquot.kube.api import ApiError, Listing
+from aliquot.kube.api import ApiError
+from aliquot.kube.listing import Listing
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
 from aliquot.names import RETRY_ANNOTATION

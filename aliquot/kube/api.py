@@ -7,12 +7,11 @@ how long, only the caller knows; `ApiError.transient` tells it what is worth rep
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import aiohttp
 import msgspec
@@ -21,6 +20,7 @@ from yarl import URL
 from aliquot.kube.access import Access, AccessError
 from aliquot.kube.fence import Fence, FencedBody
 from aliquot.kube.kubeconfig import load_access
+from aliquot.kube.listing import PAGE, Listing, read_page, whole
 from aliquot.kube.objects import UNREADABLE, KubeObject, KubeStruct, Status
 from aliquot.kube.resources import PODS, Resource
 
@@ -77,31 +77,11 @@ class PatchType(StrEnum):
     JSON = "application/json-patch+json"
 
 
-class ListMeta(KubeStruct, frozen=True, kw_only=True):
-    """What a list says of itself."""
-
-    resource_version: str = ""
-
-
-class _RawList(KubeStruct, frozen=True, kw_only=True):
-    metadata: ListMeta = ListMeta()
-    items: tuple[msgspec.Raw, ...] | None = ()
-
-
 class WatchEvent(KubeStruct, frozen=True, kw_only=True):
     """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and the object unread."""
 
     type: str
     object: msgspec.Raw
-
-
-@dataclass(frozen=True)
-class Listing(Generic[T]):
-    """Objects as they were at one resource version; `unreadable` names those that did not fit, and why."""
-
-    resource_version: str
-    items: tuple[T, ...]
-    unreadable: tuple[str, ...] = ()
 
 
 class Api:
@@ -186,17 +166,46 @@ class Api:
         Raises:
             ApiError: the server refused or did not answer.
         """
-        params = _given(fieldSelector=field_selector, labelSelector=label_selector)
-        raw = read_answer(
-            await self.request("GET", resource.path(namespace=namespace), params=params), _RawList
+        pages = self.pages(resource, namespace, field_selector=field_selector, label_selector=label_selector)
+        try:
+            return whole([page async for page in pages])
+        except ApiError as error:
+            if not error.gone:
+                raise
+        # The server has forgotten the list between two pages; a whole one cannot be forgotten.
+        pages = self.pages(
+            resource, namespace, field_selector=field_selector, label_selector=label_selector, size=0
         )
-        items, unreadable = [], []
-        for item in raw.items or ():
+        return whole([page async for page in pages])
+
+    async def pages(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+        size: int = PAGE,
+    ) -> AsyncIterator[Listing[T]]:
+        """Read all objects of a kind, so many at a time (0: all at once), all as of the same moment.
+
+        Raises:
+            ApiError: the server refused or did not answer; `gone` where it has forgotten the list before its end:
+                what was read until then is worth nothing.
+        """
+        params = _given(fieldSelector=field_selector, labelSelector=label_selector)
+        params |= {"limit": str(size)} if size else {}
+        token = ""
+        while True:
+            asked = {**params, **_given(**{"continue": token})}
+            answer = await self.request("GET", resource.path(namespace=namespace), params=asked)
             try:
-                items.append(msgspec.json.decode(item, type=resource.type))
+                page, token = read_page(answer, resource.type)
             except UNREADABLE as error:
-                unreadable.append(f"{_name_of(item)}: {error}")
-        return Listing(raw.metadata.resource_version, tuple(items), tuple(unreadable))
+                raise _no_answer("list", error) from error
+            yield page
+            if not token:
+                return
 
     async def create(self, resource: Resource[T], body: Mapping[str, Any], namespace: str = "") -> T:
         """Make an object.
@@ -419,16 +428,11 @@ def read_answer(body: bytes | msgspec.Raw, kind: type[S], status: int = 0) -> S:
     try:
         return msgspec.json.decode(body, type=kind)
     except UNREADABLE as error:
-        message = f"the API server did not answer with a {kind.__name__}: {error}"
-        raise ApiError(status, "Unreadable", message) from error
+        raise _no_answer(kind.__name__, error, status) from error
 
 
-def _name_of(item: msgspec.Raw) -> str:
-    """Name an object that could not be read, as well as possible."""
-    try:
-        return msgspec.json.decode(item, type=KubeObject).key
-    except UNREADABLE:
-        return "an object without a name"
+def _no_answer(kind: str, error: Exception, status: int = 0) -> ApiError:
+    return ApiError(status, "Unreadable", f"the API server did not answer with a {kind}: {error}")
 
 
 def _given(**params: str) -> dict[str, str]:

@@ -61,7 +61,7 @@ class Reflector(Generic[T]):
         self._api = api
         self._resource = resource
         self._namespace = namespace
-        self._selectors = {"field_selector": field_selector, "label_selector": label_selector}
+        self._fields, self._labels = field_selector, label_selector
         self._on_add = on_add
         self._on_update = on_update
         self._on_delete = on_delete
@@ -110,16 +110,21 @@ class Reflector(Generic[T]):
         self._connected = error.gone
 
     async def _relist(self) -> None:
-        """Read everything, and report what differs from the copy."""
-        listing = await self._api.list(self._resource, self._namespace, **self._selectors)
-        for problem in listing.unreadable:
-            _log.error("%s cannot be read and is left out: %s", self._resource.plural, problem)
-        found = {item.key: item for item in listing.items}
-        for key in self._store.keys() - found.keys():
+        """Read everything page by page, and report what differs from the copy."""
+        found, version = set[str](), ""
+        pages = self._api.pages(
+            self._resource, self._namespace, field_selector=self._fields, label_selector=self._labels
+        )
+        async for page in pages:
+            for problem in page.unreadable:
+                _log.error("%s cannot be read and is left out: %s", self._resource.plural, problem)
+            for item in page.items:
+                found.add(item.key)
+                self._put(item.key, item)
+            version = page.resource_version
+        for key in self._store.keys() - found:
             self._remove(key)
-        for key, item in found.items():
-            self._put(key, item)
-        self._version = listing.resource_version
+        self._version = version
         self._connected, self._complaint = True, ""
         self.synced.set()
         self.answered.set()
@@ -132,8 +137,9 @@ class Reflector(Generic[T]):
             self._version,
             self._namespace,
             seconds=random.randint(self._watch_seconds, 2 * self._watch_seconds),  # noqa: S311 - spreads load
+            field_selector=self._fields,
+            label_selector=self._labels,
             on_open=self._opened,
-            **self._selectors,
         )
         async for event in events:
             heard = True

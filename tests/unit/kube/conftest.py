@@ -44,6 +44,8 @@ class KubeServer:
     opened: int = 0
     watches: list[dict[str, str]] = field(default_factory=list)
     requests: list[tuple[str, str, str, Any]] = field(default_factory=list)
+    pages: list[tuple[str, str]] = field(default_factory=list)
+    before_page: Callable[[str], None] = lambda _: None
     answer: Callable[[web.Request], web.Response | None] = lambda _: None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _open: list[web.Request] = field(default_factory=list)
@@ -145,9 +147,23 @@ class KubeServer:
             return web.json_response(pod("p", 1))
         if "watch" in request.query:
             return await self._watch(request)
-        self.lists += 1
-        meta = {"resourceVersion": str(self.version)}
-        return web.json_response({"kind": "PodList", "metadata": meta, "items": list(self.pods.values())})
+        return self._list(request.query.get("limit", ""), request.query.get("continue", ""))
+
+    def _list(self, limit: str, token: str) -> web.Response:
+        """A page as of the version at which the list began, which is in the token; 410 once that is forgotten."""
+        self.lists += not token
+        self.pages.append((limit, token))
+        self.before_page(token)
+        version, _, after = (token or f"{self.version}:").partition(":")
+        if int(version) < self.oldest:
+            return web.json_response(status(410, "Expired"), status=410)
+        names = sorted(name for name in self.pods if name > after)
+        shown = names[: int(limit)] if limit else names
+        meta = {"resourceVersion": version}
+        if len(shown) < len(names):
+            meta["continue"] = f"{version}:{shown[-1]}"
+        items = [self.pods[name] for name in shown]
+        return web.json_response({"kind": "PodList", "metadata": meta, "items": items})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         self.watches.append(dict(request.query))

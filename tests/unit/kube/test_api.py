@@ -232,3 +232,52 @@ def test_a_refused_token_is_read_again(kube: Kube, tmp_path: Path):
 
     asyncio.run(run())
     assert tokens == ["Bearer old", "Bearer new", "Bearer new"]
+
+
+def test_a_long_list_comes_in_pages(kube: Kube):
+    """No answer of a large cluster is larger than five hundred objects; together they are all there are."""
+
+    async def scene(api: Api) -> None:
+        for n in range(1203):
+            kube.put(f"pod-{n:04}")
+        listing = await api.list(PODS)
+        assert [item.metadata.name for item in listing.items] == sorted(kube.pods)
+        assert listing.resource_version == "1204"
+        assert kube.pages == [("500", ""), ("500", "1204:pod-0499"), ("500", "1204:pod-0999")]
+
+    with_client(kube, scene)
+
+
+def test_a_list_forgotten_between_two_pages_is_read_in_one(kube: Kube):
+    """A server that compacts faster than it is read is asked for everything at once; nothing old is in the answer."""
+
+    async def scene(api: Api) -> None:
+        for n in range(700):
+            kube.put(f"pod-{n:04}")
+        kube.before_page = compact
+        listing = await api.list(PODS)
+        assert [item.metadata.name for item in listing.items] == sorted(kube.pods)
+        assert [limit for limit, _ in kube.pages] == ["500", "500", ""]
+
+    def compact(token: str) -> None:
+        if token:
+            kube.remove("pod-0000")
+            kube.forget()
+            kube.before_page = lambda _: None
+
+    with_client(kube, scene)
+
+
+def test_an_object_that_cannot_be_read_costs_its_page_nothing_else(kube: Kube):
+    """The others of its page are there, and it is named."""
+
+    async def scene(api: Api) -> None:
+        for name in ("a", "b", "c"):
+            kube.put(name)
+        kube.pods["b"]["metadata"]["labels"] = "none"
+        listing = await api.list(PODS)
+        assert [item.metadata.name for item in listing.items] == ["a", "c"]
+        assert len(listing.unreadable) == 1
+        assert "b" in listing.unreadable[0]
+
+    with_client(kube, scene)

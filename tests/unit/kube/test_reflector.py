@@ -155,6 +155,28 @@ def test_a_forgotten_version_means_a_new_list_and_its_difference(kube: Kube):
     on_loop(scene, kube)
 
 
+def test_a_list_forgotten_between_two_pages_is_begun_again(kube: Kube):
+    """What the first pages said is put right: the copy has what there is, and no pod that went meanwhile."""
+
+    async def scene(kube: Kube) -> None:
+        for n in range(700):
+            kube.put(f"pod-{n:04}")
+        kube.before_page = compact
+        async with watching(kube) as watcher:
+            assert watcher.names == {f"ns/{name}" for name in kube.pods}
+            assert ("delete", "pod-0000", "uid-pod-0000") in watcher.told
+            assert kube.lists == 2
+            assert watcher.reflector.synced.is_set()
+
+    def compact(token: str) -> None:
+        if token:
+            kube.remove("pod-0000")
+            kube.forget()
+            kube.before_page = lambda _: None
+
+    on_loop(scene, kube)
+
+
 @pytest.mark.parametrize("code", [410, 500])
 def test_an_error_within_a_watch_means_a_new_list(kube: Kube, code: int):
     """An ERROR event is an answer like any other: the copy is made anew."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from aliquot.kube.api import ApiError, Listing
+from aliquot.kube.api import ApiError
+from aliquot.kube.listing import Listing
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from aliquot.kube.resources import Resource
 from scheduler_ext.pods import PlacedPod
