@@ -10,7 +10,7 @@ SHIM_SOURCES   := setup.py arbiter/_arbiter_build.py $(wildcard arbiter/src/*) l
 TRACED         := $(CURDIR)/libshim/build/trace.json
 DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile $(foreach kind,c h def,sandbox/driver/*/*.$(kind)))
 
-.PHONY: help demo test test-full chaos shim-chaos fuzz test-gpu coverage-report check-new-cuda lint format bench bench-quality bench-shim bench-compute soak-compute native clean setup-demo setup-test setup-lint
+.PHONY: help demo test test-full chaos shim-chaos fuzz test-gpu coverage-report check-new-cuda lint format bench bench-quality bench-sched bench-shim bench-compute soak-compute native clean setup-demo setup-test setup-lint
 
 help:
 	@echo 'make demo       the whole path on this machine, no GPU and no Kubernetes needed'
@@ -25,6 +25,7 @@ help:
 	@echo 'make lint       ruff, mypy, import-linter, C warnings with two compilers'
 	@echo 'make bench      figures, one JSON object a line'
 	@echo 'make bench-quality  how much of a real cluster placement fills; TRACES=DIR has the traces, SEEDS=10, WHAT="default churn-default"'
+	@echo 'make bench-sched   the extender at 5,000 nodes, from outside: filter, bind, start, memory; some minutes'
 	@echo 'make bench-shim of these, what the interceptor adds to a call; WHAT="launch alloc" some of them'
 	@echo 'make bench-compute  shares of compute time, half an hour; CASES="single* pair/50*" some of them, SECONDS=8, RUNS=3'
 	@echo 'make soak-compute   random mixes of tenants on one card; MIXES=200, SEED=n repeats them'
@@ -87,7 +88,10 @@ bench-quality: setup-test
 	@$(BIN)/python bench/quality.py --traces '$(TRACES)' --seeds $(or $(SEEDS),10) $(WHAT)
 
 bench: setup-test
-	@for program in $(filter-out bench/compute.py bench/quality.py,$(wildcard bench/*.py)); do $(BIN)/python $$program || exit 1; done
+	@for program in $(filter-out bench/compute.py bench/quality.py bench/sched.py,$(wildcard bench/*.py)); do $(BIN)/python $$program || exit 1; done
+
+bench-sched: setup-test
+	@$(BIN)/python bench/sched.py $(WHAT)
 
 bench-shim: setup-test
 	@$(BIN)/python bench/shim.py $(WHAT)

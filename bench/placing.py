@@ -1,7 +1,7 @@
 """What one choice costs at 5,000 nodes of 8 cards, half full, with 100 kinds of pods: cold, warm, after learning.
 
 Processor time, so that other work on the machine hardly counts. The placing code alone, without HTTP
-(`bench/filter.py` has that). Cold is the first pod of a class, of which no node has been looked at; warm is every
+(`bench/sched.py` has that). Cold is the first pod of a class, of which no node has been looked at; warm is every
 later one, after the placement before it has changed one node.
 """
 

@@ -1,0 +1,1 @@
+"""What `bench/sched.py` measures the extender with."""
