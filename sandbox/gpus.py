@@ -2,8 +2,11 @@
 
 The C libraries in `sandbox/driver` read the machine from a directory named by `SIMGPU_DIR`: `scenario` says
 what cards there are, `state` (a mapped file) is what the drivers of all processes share, and what the judge reads
-to know the truth. Nothing runs in the background.
+to know the truth. Nothing runs in the background. NumPy is imported by who reads a card's record only: it takes longer
+than all else that `aliquot run --simulate` does before the program starts.
 """
+
+from __future__ import annotations
 
 import ctypes
 import fcntl
@@ -11,15 +14,18 @@ import os
 import subprocess
 import time
 import uuid as uuids
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
-from sandbox.record import ENTRY, Busy, Record
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from sandbox.record import Busy, Record
 
 SOURCES = Path(__file__).parent / "driver"
 BUILT = SOURCES / "build"
@@ -165,6 +171,8 @@ class SimMachine:
 
     def busy(self, uuid: str) -> list[Busy]:
         """Who ran when, oldest first, as far back as the record goes: 524,288 intervals at least."""
+        from sandbox.record import Record
+
         entries, _ = self._entries(uuid, 0, time.monotonic_ns())
         return Record(0, 0, entries).intervals()
 
@@ -173,6 +181,8 @@ class SimMachine:
 
         Raises SimulationError if the interval is not over, or some of it is no longer on the record.
         """
+        from sandbox.record import Record
+
         now = time.monotonic_ns()
         if not from_ns <= to_ns <= now:
             raise SimulationError(
@@ -183,15 +193,14 @@ class SimMachine:
             raise SimulationError(
                 f"the record of {uuid} goes back to {lost} ns only, {(lost - from_ns) / 1e9:.3f} s too late"
             )
-        for edge, clip in (
-            ("start", np.maximum(entries["start"], from_ns)),
-            ("end", np.minimum(entries["end"], to_ns)),
-        ):
-            entries[edge] = clip
-        return Record(from_ns, to_ns, entries)
+        return Record.clipped(from_ns, to_ns, entries)
 
     def _entries(self, uuid: str, from_ns: int, to_ns: int) -> tuple[NDArray[np.void], int]:
         """The entries that overlap an interval, and an instant up to which some may be lost."""
+        import numpy as np
+
+        from sandbox.record import ENTRY
+
         device = self._find(uuid)
         lost = ctypes.c_uint64()
         entries = np.empty(0, ENTRY)

@@ -6,6 +6,7 @@ Intervals are nanoseconds of CLOCK_MONOTONIC, as `time.monotonic_ns` tells it.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,13 @@ class Record:
     from_ns: int
     to_ns: int
     entries: NDArray[np.void]
+
+    @classmethod
+    def clipped(cls, from_ns: int, to_ns: int, entries: NDArray[np.void]) -> Self:
+        """Of entries that overlap the interval, which are cut to it."""
+        entries["start"] = np.maximum(entries["start"], from_ns)
+        entries["end"] = np.minimum(entries["end"], to_ns)
+        return cls(from_ns, to_ns, entries)
 
     @cached_property
     def runs(self) -> NDArray[np.void]:

@@ -70,6 +70,16 @@ def test_the_readmes_command_prints_what_the_readme_says(shell: Shell):
     assert done.stdout.splitlines() == expected, done.stderr
 
 
+def test_a_program_does_not_wait_for_what_a_run_has_no_use_for(shell: Shell):
+    """Importing NumPy, gRPC or an HTTP client would take longer than all that a run does before its program starts."""
+    shell.environment["PYTHONPROFILEIMPORTTIME"] = "1"
+    done = shell.aliquot("run", "--simulate", "--mem", "1Gi", "true")
+    assert done.returncode == 0, done.stderr
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "libshim" in imported
+    assert not imported & {"numpy", "grpc", "aiohttp", "kubernetes", "rich", "prometheus_client", "yaml"}
+
+
 def test_options_after_the_command_are_the_commands(shell: Shell):
     """Nothing behind the command's name is read by aliquot, with or without --."""
     done = shell.aliquot("run", "--simulate", "--mem", "1Gi", "echo", "--mem", "x")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.gpus import SOURCES, Busy, SimCard, SimMachine
+from sandbox.gpus import SOURCES, SimCard, SimMachine
+from sandbox.record import Busy
 from tests.native.sims import ask, read_until, run_python, start, wait_for
 
 pytestmark = pytest.mark.timed
