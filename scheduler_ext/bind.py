@@ -22,6 +22,7 @@ from aliquot.placement import Placement, PlacementError, encode_placement, read_
 from aliquot.request import PodRequest, RequestError, read_pod_request
 from scheduler_ext.choose import Placer
 from scheduler_ext.fit import still_fits
+from scheduler_ext.gangs import GangError, Gangs
 from scheduler_ext.ledger import Entry, Ledger, Stage
 from scheduler_ext.quotas import Quotas
 from scheduler_ext.wire import BindArgs
@@ -57,6 +58,7 @@ class Binder:
         names: ResourceNames | None = None,
         dialects: Sequence[Dialect] = (),
         quotas: Quotas | None = None,
+        gangs: Gangs | None = None,
     ) -> None:
         """Wait for pods to bind.
 
@@ -67,6 +69,7 @@ class Binder:
             names: Our resources.
             dialects: Other projects' resources that are understood.
             quotas: What each namespace may have.
+            gangs: Who is bound only with others.
         """
         self._api = api
         self._ledger = ledger
@@ -74,6 +77,7 @@ class Binder:
         self._names = names or ResourceNames()
         self._dialects = dialects
         self._quotas = quotas or Quotas()
+        self._gangs = gangs
         self._busy: set[str] = set()
 
     async def bind(self, args: BindArgs) -> None:
@@ -97,8 +101,10 @@ class Binder:
             return
         if entry is not None and entry.stage is Stage.UNCERTAIN:
             _expect_node(entry.node, args)
-        elif not await self._prepare(entry, args):
-            return
+        else:
+            await self._admit(args)
+            if not await self._prepare(self._ledger.entry(args.PodUID), args):
+                return
         await self._write(args)
 
     async def settle(self, entry: Entry) -> None:
@@ -118,6 +124,15 @@ class Binder:
             return
         if self._ledger.entry(entry.uid) is entry:
             self._learn(entry.uid, pod)
+
+    async def _admit(self, args: BindArgs) -> None:
+        """Wait for the others of the pod's group."""
+        if self._gangs is None:
+            return
+        try:
+            await self._gangs.admit(args.PodUID, args.Node)
+        except GangError as error:
+            raise BindError(f"pod {_key(args)}: {error}") from error
 
     async def _prepare(self, entry: Entry | None, args: BindArgs) -> bool:
         """See to it that the pod has a valid place on the node; False when it is bound there already."""

@@ -12,6 +12,7 @@ from aliquot.placement import Placement
 from aliquot.pool import PooledAs, pooled_as
 from scheduler_ext.bind import placement_of
 from scheduler_ext.foreign import ForeignAgents
+from scheduler_ext.gangs import Gangs
 from scheduler_ext.imagined import Known
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.pods import PlacedPod
@@ -31,8 +32,11 @@ class Feed:
         foreign: ForeignAgents,
         resizer: Resizer,
         waiting: Waiting | None = None,
+        *,
+        gangs: Gangs | None = None,
     ) -> None:
         self._api = api
+        self._gangs = gangs
         self._ledger = ledger
         self._in_force: dict[str, dict[str, PooledAs]] = {}
         self._pools_due = False
@@ -98,6 +102,8 @@ class Feed:
             self._waiting.forget(uid)
             self._confirm(pod)
             self._resizer.see(pod)
+        if self._gangs is not None:
+            self._gangs.see(pod)
 
     def _confirm(self, pod: PlacedPod) -> Placement | None:
         """Have a bound pod in the ledger; what it says that it has of cards."""
@@ -138,6 +144,8 @@ class Feed:
         self._ledger.hosts.drop_pod(uid)
         self._resizer.forget(uid)
         self._waiting.forget(uid)
+        if self._gangs is not None:
+            self._gangs.depart(uid)
 
     def _put_cards(self, node: GPUNode) -> None:
         name, pools = node.metadata.name, self._pools_of(node)

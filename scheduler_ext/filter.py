@@ -14,6 +14,7 @@ from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
 from scheduler_ext.choose import Choice, Placer
 from scheduler_ext.foreign import ForeignAgents
+from scheduler_ext.gangs import Gangs
 from scheduler_ext.ledger import Entry, Ledger, Stage
 from scheduler_ext.passed_over import PassedOver
 from scheduler_ext.quotas import Quotas
@@ -35,6 +36,7 @@ class Filter:
         passed_over: The nodes to which a pod has just been in vain.
         quotas: What each namespace may have.
         waiting: Is told whom no place was found for.
+        gangs: Pods that get their places together; None where no groups are heeded.
         all_pods: Pods without slices get a node, too: one without cards, else where they cost others least.
     """
 
@@ -46,6 +48,7 @@ class Filter:
     passed_over: PassedOver = field(default_factory=PassedOver)
     quotas: Quotas = field(default_factory=Quotas)
     waiting: Waiting = field(default_factory=Waiting)
+    gangs: Gangs | None = None
     all_pods: bool = False
 
     def answer(self, args: FilterArgs) -> FilterResult:
@@ -64,6 +67,9 @@ class Filter:
         held = self.ledger.entry(request.uid)
         if held is not None and held.stage is not Stage.RESERVED:
             return only_where_it_is(held, nodes)
+        together = self.gangs.answer(self, args.Pod, request, nodes) if self.gangs else None
+        if together is not None:
+            return together
         if held is not None:  # asked again, so nothing has come of the place it had
             self.passed_over.note(held.uid, held.node)
         return self._place(request, args, nodes)
@@ -85,32 +91,43 @@ class Filter:
 
     def would_place(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> bool:
         """Whether a pod without a place would get one now; nothing is reserved."""
+        together = self.gangs.would_place(self, pod, request, nodes) if self.gangs else None
+        if together is not None:
+            return together
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
         ours = [n for n in nodes if n not in taken and n not in barred]
         return bool(ours) and self.placer.look(request, ours).placement is not None
 
     def _place(self, request: PodRequest, args: FilterArgs, nodes: Sequence[str]) -> FilterResult:
         self.ledger.release(request.uid)
-        taken, barred = self.foreign.nodes_serving(args.Pod), self.quotas.barred(request)
+        self.placer.demand.note(request)
+        found = self.find(args.Pod, request, nodes)
+        if isinstance(found, Placement):
+            return self._reserve(request, found)
+        self.waiting.refused(args.Pod, request, nodes)
+        if self.quotas.barred(request):
+            self.quotas.note_refusal(request.namespace)
+        return found
+
+    def find(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> Placement | FilterResult:
+        """The place of a pod without one, or why it gets none; nothing is reserved or learned."""
+        taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
         ours = [n for n in nodes if n not in taken and n not in barred] if taken or barred else nodes
         choice = self._choose(request, ours)
-        if choice.placement is None:
-            self.waiting.refused(args.Pod, request, nodes)
-            if barred:
-                self.quotas.note_refusal(request.namespace)
-            refused = {**choice.refused, **dict.fromkeys(taken.intersection(nodes), Reason.FOREIGN)}
-            return refusal(refused, choice.cards, {n: barred[n] for n in nodes if n in barred})
-        return self._reserve(request, choice.placement)
+        if choice.placement is not None:
+            return choice.placement
+        refused = {**choice.refused, **dict.fromkeys(taken.intersection(nodes), Reason.FOREIGN)}
+        return refusal(refused, choice.cards, {n: barred[n] for n in nodes if n in barred})
 
     def _choose(self, request: PodRequest, nodes: Sequence[str]) -> Choice:
         """The best node of those that have not just failed this pod, else of all."""
         failed = self.passed_over.nodes(request.uid)
         if failed:
             others = [node for node in nodes if node not in failed]
-            choice = self.placer.choose(request, others)
+            choice = self.placer.look(request, others)
             if choice.placement is not None:
                 return choice
-        return self.placer.choose(request, nodes)
+        return self.placer.look(request, nodes)
 
     def _reserve(self, request: PodRequest, placement: Placement) -> FilterResult:
         self.waiting.forget(request.uid)

@@ -4,8 +4,10 @@ kube-scheduler decides whether they fit; placement uses them to tell free cards 
 that cannot. Every pod on a node counts, with slices or without. One entry of two numbers a pod, and one a node.
 """
 
+from collections.abc import Sequence
+
 from aliquot.host import NO_HOST, HostShare
-from scheduler_ext.table import PLENTY, CardTable
+from scheduler_ext.table import PLENTY, UNKNOWN, CardTable
 
 
 class Hosts:
@@ -48,6 +50,17 @@ class Hosts:
             else:
                 self._used[node] = left
             self._write(node)
+
+    def with_room(self, nodes: Sequence[str], share: HostShare) -> Sequence[str]:
+        """Those of the nodes that have so much left, as far as is known; the very same where all have."""
+        if share == NO_HOST:
+            return nodes
+        rows = self._table.rows_of(nodes)
+        enough = (self._table.host_cpu[rows] >= share.cpu_milli) & (
+            self._table.host_mib[rows] >= share.memory_mib
+        )
+        enough |= rows == UNKNOWN
+        return nodes if enough.all() else [node for node, room in zip(nodes, enough, strict=True) if room]
 
     def _write(self, node: str) -> None:
         whole = self._whole.get(node)

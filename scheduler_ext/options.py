@@ -7,6 +7,7 @@ from pathlib import Path
 from aliquot import log
 from aliquot.policy import DEFAULT, Policy, PolicyError, read_policy
 from scheduler_ext.election import LEASE_SECONDS, WRITE_SECONDS, Candidate
+from scheduler_ext.gangs import HOLD_SECONDS
 from scheduler_ext.keeper import RESERVATION_SECONDS
 
 SHORTEST_LEASE = int(WRITE_SECONDS) + 3
@@ -30,6 +31,13 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         type=float,
         default=RESERVATION_SECONDS,
         help="how long a place waits for its bind; default: %(default)s",
+    )
+    parser.add_argument(
+        "--group-seconds",
+        type=float,
+        default=HOLD_SECONDS,
+        help="how long the places of a group of pods wait for all of them, where the group does not say; 0: each pod "
+        "goes alone; default: %(default)s",
     )
     _add_election(parser)
     log.add_arguments(parser)

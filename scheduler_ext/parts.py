@@ -2,12 +2,14 @@
 
 import argparse
 import time
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
 from aliquot.dialects import load_dialects
 from aliquot.kube.api import Api
 from aliquot.policy import Preference
+from aliquot.request import read_pod_request
 from scheduler_ext.bind import Binder
 from scheduler_ext.choose import Placer
 from scheduler_ext.dryrun import DryRun
@@ -15,10 +17,13 @@ from scheduler_ext.feed import Feed
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.forward import Forwarder
+from scheduler_ext.gang_feed import GangFeed
+from scheduler_ext.gangs import Gangs
 from scheduler_ext.imagined import Imagination
 from scheduler_ext.keeper import Keeper
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.metrics import ExtenderMetrics
+from scheduler_ext.passed_over import PassedOver
 from scheduler_ext.questions import Questions
 from scheduler_ext.quota_feed import QuotaFeed
 from scheduler_ext.quota_metrics import QuotaCollector
@@ -52,10 +57,19 @@ class Parts:
         self.registry = self._metrics.registry
         self.registry.register(QuotaCollector(quotas))
         resizer = Resizer(api, ledger, self._metrics.resizes, quotas)
-        self._feed = Feed(api, ledger, foreign, resizer, waiting)
+        passed_over = PassedOver()
+        gangs = Gangs(
+            ledger,
+            waiting,
+            passed_over,
+            partial(read_pod_request, dialects=dialects),
+            clock=time.monotonic,
+            hold_seconds=options.group_seconds,
+        )
+        self._feed = Feed(api, ledger, foreign, resizer, waiting, gangs=gangs)
         quota_feed = QuotaFeed(api, quotas, self._feed.pools_known)
         placer = Placer(ledger.table, Preference(options.node_policy, options.card_policy))
-        self._binder = Binder(api, ledger, placer, dialects=dialects, quotas=quotas)
+        self._binder = Binder(api, ledger, placer, dialects=dialects, quotas=quotas, gangs=gangs)
         patience = options.reservation_seconds
         keeper = Keeper(ledger, self._binder, time.monotonic, reservation_seconds=patience)
         self._decide = Filter(
@@ -63,15 +77,17 @@ class Parts:
             foreign,
             placer,
             dialects=dialects,
+            passed_over=passed_over,
             quotas=quotas,
             waiting=waiting,
+            gangs=gangs,
             all_pods=options.place_all_pods,
         )
-        self.feeds = (self._feed, quota_feed)
+        self.feeds = (self._feed, quota_feed, GangFeed(api, gangs))
         waker = Waker(api, waiting, self._decide, self.feeds, touched=self._metrics.touches.inc)
         ledger.on_change(waiting.something_changed)
         quotas.on_change(waiting.something_changed)
-        self.workers = (QuotaReporter(api, quotas), keeper, resizer, waker)
+        self.workers = (QuotaReporter(api, quotas), keeper, resizer, waker, gangs)
 
     def missing(self) -> str:
         """What has not been read yet, in words."""

@@ -2,30 +2,46 @@
 
 Pods are read into a struct of the few fields the ledger needs, which keeps the copy of a large cluster small
 and leaves nothing to stumble over in the rest of a pod. Of its containers nothing is kept but what they take together
-of the node's CPU and memory.
+of the node's CPU and memory; only a pod that waits for the others of its group keeps what they ask for.
 """
 
 import msgspec
 
 from aliquot.host import NO_HOST, HostShare, host_share
-from aliquot.kube.objects import KubeObject, KubeStruct, ResourceRequirements
+from aliquot.kube.objects import (
+    Container,
+    KubeObject,
+    KubeStruct,
+    Pod,
+    PodSpec,
+    ResourceRequirements,
+    SchedulingGate,
+    SchedulingGroup,
+)
+from scheduler_ext.groups import GroupKey, group_of
 
 
 class _Container(KubeStruct, frozen=True, kw_only=True):
+    name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
 
 
 class _Bound(KubeStruct, frozen=True, kw_only=True):
-    """Where the pod is, and what it takes there; the containers are emptied as soon as they are added up."""
+    """Where the pod is, and what it takes there; most pods' containers are emptied as soon as they are added up."""
 
     node_name: str = ""
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
     host: HostShare = NO_HOST
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "host", host_share(self))
+
+    def empty(self) -> None:
+        """Keep nothing of the containers."""
         msgspec.structs.force_setattr(self, "containers", ())
         msgspec.structs.force_setattr(self, "init_containers", ())
 
@@ -40,7 +56,31 @@ class PlacedPod(KubeObject, frozen=True, kw_only=True):
     spec: _Bound = _Bound()
     status: _Phase = _Phase()
 
+    def __post_init__(self) -> None:
+        if self.spec.node_name or self.finished or self.group is None:
+            self.spec.empty()
+
+    @property
+    def group(self) -> GroupKey | None:
+        """The group it belongs to."""
+        return group_of(self.metadata, self.spec.scheduling_group)
+
+    def asking(self) -> Pod:
+        """What it asks for; only a pod of a group that waits can say."""
+        spec = PodSpec(
+            containers=tuple(_whole(one) for one in self.spec.containers),
+            init_containers=tuple(_whole(one) for one in self.spec.init_containers),
+            scheduling_group=self.spec.scheduling_group,
+        )
+        return Pod(metadata=self.metadata, spec=spec)
+
     @property
     def finished(self) -> bool:
         """Whether it holds nothing any more."""
         return self.status.phase in ("Succeeded", "Failed")
+
+
+def _whole(container: _Container) -> Container:
+    return Container(
+        name=container.name, resources=container.resources, restart_policy=container.restart_policy
+    )

@@ -18,7 +18,7 @@ import contextlib
 import datetime as dt
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -29,6 +29,7 @@ from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
 from aliquot.names import RETRY_ANNOTATION
 from aliquot.request import PodRequest
+from scheduler_ext.groups import group_of
 
 _log = logging.getLogger(__name__)
 
@@ -101,14 +102,22 @@ class Waiter:
         written = frozenset(
             name for c in (*spec.init_containers, *spec.containers) for name in c.resources.limits
         )
-        return (self.request.namespace, shape, written, id(self.nodes))
+        group = group_of(self.pod.metadata, spec.scheduling_group)
+        return (self.request.namespace, shape, written, id(self.nodes), group)
 
 
 class Waiting:
-    """The pods that filter has refused and that have not got a place since."""
+    """The pods that filter has refused and that have not got a place since.
+
+    Attributes:
+        changed: Set when what was refused may be possible.
+        changes: Grows with everything that has changed.
+    """
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
+        self.changes = 0
+        self._trials = 0
         self._pods: dict[str, Waiter] = {}
 
     def __len__(self) -> int:
@@ -136,8 +145,20 @@ class Waiting:
 
     def something_changed(self, *_: object) -> None:
         """What was refused may be possible now."""
+        if self._trials:
+            return
+        self.changes += 1
         if self._pods:
             self.changed.set()
+
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[None]:
+        """What changes meanwhile is taken back before anybody looks, or told of afterwards."""
+        self._trials += 1
+        try:
+            yield
+        finally:
+            self._trials -= 1
 
 
 @lru_cache(maxsize=64)

@@ -101,6 +101,18 @@ class Container(KubeStruct, frozen=True, kw_only=True):
     security_context: SecurityContext | None = None
 
 
+class SchedulingGroup(KubeStruct, frozen=True, kw_only=True):
+    """The PodGroup of a pod, since Kubernetes 1.36."""
+
+    pod_group_name: str = ""
+
+
+class SchedulingGate(KubeStruct, frozen=True, kw_only=True):
+    """Why a pod is not to be scheduled yet."""
+
+    name: str = ""
+
+
 class PodSpec(KubeStruct, frozen=True, kw_only=True):
     """What a pod asks for."""
 
@@ -112,6 +124,7 @@ class PodSpec(KubeStruct, frozen=True, kw_only=True):
     restart_policy: str = ""
     priority: int | None = None
     runtime_class_name: str | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class ContainerStatus(KubeStruct, frozen=True, kw_only=True):

@@ -1,0 +1,162 @@
+"""Groups of pods, and an extender's parts that place them, without a cluster."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from aliquot.kube.objects import Pod
+from aliquot.request import read_pod_request
+from scheduler_ext.bind import Binder, BindError
+from scheduler_ext.choose import Placer
+from scheduler_ext.filter import Filter
+from scheduler_ext.foreign import ForeignAgents
+from scheduler_ext.gangs import Gangs
+from scheduler_ext.groups import PLUGINS, GroupKey, Terms
+from scheduler_ext.ledger import Ledger, Stage
+from scheduler_ext.passed_over import PassedOver
+from scheduler_ext.pods import PlacedPod
+from scheduler_ext.quotas import Quotas
+from scheduler_ext.waiting import Waiting
+from scheduler_ext.wire import BindArgs, FilterArgs, FilterResult
+from tests.unit.scheduler_ext.placing import card, node
+from tests.unit.scheduler_ext.world import World, WorldPod
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NUMBERS = itertools.count()
+LABEL = "scheduling.x-k8s.io/pod-group"
+NODES = ("n1", "n2")
+
+
+def pod_in(group: str, gib: int = 16, **more: Any) -> Pod:
+    """A pod of a group in namespace `default`, none where it is empty, with one slice unless it has no memory."""
+    number = next(NUMBERS)
+    meta = {"name": f"pod-{number:03}", "namespace": "default", "uid": f"uid-{number:03}", **more}
+    if group:
+        meta.setdefault("labels", {LABEL: group})
+    limits = {"aliquot.dev/gpu-mem": f"{gib}Gi"} if gib else {"cpu": "1"}
+    container = {"name": "main", "resources": {"limits": limits}}
+    return msgspec.convert({"metadata": meta, "spec": {"containers": [container]}}, Pod)
+
+
+def placed(pod: Pod, where: str = "", phase: str = "Pending", **meta: Any) -> PlacedPod:
+    """The same as the watch shows it."""
+    body = msgspec.to_builtins(pod)
+    body["spec"] |= {"nodeName": where}
+    body["status"] = {"phase": phase}
+    body["metadata"] |= meta
+    return msgspec.convert(body, PlacedPod)
+
+
+class Drill:
+    """An extender's parts over two nodes with two cards of 16 GiB each."""
+
+    def __init__(self, *, hold_seconds: float = 60.0, cards: int = 2, patience: float = 0.05) -> None:
+        self.now = 0.0
+        self.world = World()
+        self.ledger = Ledger(lambda: self.now)
+        self.quotas = Quotas(self.ledger.accounts)
+        self.waiting = Waiting()
+        self.ledger.on_change(self.waiting.something_changed)
+        self.quotas.on_change(self.waiting.something_changed)
+        passed_over = PassedOver(lambda: self.now)
+        self.gangs = Gangs(
+            self.ledger,
+            self.waiting,
+            passed_over,
+            partial(read_pod_request),
+            clock=lambda: self.now,
+            hold_seconds=hold_seconds,
+            bind_patience=patience,
+        )
+        self.filter = Filter(
+            self.ledger,
+            ForeignAgents(()),
+            Placer(self.ledger.table),
+            passed_over=passed_over,
+            quotas=self.quotas,
+            waiting=self.waiting,
+            gangs=self.gangs,
+        )
+        self.binder = Binder(
+            self.world, self.ledger, Placer(self.ledger.table), quotas=self.quotas, gangs=self.gangs
+        )
+        for name in NODES:
+            self.ledger.put_node(name, node(*(card(f"{name}-{n}") for n in range(cards))))
+
+    def needs(self, group: str, members: int, seconds: float | None = None) -> None:
+        """The group's PodGroup says so."""
+        self.gangs.put_terms(GroupKey("default", group, PLUGINS), Terms(members, seconds))
+
+    def create(self, *pods: Pod) -> None:
+        """Pods are created, and the watch shows them."""
+        for pod in pods:
+            self.world.pods[pod.metadata.name] = WorldPod(pod)
+            self.see(pod)
+
+    def see(self, pod: Pod) -> None:
+        """The watch shows a pod as it is."""
+        made = self.world.pods[pod.metadata.name]
+        self.gangs.see(placed(pod, made.node))
+
+    def group(self, name: str, count: int, needs: int | None = None, gib: int = 16) -> list[Pod]:
+        """A group of pods that wait, and its PodGroup."""
+        pods = [pod_in(name, gib) for _ in range(count)]
+        self.needs(name, count if needs is None else needs)
+        self.create(*pods)
+        return pods
+
+    def ask(self, pod: Pod, nodes: Sequence[str] = NODES) -> FilterResult:
+        """Filter one pod."""
+        return self.filter.answer(FilterArgs(Pod=pod, NodeNames=tuple(nodes)))
+
+    def where(self, pod: Pod, nodes: Sequence[str] = NODES) -> str:
+        """The node that filter names; empty when there is none."""
+        return next(iter(self.ask(pod, nodes).NodeNames or ()), "")
+
+    def why(self, pod: Pod, nodes: Sequence[str] = NODES) -> str:
+        """Why it names none; the same on every node, and none that evicting pods would help with."""
+        answer = self.ask(pod, nodes)
+        assert (answer.NodeNames, answer.FailedNodes, answer.Error) == ([], {}, "")
+        (text,) = set(answer.FailedAndUnresolvableNodes.values())
+        return text
+
+    async def bind(self, pod: Pod, where: str) -> str:
+        """Bind one pod, and let the watch see it; the error, empty on success."""
+        meta = pod.metadata
+        try:
+            await self.binder.bind(
+                BindArgs(PodName=meta.name, PodNamespace=meta.namespace, PodUID=meta.uid, Node=where)
+            )
+        except BindError as error:
+            return str(error)
+        entry = self.ledger.entry(meta.uid)
+        assert entry is not None
+        self.ledger.confirm(meta.uid, entry.placement)
+        self.gangs.see(placed(pod, where))
+        return ""
+
+    def leave(self, pod: Pod) -> None:
+        """A pod is deleted."""
+        self.world.pods.pop(pod.metadata.name, None)
+        self.ledger.depart(pod.metadata.uid)
+        self.gangs.depart(pod.metadata.uid)
+
+    def pass_time(self, seconds: float) -> None:
+        """The clock goes on, and what is due is done."""
+        self.now += seconds
+        self.gangs.tidy()
+
+    def holds(self, *pods: Pod) -> int:
+        """How many of these have a place, bound or not."""
+        return sum(1 for pod in pods if self.ledger.entry(pod.metadata.uid))
+
+    def bound(self, *pods: Pod) -> int:
+        """How many of these are bound."""
+        entries = [self.ledger.entry(pod.metadata.uid) for pod in pods]
+        return sum(1 for entry in entries if entry and entry.stage is Stage.BOUND)
