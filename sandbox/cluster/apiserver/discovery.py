@@ -83,7 +83,7 @@ def _entries(resource: Resource) -> list[Obj]:
         entry["shortNames"] = list(resource.short_names)
     subresources = ["status"] if resource.status else []
     if resource.key == "pods":
-        subresources += ["binding", "log"]
+        subresources += ["binding", "eviction", "log"]
     return [
         entry,
         *(

@@ -73,6 +73,11 @@ def conflict(resource: str, name: str, why: str) -> StatusError:
     return StatusError(409, "Conflict", message, _about(resource, name))
 
 
+def too_many(message: str) -> StatusError:
+    """429: not now."""
+    return StatusError(429, "TooManyRequests", message)
+
+
 def expired(asked: int, oldest: int) -> StatusError:
     """410: the history no longer reaches back to the asked resourceVersion."""
     return StatusError(410, "Expired", f"too old resource version: {asked} ({oldest})")

@@ -48,6 +48,9 @@ BUILT_IN = (
     Resource("", "v1", "resourcequotas", "ResourceQuota", status=True, short_names=("quota",)),
     Resource("", "v1", "services", "Service", status=True, short_names=("svc",)),
     Resource("", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",)),
+    Resource(
+        "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", status=True, short_names=("pdb",)
+    ),
     Resource("coordination.k8s.io", "v1", "leases", "Lease"),
     Resource(
         "admissionregistration.k8s.io",

@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sandbox.cluster.apiserver import errors, pods
+from sandbox.cluster.apiserver import errors, eviction, pods
 from sandbox.cluster.apiserver.admission import Attempt
 from sandbox.cluster.apiserver.patch import APPLY_PATCH, apply_patch
 from sandbox.cluster.apiserver.pods import PodStrategy
@@ -126,11 +126,7 @@ class Rest:
     async def delete(self, target: Target, options: Obj) -> Obj:
         """Delete an object, gracefully where its kind wants that. 404, 409 (preconditions)."""
         obj = self.get(target)
-        wanted = options.get("preconditions") or {}
-        for key, have in (("uid", uid_of(obj)), ("resourceVersion", obj["metadata"]["resourceVersion"])):
-            if key in wanted and wanted[key] != have:
-                why = f"Precondition failed: {key} in precondition: {wanted[key]}, in object meta: {have}"
-                raise errors.conflict(target.resource.key, target.name, why)
+        _check_preconditions(target, obj, options)
         attempt = Attempt(target.resource, "DELETE", None, obj)
         await self._admission.mutate(attempt, Strategy())
         await self._admission.validate(attempt)
@@ -139,6 +135,13 @@ class Rest:
         if grace > 0 or obj["metadata"].get("finalizers"):
             return self._store.put(target.resource.key, pods.mark_deleted(obj, grace))
         return self._remove(target.resource, obj)
+
+    async def evict(self, target: Target, body: Obj) -> None:
+        """Delete a pod, if its disruption budget allows that. 404, 409 (preconditions), 429."""
+        pod, options = self.get(target), body.get("deleteOptions") or {}
+        _check_preconditions(target, pod, options)
+        eviction.allow(self._store, pod)
+        await self.delete(target, options)
 
     def bind(self, target: Target, binding: Obj) -> None:
         """Bind a pod in one write. 404, 409."""
@@ -281,6 +284,15 @@ def _keep_identity(target: Target, obj: Obj, old: Obj) -> None:
         if key in kept:
             metadata[key] = kept[key]
     metadata.pop("managedFields", None)
+
+
+def _check_preconditions(target: Target, obj: Obj, options: Obj) -> None:
+    """Whether it is still the object that is meant. 409."""
+    wanted = options.get("preconditions") or {}
+    for key, have in (("uid", uid_of(obj)), ("resourceVersion", obj["metadata"]["resourceVersion"])):
+        if key in wanted and wanted[key] != have:
+            why = f"Precondition failed: {key} in precondition: {wanted[key]}, in object meta: {have}"
+            raise errors.conflict(target.resource.key, target.name, why)
 
 
 def _modified(target: Target) -> errors.StatusError:

@@ -79,7 +79,7 @@ class Server:
         target = self._target(path)
         if target is None:
             return _reply(discover(self._registry, path))
-        if target.subresource in ("binding", "log"):
+        if target.subresource in ("binding", "eviction", "log"):
             return await self._pod_subresource(request, target)
         if target.name:
             return await self._one(request, target)
@@ -101,7 +101,7 @@ class Server:
         known = (
             "",
             *(["status"] if resource.status else []),
-            *(["binding", "log"] if rest[0] == "pods" else []),
+            *(["binding", "eviction", "log"] if rest[0] == "pods" else []),
         )
         if any(more) or subresource not in known or (namespace and not resource.namespaced):
             raise errors.path_not_found()
@@ -179,6 +179,11 @@ class Server:
     async def _pod_subresource(self, request: web.Request, target: Target) -> web.Response:
         if (target.subresource, request.method) == ("binding", "POST"):
             self._rest.bind(target, await _body(request))
+            return _reply(
+                {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
+            )
+        if (target.subresource, request.method) == ("eviction", "POST"):
+            await self._rest.evict(target, await _body(request))
             return _reply(
                 {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
             )

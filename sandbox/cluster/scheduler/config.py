@@ -28,6 +28,7 @@ class ExtenderConfig:
     filter_verb: str = ""
     prioritize_verb: str = ""
     bind_verb: str = ""
+    preempt_verb: str = ""
     weight: int = 1
     timeout: float = DEFAULT_TIMEOUT_S
     names_only: bool = False
@@ -48,6 +49,7 @@ class ExtenderConfig:
             filter_verb=entry.get("filterVerb", ""),
             prioritize_verb=entry.get("prioritizeVerb", ""),
             bind_verb=entry.get("bindVerb", ""),
+            preempt_verb=entry.get("preemptVerb", ""),
             weight=entry.get("weight", 1),
             timeout=seconds(entry.get("httpTimeout", "5s")),
             names_only=entry.get("nodeCacheCapable", False),

@@ -73,6 +73,21 @@ class Extender:
             name: score * self.config.weight * NODE_SCORE_PER_EXTENDER_SCORE for name, score in scores.items()
         }
 
+    async def preempt(
+        self, pod: Obj, victims: Mapping[str, tuple[list[Obj], int]]
+    ) -> dict[str, tuple[list[str], int]]:
+        """Whom to evict, and how many budgets that violates, by node. ExtenderError."""
+        by_uid = {
+            name: {"Pods": [{"UID": uid_of(one)} for one in pods] or None, "NumPDBViolations": violations}
+            for name, (pods, violations) in victims.items()
+        }
+        body = {"Pod": pod_body(pod), "NodeNameToVictims": None, "NodeNameToMetaVictims": by_uid}
+        answer = await self._call(self.config.preempt_verb, body)
+        return {
+            name: ([one["UID"] for one in entry.get("Pods") or ()], entry.get("NumPDBViolations", 0))
+            for name, entry in (answer.get("nodenametometavictims") or {}).items()
+        }
+
     async def bind(self, pod: Obj, node: str) -> None:
         """Have the extender bind. ExtenderError."""
         body = {

@@ -15,10 +15,11 @@ from sandbox.cluster.events import Recorder
 from sandbox.cluster.objects import dig, full_name, name_of, namespace_of, timestamp, uid_of
 from sandbox.cluster.scheduler.extender import Extender, ExtenderError
 from sandbox.cluster.scheduler.filters import NodeState, Refusal, refusal_of
+from sandbox.cluster.scheduler.preemption import Preemption
 from sandbox.cluster.scheduler.queue import Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from sandbox.cluster.client import Client, Notice
     from sandbox.cluster.objects import Obj
@@ -29,6 +30,10 @@ FINISHED = ("Succeeded", "Failed")
 
 class UnschedulableError(Exception):
     """No node fits; the text is the one that a real scheduler writes."""
+
+    def __init__(self, text: str, refusals: Mapping[str, Refusal]) -> None:
+        super().__init__(text)
+        self.refusals = refusals
 
 
 class Scheduler:
@@ -45,6 +50,8 @@ class Scheduler:
         self._assumed: dict[str, str] = {}
         self._synced = {"nodes": asyncio.Event(), "pods": asyncio.Event()}
         self._bindings: set[asyncio.Task[None]] = set()
+        self._ignored = {name for e in config.extenders for name, left in e.managed.items() if left}
+        self._preemption = Preemption(client, self._recorder, self._nodes, self._ignored)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -110,7 +117,7 @@ class Scheduler:
             try:
                 node = await self._choose(pod)
             except UnschedulableError as error:
-                await self._failed(pod, "Unschedulable", str(error))
+                await self._refused(pod, error)
             except ExtenderError as error:
                 await self._failed(pod, "SchedulerError", str(error))
             else:
@@ -119,23 +126,39 @@ class Scheduler:
                 self._bindings.add(task)
                 task.add_done_callback(self._bindings.discard)
 
+    async def _refused(self, pod: Obj, error: UnschedulableError) -> None:
+        """No node fits: see whether evicting others helps."""
+        try:
+            interested = self._interested(pod)
+            nominated = await self._preemption.make_room(pod, error.refusals, interested)
+        except ExtenderError as problem:
+            await self._failed(pod, "SchedulerError", str(problem))
+            return
+        await self._failed(pod, "Unschedulable", str(error), nominated)
+
     async def _choose(self, pod: Obj) -> str:
-        """The node for a pod. UnschedulableError, ExtenderError."""
+        """The node for a pod: the one it is nominated for, if that has room now. UnschedulableError, ExtenderError."""
         if not self._nodes:
-            raise UnschedulableError("no nodes available to schedule pods")
-        ignored = {name for e in self._config.extenders for name, left in e.managed.items() if left}
+            raise UnschedulableError("no nodes available to schedule pods", {})
+        nominated = dig(pod, "status.nominatedNodeName")
+        if nominated in self._nodes and await self._feasible(pod, [nominated], {}):
+            return str(nominated)
         refusals: dict[str, Refusal] = {}
+        feasible = await self._feasible(pod, sorted(self._nodes), refusals)
+        if not feasible:
+            raise UnschedulableError(_summary(len(self._nodes), refusals), refusals)
+        return next(iter(feasible)) if len(feasible) == 1 else await self._best(pod, feasible)
+
+    async def _feasible(self, pod: Obj, names: Iterable[str], refusals: dict[str, Refusal]) -> dict[str, Obj]:
+        """Those of some nodes that can take a pod; why not the others."""
         feasible: dict[str, Obj] = {}
-        for name in sorted(self._nodes):
+        for name in names:
             state = self._nodes[name]
-            if refusal := refusal_of(pod, state, ignored):
+            if refusal := refusal_of(pod, state, self._ignored):
                 refusals[name] = refusal
             else:
                 feasible[name] = state.node
-        feasible = await self._pass_extenders(pod, feasible, refusals)
-        if not feasible:
-            raise UnschedulableError(_summary(len(self._nodes), refusals))
-        return next(iter(feasible)) if len(feasible) == 1 else await self._best(pod, feasible)
+        return await self._pass_extenders(pod, feasible, refusals)
 
     async def _pass_extenders(
         self, pod: Obj, feasible: dict[str, Obj], refusals: dict[str, Refusal]
@@ -188,7 +211,7 @@ class Scheduler:
         binding = {"metadata": metadata, "target": {"kind": "Node", "name": node}}
         await self._client.create(f"{_path(pod)}/binding", binding)
 
-    async def _failed(self, pod: Obj, reason: str, message: str) -> None:
+    async def _failed(self, pod: Obj, reason: str, message: str, nominated: str = "") -> None:
         self._queue.failed(uid_of(pod), parked=reason == "Unschedulable")
         self._recorder.record(pod, "Warning", "FailedScheduling", message)
         condition = {
@@ -198,7 +221,10 @@ class Scheduler:
             "message": message,
             "lastTransitionTime": timestamp(),
         }
-        patch = {"metadata": {"uid": uid_of(pod)}, "status": {"conditions": [condition]}}
+        status: Obj = {"conditions": [condition]}
+        if nominated:
+            status["nominatedNodeName"] = nominated
+        patch = {"metadata": {"uid": uid_of(pod)}, "status": status}
         with contextlib.suppress(ApiError):
             await self._client.patch(f"{_path(pod)}/status", patch)
 
