@@ -77,6 +77,8 @@ class QuotaSpec(KubeStruct, frozen=True, kw_only=True):
         limit: What they have at most together.
         pod_max: What one pod has at most.
         defaults: What the webhook writes where a container is silent.
+        reclaim: Pods that others run on what is guaranteed here are evicted when a pod within it waits.
+        min_run_seconds: How long a pod of these namespaces is not evicted for another after its start.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -85,6 +87,8 @@ class QuotaSpec(KubeStruct, frozen=True, kw_only=True):
     limit: Most = NO_BOUND
     pod_max: Most = NO_BOUND
     defaults: Defaults = NO_DEFAULTS
+    reclaim: bool = False
+    min_run_seconds: int = 0
 
 
 class QuotaStatus(KubeStruct, frozen=True, kw_only=True):

@@ -118,7 +118,7 @@ class DryRun:
         held = ledger.entry(request.uid)
         if ledger.departed(request.uid):
             return deleted(request)
-        if held is not None and held.stage is not Stage.RESERVED:
+        if held is not None and held.stage not in (Stage.RESERVED, Stage.HELD):
             return only_where_it_is(held, names)
         return None
 

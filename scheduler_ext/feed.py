@@ -13,9 +13,11 @@ from aliquot.pool import PooledAs, pooled_as
 from scheduler_ext.bind import placement_of
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.gangs import Gangs
+from scheduler_ext.holds import Holds
 from scheduler_ext.imagined import Known
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.pods import PlacedPod
+from scheduler_ext.residents import Residents
 from scheduler_ext.resize import Resizer, version_of
 from scheduler_ext.waiting import Waiting
 
@@ -31,9 +33,11 @@ class Feed:
         ledger: Ledger,
         foreign: ForeignAgents,
         resizer: Resizer,
-        waiting: Waiting | None = None,
         *,
+        waiting: Waiting | None = None,
         gangs: Gangs | None = None,
+        residents: Residents | None = None,
+        holds: Holds | None = None,
     ) -> None:
         self._api = api
         self._gangs = gangs
@@ -41,7 +45,9 @@ class Feed:
         self._in_force: dict[str, dict[str, PooledAs]] = {}
         self._pools_due = False
         self._resizer = resizer
-        self._waiting = waiting or Waiting()
+        self._waiting = Waiting() if waiting is None else waiting  # an empty one is false
+        self._residents = residents or Residents(ledger)
+        self._holds = holds
         self._foreign = foreign
         self._cards = Reflector(
             api, GPU_NODES, on_add=self._put_cards, on_update=self._change_cards, on_delete=self._drop_cards
@@ -100,8 +106,11 @@ class Feed:
             self._depart(uid)
         elif pod.spec.node_name:
             self._waiting.forget(uid)
+            self._let_go(uid)
             self._confirm(pod)
             self._resizer.see(pod)
+        elif self._holds is not None:
+            self._holds.see(pod)
         if self._gangs is not None:
             self._gangs.see(pod)
 
@@ -111,6 +120,8 @@ class Feed:
         placement = placement_of(meta.annotations, uid, pod.spec.node_name)
         self._ledger.confirm(uid, placement, version_of(meta.resource_version), meta.namespace)
         self._ledger.hosts.put_pod(uid, pod.spec.node_name, pod.spec.host)
+        entry = self._ledger.entry(uid)
+        self._residents.put(pod, entry.placement if entry else None)
         return placement
 
     async def catch_up(self) -> None:
@@ -139,7 +150,13 @@ class Feed:
     def _drop_pod(self, pod: PlacedPod) -> None:
         self._depart(pod.metadata.uid)
 
+    def _let_go(self, uid: str) -> None:
+        if self._holds is not None:
+            self._holds.forget(uid)
+
     def _depart(self, uid: str) -> None:
+        self._let_go(uid)
+        self._residents.drop(uid)
         self._ledger.depart(uid)
         self._ledger.hosts.drop_pod(uid)
         self._resizer.forget(uid)

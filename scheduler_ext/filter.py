@@ -5,6 +5,7 @@ node, so that kube-scheduler has nothing left to choose, or gives the cause for 
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from aliquot.dialects import Dialect
@@ -13,8 +14,10 @@ from aliquot.names import ResourceNames
 from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
 from scheduler_ext.choose import Choice, Placer
+from scheduler_ext.fit import still_fits
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.gangs import Gangs
+from scheduler_ext.holds import Holds
 from scheduler_ext.ledger import Entry, Ledger, Stage
 from scheduler_ext.passed_over import PassedOver
 from scheduler_ext.quotas import Quotas
@@ -37,6 +40,7 @@ class Filter:
         quotas: What each namespace may have.
         waiting: Is told whom no place was found for.
         gangs: Pods that get their places together; None where no groups are heeded.
+        holds: Whose places are held while others leave them.
         all_pods: Pods without slices get a node, too: one without cards, else where they cost others least.
     """
 
@@ -49,6 +53,7 @@ class Filter:
     quotas: Quotas = field(default_factory=Quotas)
     waiting: Waiting = field(default_factory=Waiting)
     gangs: Gangs | None = None
+    holds: Holds | None = None
     all_pods: bool = False
 
     def answer(self, args: FilterArgs) -> FilterResult:
@@ -65,12 +70,13 @@ class Filter:
         if self.ledger.departed(request.uid):
             return deleted(request)
         held = self.ledger.entry(request.uid)
-        if held is not None and held.stage is not Stage.RESERVED:
+        if held is not None and held.stage not in (Stage.RESERVED, Stage.HELD):
             return only_where_it_is(held, nodes)
         together = self.gangs.answer(self, args.Pod, request, nodes) if self.gangs else None
         if together is not None:
             return together
-        if held is not None:  # asked again, so nothing has come of the place it had
+        if held is not None and held.stage is Stage.RESERVED:
+            # Asked again, so nothing has come of the place it had.
             self.passed_over.note(held.uid, held.node)
         return self._place(request, args, nodes)
 
@@ -94,9 +100,17 @@ class Filter:
         together = self.gangs.would_place(self, pod, request, nodes) if self.gangs else None
         if together is not None:
             return together
+        held = self.ledger.entry(request.uid)
+        if held is not None and held.stage is Stage.HELD:
+            there = self.ledger.cards_without(held.node, request.uid)
+            return held.node in nodes and still_fits(held.placement, there)
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
         ours = [n for n in nodes if n not in taken and n not in barred]
         return bool(ours) and self.placer.look(request, ours).placement is not None
+
+    def shut_to(self, pod: Pod, request: PodRequest) -> AbstractSet[str]:
+        """The nodes that a pod cannot have whoever leaves them: another plugin serves them, or a quota says no."""
+        return self.foreign.nodes_serving(pod) | self.quotas.barred(request).keys()
 
     def _place(self, request: PodRequest, args: FilterArgs, nodes: Sequence[str]) -> FilterResult:
         self.ledger.release(request.uid)
@@ -104,6 +118,9 @@ class Filter:
         found = self.find(args.Pod, request, nodes)
         if isinstance(found, Placement):
             return self._reserve(request, found)
+        placed = self._place_over(self.holds, args, request) if self.holds else None
+        if placed is not None:
+            return placed
         self.waiting.refused(args.Pod, request, nodes)
         if self.quotas.barred(request):
             self.quotas.note_refusal(request.namespace)
@@ -128,6 +145,14 @@ class Filter:
             if choice.placement is not None:
                 return choice
         return self.placer.look(request, nodes)
+
+    def _place_over(self, holds: Holds, args: FilterArgs, request: PodRequest) -> FilterResult | None:
+        """The pod's place, were nothing held for pods of lower priority; what it takes is no longer held."""
+        aside = holds.step_aside(args.Pod.spec.priority or 0)
+        found = self.find(args.Pod, request, args.NodeNames or ()) if aside else None
+        placed = self._reserve(request, found) if isinstance(found, Placement) else None
+        holds.resume(aside)
+        return placed
 
     def _reserve(self, request: PodRequest, placement: Placement) -> FilterResult:
         self.waiting.forget(request.uid)

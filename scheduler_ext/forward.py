@@ -21,7 +21,7 @@ FORWARDED_HEADER = "Aliquot-Forwarded-By"
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 8.0
 """Three requests to the API server at their slowest, and below the time for which kube-scheduler waits."""
-CALLS = frozenset({"/filter", "/bind"})
+CALLS = frozenset({"/filter", "/preempt", "/bind"})
 
 
 class ForwardError(Exception):

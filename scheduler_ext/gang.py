@@ -116,7 +116,7 @@ class Gang:
         if member.request is None:
             return not member.gated
         entry = self.ledger.entry(uid)
-        return entry is not None and entry.stage is not Stage.RESERVED
+        return entry is not None and entry.stage not in (Stage.RESERVED, Stage.HELD)
 
     @property
     def needed(self) -> int:

@@ -7,6 +7,9 @@ UID:
                           |
                           +--no answer--> UNCERTAIN --asked again--> ASSUMED or RESERVED
 
+    HELD --next filter--> RESERVED
+
+- HELD is room that others are leaving for the pod (`holds.py`); it may be more than is free now.
 - RESERVED is only ours: the next filter of the pod replaces it, time ends it.
 - BINDING, UNCERTAIN and ASSUMED may be in the API server already. Nothing but the truth read from there moves
   or ends them: giving such a place away could promise memory twice.
@@ -42,6 +45,7 @@ REMEMBERED_DEPARTURES = 4096
 class Stage(Enum):
     """How far a pod has come; the module's docstring has the transitions."""
 
+    HELD = "held"
     RESERVED = "reserved"
     BINDING = "binding"
     UNCERTAIN = "uncertain"
@@ -115,6 +119,10 @@ class Ledger:
     def entries(self) -> Iterable[Entry]:
         """All places."""
         return self._entries.values()
+
+    def on(self, node: str) -> Iterator[Entry]:
+        """The places on a node."""
+        return (self._entries[uid] for uid in tuple(self._on_node.get(node, ())))
 
     def unconfirmed(self) -> Iterator[Entry]:
         """The places that the watch has not confirmed: everything short of BOUND."""
@@ -196,6 +204,11 @@ class Ledger:
         """Hold a place for a pod, instead of any it had."""
         charges, namespace = placement.charges(), request.namespace
         self._put(Entry(placement, Stage.RESERVED, self._clock(), request, charges, namespace=namespace))
+
+    def hold(self, request: PodRequest, placement: Placement) -> None:
+        """Hold a place for a pod that others are leaving, instead of any it had."""
+        charges, namespace = placement.charges(), request.namespace
+        self._put(Entry(placement, Stage.HELD, self._clock(), request, charges, namespace=namespace))
 
     def move_on(self, uid: str, stage: Stage) -> None:
         """Bring a pod to another stage; nothing happens when it has gone or the watch was faster."""

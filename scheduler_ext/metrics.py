@@ -23,6 +23,7 @@ class ExtenderMetrics:
         made = Metrics(registry, "")
         self.registry = registry
         self.filter = made.timer("filter", "Time to answer filter: placed, refused, error or bad.")
+        self.preempt = made.timer("preempt", "Time to answer preempt: found, none, error or bad.")
         self.bind = made.timer("bind", "Time to answer bind, the API write included: ok, refused or bad.")
         self.dry_run = made.timer("filter_dryrun", "Time to answer filter-dryrun: room, none, error or bad.")
         self.resizes = made.counter(

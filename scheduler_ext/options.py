@@ -39,6 +39,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="how long the places of a group of pods wait for all of them, where the group does not say; 0: each pod "
         "goes alone; default: %(default)s",
     )
+    parser.add_argument(
+        "--min-run-seconds",
+        type=float,
+        default=0.0,
+        help="how long a pod is left alone after its start, by preemption and reclaim; default: %(default)s",
+    )
     _add_election(parser)
     log.add_arguments(parser)
     options = parser.parse_args(arguments)

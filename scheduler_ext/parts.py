@@ -12,23 +12,28 @@ from aliquot.policy import Preference
 from aliquot.request import read_pod_request
 from scheduler_ext.bind import Binder
 from scheduler_ext.choose import Placer
+from scheduler_ext.disruption import BudgetFeed, Budgets
 from scheduler_ext.dryrun import DryRun
+from scheduler_ext.evictable import Evictable
 from scheduler_ext.feed import Feed
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.forward import Forwarder
 from scheduler_ext.gang_feed import GangFeed
 from scheduler_ext.gangs import Gangs
+from scheduler_ext.holds import Holds
 from scheduler_ext.imagined import Imagination
 from scheduler_ext.keeper import Keeper
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.passed_over import PassedOver
+from scheduler_ext.preempt import Preemption
 from scheduler_ext.questions import Questions
 from scheduler_ext.quota_feed import QuotaFeed
 from scheduler_ext.quota_metrics import QuotaCollector
 from scheduler_ext.quota_status import QuotaReporter
 from scheduler_ext.quotas import Quotas
+from scheduler_ext.residents import Residents
 from scheduler_ext.resize import Resizer
 from scheduler_ext.server import Extender
 from scheduler_ext.waiting import Waiting, Waker
@@ -57,6 +62,9 @@ class Parts:
         self.registry = self._metrics.registry
         self.registry.register(QuotaCollector(quotas))
         resizer = Resizer(api, ledger, self._metrics.resizes, quotas)
+        residents, budgets = Residents(ledger), Budgets()
+        evictable = Evictable(ledger, residents, budgets, quotas, options.min_run_seconds)
+        holds = Holds(ledger, waiting, evictable)
         passed_over = PassedOver()
         gangs = Gangs(
             ledger,
@@ -66,7 +74,16 @@ class Parts:
             clock=time.monotonic,
             hold_seconds=options.group_seconds,
         )
-        self._feed = Feed(api, ledger, foreign, resizer, waiting, gangs=gangs)
+        self._feed = Feed(
+            api,
+            ledger,
+            foreign,
+            resizer,
+            waiting=waiting,
+            gangs=gangs,
+            residents=residents,
+            holds=holds,
+        )
         quota_feed = QuotaFeed(api, quotas, self._feed.pools_known)
         placer = Placer(ledger.table, Preference(options.node_policy, options.card_policy))
         self._binder = Binder(api, ledger, placer, dialects=dialects, quotas=quotas, gangs=gangs)
@@ -81,9 +98,11 @@ class Parts:
             quotas=quotas,
             waiting=waiting,
             gangs=gangs,
+            holds=holds,
             all_pods=options.place_all_pods,
         )
-        self.feeds = (self._feed, quota_feed, GangFeed(api, gangs))
+        self._preemption = Preemption(self._decide, evictable, holds)
+        self.feeds = (self._feed, quota_feed, GangFeed(api, gangs), BudgetFeed(api, budgets))
         waker = Waker(api, waiting, self._decide, self.feeds, touched=self._metrics.touches.inc)
         ledger.on_change(waiting.something_changed)
         quotas.on_change(waiting.something_changed)
@@ -100,7 +119,12 @@ class Parts:
     def extender(self, forwarder: Forwarder | None = None) -> Extender:
         """Who answers calls."""
         dry_run = DryRun(self._decide, Imagination(self._feed.known))
-        questions = Questions(dry_run, self._metrics)
         return Extender(
-            self._decide, self._binder, self._metrics, self.missing, forwarder, questions=questions
+            self._decide,
+            self._binder,
+            self._metrics,
+            self.missing,
+            preemption=self._preemption,
+            questions=Questions(dry_run, self._metrics),
+            forwarder=forwarder,
         )

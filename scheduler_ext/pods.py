@@ -31,6 +31,7 @@ class _Bound(KubeStruct, frozen=True, kw_only=True):
     """Where the pod is, and what it takes there; most pods' containers are emptied as soon as they are added up."""
 
     node_name: str = ""
+    priority: int | None = None
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] = ()
     scheduling_group: SchedulingGroup | None = None
@@ -48,6 +49,8 @@ class _Bound(KubeStruct, frozen=True, kw_only=True):
 
 class _Phase(KubeStruct, frozen=True, kw_only=True):
     phase: str = ""
+    start_time: str | None = None
+    nominated_node_name: str = ""
 
 
 class PlacedPod(KubeObject, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""The extender's HTTP side: `/filter` and `/bind` for kube-scheduler, health and metrics for everybody.
+"""The extender's HTTP side: `/filter`, `/preempt` and `/bind` for kube-scheduler, health and metrics for everybody.
 
-Where there are several replicas, only the leader answers; the others pass both calls on to it. Until the ledger has
-been read from the cluster, both calls answer an error, which makes kube-scheduler try the pod again; a guess could
+Where there are several replicas, only the leader answers; the others pass the calls on to it. Until the ledger has
+been read from the cluster, all calls answer an error, which makes kube-scheduler try the pod again; a guess could
 promise memory twice.
 """
 
@@ -15,8 +15,17 @@ from scheduler_ext.bind import Binder, BindError
 from scheduler_ext.filter import Filter
 from scheduler_ext.forward import Forwarder, ForwardError, only_peers
 from scheduler_ext.metrics import ExtenderMetrics
+from scheduler_ext.preempt import Preemption
 from scheduler_ext.questions import Questions
-from scheduler_ext.wire import BindResult, FilterResult, WireError, read_bind, read_filter
+from scheduler_ext.wire import (
+    BindResult,
+    FilterResult,
+    PreemptResult,
+    WireError,
+    read_bind,
+    read_filter,
+    read_preempt,
+)
 
 LARGEST_BODY = 32 << 20
 """In bytes: 100,000 node names and the largest pod that etcd takes."""
@@ -33,8 +42,9 @@ class Extender:
         binder: Binder,
         metrics: ExtenderMetrics,
         missing: Callable[[], str],
-        forwarder: Forwarder | None = None,
         *,
+        preemption: Preemption,
+        forwarder: Forwarder | None = None,
         questions: Questions | None = None,
     ) -> None:
         """Put the parts together.
@@ -44,6 +54,7 @@ class Extender:
             binder: Answers bind.
             metrics: Where calls are counted.
             missing: What has not been read from the cluster yet, in words; empty when all has been.
+            preemption: Answers preempt.
             forwarder: Passes calls on while another replica leads; None where this is the only one.
             questions: Answers what changes nothing; None where nobody asks.
         """
@@ -53,12 +64,14 @@ class Extender:
         self._missing = missing
         self._forwarder = forwarder
         self._questions = questions
+        self._preemption = preemption
 
     def app(self) -> web.Application:
         """The web application."""
         guards = (only_peers,) if self._forwarder else ()
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=guards)
         app.router.add_post("/filter", self.filter)
+        app.router.add_post("/preempt", self.preempt)
         app.router.add_post("/bind", self.bind)
         if self._questions is not None:
             self._questions.add_routes(app, self._elsewhere)
@@ -83,6 +96,26 @@ class Extender:
                 return _body(forwarded)
             result = self._filter.answer(args)
             outcome.word = "error" if result.Error else "placed" if result.NodeNames else "refused"
+            return _json(result)
+
+    async def preempt(self, request: web.Request) -> web.Response:
+        """Say who has to leave which node for this pod; the protocol has no word for an error but the status."""
+        with self._metrics.preempt.measure() as outcome:
+            try:
+                args = read_preempt(await request.read())
+            except WireError as error:
+                outcome.word = "bad"
+                return web.Response(text=f"{error}\n", status=400)
+            try:
+                forwarded = await self._elsewhere(request)
+            except ForwardError as error:
+                outcome.word = "error"
+                return web.Response(text=f"{error}\n", status=503)
+            if forwarded is not None:
+                outcome.word = "forwarded"
+                return _body(forwarded)
+            result = self._preemption.answer(args)
+            outcome.word = "found" if result.NodeNameToMetaVictims else "none"
             return _json(result)
 
     async def bind(self, request: web.Request) -> web.Response:
@@ -124,7 +157,7 @@ class Extender:
         return None
 
 
-def _json(result: FilterResult | BindResult, status: int = 200) -> web.Response:
+def _json(result: FilterResult | PreemptResult | BindResult, status: int = 200) -> web.Response:
     return _body(_encode(result), status)
 
 

@@ -119,9 +119,14 @@ class Waiting:
         self.changes = 0
         self._trials = 0
         self._pods: dict[str, Waiter] = {}
+        self._listeners: list[Callable[[Pod, PodRequest], None]] = []
 
     def __len__(self) -> int:
         return len(self._pods)
+
+    def on_refusal(self, heard: Callable[[Pod, PodRequest], None]) -> None:
+        """Have this called each time filter refuses a pod."""
+        self._listeners.append(heard)
 
     def all(self) -> list[Waiter]:
         """The pods, those that wait longest first."""
@@ -133,6 +138,8 @@ class Waiting:
         offered = _shared(tuple(nodes))
         fresh = Waiter(pod, request, offered)
         self._pods[request.uid] = replace(old, nodes=offered) if old else fresh
+        for heard in self._listeners:
+            heard(pod, request)
 
     def put(self, waiter: Waiter) -> None:
         """Change what is known of a pod, if it still waits."""

@@ -45,6 +45,56 @@ class BindResult(msgspec.Struct):
     Error: str = ""
 
 
+class MetaPod(msgspec.Struct, frozen=True):
+    """A pod by its UID."""
+
+    UID: str
+
+
+class MetaVictims(msgspec.Struct, frozen=True):
+    """The pods that would be evicted from a node; none is written as null."""
+
+    Pods: tuple[MetaPod, ...] | None = None
+    NumPDBViolations: int = 0
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """The pods by UID."""
+        return tuple(pod.UID for pod in self.Pods or ())
+
+
+class _Victims(msgspec.Struct, frozen=True):
+    """The same with whole pods, as a scheduler sends them that is not told of `nodeCacheCapable`."""
+
+    Pods: tuple[Pod, ...] | None = None
+
+
+class PreemptArgs(msgspec.Struct, frozen=True):
+    """Whom to evict from these nodes, so that this pod finds room on one of them?
+
+    kube-scheduler has chosen victims for what it counts itself; a node where nothing of that is short has none.
+    """
+
+    Pod: Pod
+    NodeNameToVictims: dict[str, _Victims | None] | None = None
+    NodeNameToMetaVictims: dict[str, MetaVictims | None] | None = None
+
+    def victims(self) -> dict[str, tuple[str, ...]]:
+        """The UIDs of those that kube-scheduler wants gone, by node."""
+        if self.NodeNameToMetaVictims is not None:
+            by_uid = self.NodeNameToMetaVictims.items()
+            return {node: v.uids if v else () for node, v in by_uid}
+        whole = (self.NodeNameToVictims or {}).items()
+        return {node: tuple(one.metadata.uid for one in (v and v.Pods) or ()) for node, v in whole}
+
+
+class PreemptResult(msgspec.Struct):
+    """Whom to evict, by node; a node that is missing is of no use. None of the lists may be empty."""
+
+    NodeNameToMetaVictims: dict[str, MetaVictims] = {}
+
+
+_PREEMPT = msgspec.json.Decoder(PreemptArgs)
 _FILTER = msgspec.json.Decoder(FilterArgs)
 _BIND = msgspec.json.Decoder(BindArgs)
 
@@ -82,4 +132,21 @@ def read_bind(body: bytes) -> BindArgs:
         ) from error
     if not (args.PodName and args.PodNamespace and args.PodUID and args.Node):
         raise WireError("PodName, PodNamespace, PodUID and Node must all be set")
+    return args
+
+
+def read_preempt(body: bytes) -> PreemptArgs:
+    """Read a preempt call.
+
+    Raises:
+        WireError: the body is cut short, no JSON, or lacks what preempt needs.
+    """
+    try:
+        args = _PREEMPT.decode(body)
+    except UNREADABLE as error:
+        raise WireError(
+            f"the body is no ExtenderPreemptionArgs ({error}); kube-scheduler sends Pod and NodeNameToMetaVictims"
+        ) from error
+    if not args.Pod.metadata.uid:
+        raise WireError("the pod has no UID; only pods that the API server has accepted can be placed")
     return args

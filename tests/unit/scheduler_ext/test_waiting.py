@@ -14,6 +14,7 @@ from scheduler_ext.demand import Demand
 from scheduler_ext.filter import Filter
 from scheduler_ext.waiting import FIRST_REST_SECONDS, TOUCHES_PER_ROUND, Waiting, Waker
 from scheduler_ext.wire import FilterArgs
+from tests.unit.scheduler_ext.neighbours import Neighbours, waiter
 from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import Teams, pod_of, quota
 from tests.unit.scheduler_ext.world import WorldPod
@@ -216,3 +217,13 @@ def test_after_a_restart_pods_given_up_by_the_scheduler_are_remembered(sleepers:
         "refused": True,
         "gated": False,
     }
+
+
+def test_a_pod_that_has_got_its_node_is_forgotten_by_the_feed():
+    """Nobody goes on asking for a pod that runs, whoever has placed it."""
+    here = Neighbours()
+    pod = waiter(17)
+    assert here.place_of(pod) == []
+    assert len(here.waiting) == 1
+    here.runs(pod.metadata.uid, "n1-a", 1)
+    assert len(here.waiting) == 0

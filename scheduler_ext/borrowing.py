@@ -1,0 +1,112 @@
+"""Who has borrowed what of others' guarantees, at one moment: what preemption prefers to take and reclaim may take.
+
+A quota borrows what its namespaces have beyond its guarantee; a namespace of no quota borrows all it has. An amount of
+which a quota guarantees nothing says nothing about it, unless it guarantees nothing at all.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from aliquot.amounts import NAMES, NOTHING, Amounts
+from scheduler_ext.quotas import NO_QUOTA, Bound, Quotas
+from scheduler_ext.residents import Resident
+
+
+class Borrowing:
+    """What quotas' namespaces have, read once; good for one decision."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._accounts = quotas.accounts
+        self._of: dict[tuple[str, str], tuple[Bound, Amounts]] = {}
+        self._min_run: defaultdict[str, int] = defaultdict(int)
+        self._reclaiming: set[str] = set()
+        self._pools: set[str] = set()
+        self._over: dict[str, bool] = {}
+        for quota, bound, used in quotas.ours():
+            self._pools.add(bound.pool)
+            if quota.spec.reclaim:
+                self._reclaiming.add(bound.title)
+            for namespace in bound.namespaces:
+                self._of[bound.pool, namespace] = bound, used
+                self._min_run[namespace] = max(self._min_run[namespace], quota.spec.min_run_seconds)
+
+    def min_run_seconds(self, namespace: str) -> int:
+        """How long a pod of this namespace is left alone after its start."""
+        return self._min_run[namespace]
+
+    def over(self, namespace: str) -> bool:
+        """Whether a namespace has more than it is guaranteed, on any cards."""
+        known = self._over.get(namespace)
+        if known is None:
+            known = self._over[namespace] = any(self._over_in(pool, namespace) for pool in self._pools)
+        return known
+
+    def _over_in(self, pool: str, namespace: str) -> bool:
+        bound, used = self._stand(pool, namespace)
+        names = _guaranteed(bound) or NAMES
+        return any(used.of(name) > bound.guaranteed.of(name) for name in names)
+
+    def _stand(self, pool: str, namespace: str) -> tuple[Bound, Amounts]:
+        known = self._of.get((pool, namespace))
+        return known if known is not None else (NO_QUOTA, self._accounts.used(pool, namespace))
+
+    def owed(self, namespace: str, wanted: Amounts) -> dict[str, list[str]]:
+        """Of which pools' cards a pod may have others evicted, and for which amounts.
+
+        It may where its quota says so, and guarantees an amount that the pod asks for; and as long as, with this pod,
+        its namespaces have no more than guaranteed of whatever any of their quotas guarantees.
+        """
+        owed: dict[str, list[str]] = {}
+        for pool in self._pools:
+            bound, used = self._stand(pool, namespace)
+            names = _guaranteed(bound)
+            if any((used + wanted).of(name) > bound.guaranteed.of(name) for name in names):
+                return {}
+            asked = [name for name in names if wanted.of(name)]
+            if asked and bound.title in self._reclaiming:
+                owed[pool] = asked
+        return owed
+
+    def may_go(self, pods: Iterable[Resident], namespace: str, owed: dict[str, list[str]]) -> bool:
+        """Whether all these pods together are borrowed from what a namespace is owed.
+
+        Of an amount that it is owed, the quota of each has no less than its guarantee when they have gone.
+        """
+        gone: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
+        for pod in pods:
+            for pool in owed:
+                gone[pool, self._owner(pool, pod.namespace)] += self._has(pod, pool)
+        return all(self._borrowed(pod, namespace, owed, gone) for pod in pods)
+
+    def _borrowed(
+        self,
+        pod: Resident,
+        namespace: str,
+        owed: dict[str, list[str]],
+        gone: dict[tuple[str, str], Amounts],
+    ) -> bool:
+        for pool, names in owed.items():
+            bound, used = self._stand(pool, pod.namespace)
+            owner = self._owner(pool, pod.namespace)
+            left = used - gone[pool, owner]
+            ours = owner == self._owner(pool, namespace)
+            has = self._has(pod, pool)
+            if not ours and any(
+                has.of(name) and left.of(name) >= bound.guaranteed.of(name) for name in names
+            ):
+                return True
+        return False
+
+    def _owner(self, pool: str, namespace: str) -> str:
+        """Whose what a namespace has is: its quota's, or its own."""
+        bound, _ = self._stand(pool, namespace)
+        return bound.title or f"namespace {namespace}"
+
+    def _has(self, pod: Resident, pool: str) -> Amounts:
+        held = self._accounts.held(pod.uid)
+        return held.of(pool) if held is not None else NOTHING
+
+
+def _guaranteed(bound: Bound) -> list[str]:
+    """The amounts of which a quota guarantees anything."""
+    return [name for name in NAMES if bound.guaranteed.of(name)]

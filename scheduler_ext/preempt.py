@@ -1,0 +1,98 @@
+"""Answers preempt: whom to evict from which node, so that a pod of higher priority finds its cards there.
+
+kube-scheduler names the nodes and, for what it counts itself, the victims; it knows nothing of cards, so its lists may
+be empty. Whoever it wants gone goes; to them are added the fewest others that free the cards. A node where nothing
+helps is left out. So is one where somebody would have to go who is spared elsewhere: kube-scheduler chooses among the
+nodes that are left by budgets, priorities and numbers, and cannot tell burst from guaranteed memory nor who borrows.
+
+Nobody is to be evicted while a node has room as soon as those have gone that are leaving already: the answer then is
+empty, and the pod waits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aliquot.kube.objects import Pod
+from aliquot.request import PodRequest, RequestError
+from scheduler_ext.borrowing import Borrowing
+from scheduler_ext.evictable import Departure, Evictable
+from scheduler_ext.filter import Filter
+from scheduler_ext.holds import Holds
+from scheduler_ext.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """Finds victims for one pod at a time.
+
+    Attributes:
+        decide: What filter would say of quotas and of nodes that another device plugin serves.
+        evictable: Who may be asked to leave.
+        holds: Is told who is about to leave for whom.
+    """
+
+    decide: Filter
+    evictable: Evictable
+    holds: Holds
+
+    def answer(self, args: PreemptArgs) -> PreemptResult:
+        """Answer one call; nobody has left by that yet, and the room is held once kube-scheduler has chosen a node."""
+        given = args.victims()
+        try:
+            request = self.decide.request_of(args.Pod)
+        except RequestError:
+            return PreemptResult()
+        if not request.wants_slices:
+            return PreemptResult({node: _written(uids, 0) for node, uids in given.items() if uids})
+        departures = self.departures(args.Pod, request, given)
+        if any(not departure.pods and not given[departure.node] for departure in departures):
+            return PreemptResult()
+        mildest = min((departure.worst for departure in departures), default=None)
+        answer = {d.node: _meta(d, given[d.node]) for d in departures if d.worst == mildest}
+        self.holds.claim(args.Pod, request, {node: victims.uids for node, victims in answer.items()})
+        return PreemptResult(answer)
+
+    def departures(
+        self, pod: Pod, request: PodRequest, given: Mapping[str, tuple[str, ...]]
+    ) -> list[Departure]:
+        """Who would have to leave each node, where that helps.
+
+        Args:
+            pod: Whom room is made for.
+            request: What it asks for.
+            given: The nodes, each with the UIDs of those that leave in any case.
+        """
+        shut = self.decide.shut_to(pod, request)
+        borrowing = self.evictable.borrowing()
+        found = (
+            self._on(node, uids, pod.spec.priority or 0, request, borrowing)
+            for node, uids in given.items()
+            if node not in shut and node in self.evictable.ledger.table
+        )
+        return [departure for departure in found if departure is not None]
+
+    def _on(
+        self,
+        node: str,
+        uids: tuple[str, ...],
+        priority: int,
+        request: PodRequest,
+        borrowing: Borrowing,
+    ) -> Departure | None:
+        residents, evictable = self.evictable.residents, self.evictable
+        for pod in filter(None, map(residents.get, uids)):
+            if pod.priority >= priority or not evictable.settled(pod, borrowing):
+                return None
+        return evictable.departure(
+            request, node, borrowing, lambda pod: pod.priority < priority, gone=frozenset(uids)
+        )
+
+
+def _meta(departure: Departure, given: tuple[str, ...]) -> MetaVictims:
+    """Those that were given, and those that are added, each once."""
+    uids = dict.fromkeys([*given, *(pod.uid for pod in departure.pods)])
+    return _written(tuple(uids), departure.violations)
+
+
+def _written(uids: tuple[str, ...], violations: int) -> MetaVictims:
+    return MetaVictims(tuple(map(MetaPod, uids)), violations)

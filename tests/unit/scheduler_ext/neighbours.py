@@ -1,0 +1,156 @@
+"""An extender's parts with pods that run, have priorities and may be evicted; no cluster."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+
+from aliquot.kube.objects import Pod
+from aliquot.names import PLACEMENT_ANNOTATION
+from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request import ContainerKind
+from scheduler_ext.choose import Placer
+from scheduler_ext.disruption import Budget, Budgets
+from scheduler_ext.evictable import Evictable
+from scheduler_ext.feed import Feed
+from scheduler_ext.filter import Filter
+from scheduler_ext.foreign import ForeignAgents
+from scheduler_ext.holds import Holds
+from scheduler_ext.ledger import Ledger
+from scheduler_ext.pods import PlacedPod
+from scheduler_ext.preempt import Preemption
+from scheduler_ext.quotas import Quotas
+from scheduler_ext.residents import Residents
+from scheduler_ext.waiting import Waiting
+from scheduler_ext.wire import FilterArgs, read_preempt
+from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
+from tests.unit.scheduler_ext.world import World
+
+STARTED = "2026-11-22T10:00:{:02d}Z"
+BEGUN = 1795341600.0
+"""10:00:00 of that day, in seconds since 1970."""
+NUMBERS = itertools.count()
+
+
+class Neighbours:
+    """Nodes with two cards of 16 GiB each, and pods on them."""
+
+    def __init__(self, *nodes: str, min_run_seconds: float = 0.0) -> None:
+        self.now = BEGUN + 3600
+        self.ledger, self.waiting = Ledger(lambda: self.now), Waiting()
+        self.quotas, self.budgets = Quotas(self.ledger.accounts), Budgets()
+        self.residents = Residents(self.ledger)
+        self.evictable = Evictable(
+            self.ledger, self.residents, self.budgets, self.quotas, min_run_seconds, lambda: self.now
+        )
+        self.holds = Holds(self.ledger, self.waiting, self.evictable)
+        foreign = ForeignAgents(())
+        self.filter = Filter(
+            self.ledger,
+            foreign,
+            Placer(self.ledger.table),
+            quotas=self.quotas,
+            waiting=self.waiting,
+            holds=self.holds,
+        )
+        self.preemption = Preemption(self.filter, self.evictable, self.holds)
+        self.feed = Feed(
+            None,  # type: ignore[arg-type] - its reflectors never run
+            self.ledger,
+            foreign,
+            resizer(World(), self.ledger, self.quotas),
+            waiting=self.waiting,
+            residents=self.residents,
+            holds=self.holds,
+        )
+        self.nodes = nodes or ("n1",)
+        for name in self.nodes:
+            self.ledger.put_node(name, node(card(f"{name}-a"), card(f"{name}-b")))
+
+    def runs(self, uid: str, where: str, gib: float, **more: Any) -> str:
+        """A pod that is bound and holds so much of a card (`n1-a`); its UID."""
+        self.feed.put_pod(running(uid, where, gib, **more))
+        return uid
+
+    def ends(self, uid: str) -> None:
+        """A pod has gone."""
+        self.feed._drop_pod(msgspec.convert({"metadata": {"uid": uid, "name": uid}}, PlacedPod))
+
+    def nominate(self, pod: Pod, where: str) -> None:
+        """kube-scheduler has evicted for a waiting pod, and says where it is to go."""
+        meta = {"uid": pod.metadata.uid, "name": pod.metadata.name, "namespace": pod.metadata.namespace}
+        body = {"metadata": meta, "status": {"nominatedNodeName": where}}
+        self.feed.put_pod(msgspec.convert(body, PlacedPod))
+
+    def place_of(self, pod: Pod, *offered: str) -> list[str]:
+        """What filter answers."""
+        return self.filter.answer(FilterArgs(Pod=pod, NodeNames=offered or self.nodes)).NodeNames or []
+
+    def victims(self, pod: Pod, **given: list[str] | None) -> dict[str, set[str]]:
+        """What preempt answers, for nodes that kube-scheduler gives with these victims; all, with none, by default."""
+        named = given or dict.fromkeys(self.nodes)
+        asked = {
+            name: {"Pods": None if uids is None else [{"UID": uid} for uid in uids], "NumPDBViolations": 0}
+            for name, uids in named.items()
+        }
+        body = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": asked}
+        answer = self.preemption.answer(read_preempt(msgspec.json.encode(body))).NodeNameToMetaVictims
+        assert all(victims.Pods for victims in answer.values())
+        self.violations = {name: victims.NumPDBViolations for name, victims in answer.items()}
+        return {name: set(victims.uids) for name, victims in answer.items()}
+
+
+def running(
+    uid: str,
+    where: str,
+    gib: float,
+    *,
+    priority: int = 0,
+    namespace: str = "default",
+    burst: bool = False,
+    second: int = 0,
+    leaving: bool = False,
+    labels: dict[str, str] | None = None,
+) -> PlacedPod:
+    """A bound pod as the watch shows it."""
+    host = where.split("-", maxsplit=1)[0]
+    share = CardShare(where, int(gib * GIB), 0)
+    placement = Placement(uid, host, (ContainerPlacement("c", ContainerKind.REGULAR, (share,), burst=burst),))
+    meta: dict[str, Any] = {
+        "uid": uid,
+        "name": uid,
+        "namespace": namespace,
+        "labels": labels or {},
+        "annotations": {PLACEMENT_ANNOTATION: encode_placement(placement)},
+    }
+    if leaving:
+        meta["deletionTimestamp"] = STARTED.format(59)
+    body = {
+        "metadata": meta,
+        "spec": {"nodeName": host, "priority": priority},
+        "status": {"phase": "Running", "startTime": STARTED.format(second)},
+    }
+    return msgspec.convert(body, PlacedPod)
+
+
+def waiter(gib: int, priority: int = 100, namespace: str = "default", **limits: str) -> Pod:
+    """A pod that waits for a slice."""
+    uid = f"w{next(NUMBERS)}"
+    resources = {"limits": {"aliquot.dev/gpu": "1", "aliquot.dev/gpu-mem": f"{gib}Gi", **limits}}
+    body = {
+        "metadata": {"name": uid, "namespace": namespace, "uid": uid},
+        "spec": {"priority": priority, "containers": [{"name": "c", "resources": resources}]},
+    }
+    return msgspec.convert(body, Pod)
+
+
+def budget(namespace: str, allowed: int, **labels: str) -> Budget:
+    """A PodDisruptionBudget."""
+    body = {
+        "metadata": {"name": "budget", "namespace": namespace},
+        "spec": {"selector": {"matchLabels": labels}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    return msgspec.convert(body, Budget)

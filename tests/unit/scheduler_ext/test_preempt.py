@@ -1,0 +1,281 @@
+"""Whom preempt has evicted: the fewest and least, never an equal; and room that was made is kept for its pod."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_ext.ledger import Stage
+from scheduler_ext.victims import place_after
+from scheduler_ext.wire import WireError, read_preempt
+from tests.unit.scheduler_ext.neighbours import BEGUN, Neighbours, budget, waiter
+from tests.unit.scheduler_ext.placing import GIB
+from tests.unit.scheduler_ext.teams import quota
+
+WIRE = Path(__file__).parents[2] / "data/wire"
+
+
+def test_victims_are_found_where_kube_scheduler_names_none() -> None:
+    """It counts slices, of which there are plenty."""
+    here = Neighbours()
+    here.runs("a", "n1-a", 16)
+    here.runs("b", "n1-b", 16, priority=5)
+    assert here.victims(waiter(8)) == {"n1": {"a"}}
+
+
+def test_whoever_kube_scheduler_wants_gone_goes_and_counts() -> None:
+    """Its victim frees the card already; nobody else has to leave."""
+    here = Neighbours()
+    here.runs("a", "n1-a", 16)
+    here.runs("b", "n1-b", 16, priority=5)
+    assert here.victims(waiter(8), n1=["b"]) == {"n1": {"b"}}
+    assert here.victims(waiter(8), n1=["no-cards"]) == {"n1": {"no-cards", "a"}}
+
+
+def test_nobody_of_the_same_or_a_higher_priority_goes() -> None:
+    """Nor is a node answered where only they stand in the way."""
+    here = Neighbours("n1", "n2")
+    for where in ("n1-a", "n1-b"):
+        here.runs(where, where, 16, priority=100)
+    here.runs("c", "n2-a", 16, priority=99)
+    here.runs("d", "n2-b", 16, priority=101)
+    assert here.victims(waiter(8)) == {"n2": {"c"}}
+    assert here.victims(waiter(8), n2=["d"]) == {}
+
+
+def test_burst_goes_before_guaranteed_on_every_node() -> None:
+    """kube-scheduler, which cannot tell them apart, is not given the choice."""
+    here = Neighbours("n1", "n2")
+    here.runs("firm", "n1-a", 16, priority=0)
+    here.runs("firm2", "n1-b", 16, priority=0)
+    here.runs("loose", "n2-a", 16, priority=50, burst=True)
+    here.runs("firm3", "n2-b", 16, priority=0)
+    assert here.victims(waiter(8)) == {"n2": {"loose"}}
+
+
+def test_namespaces_beyond_their_guarantee_go_first() -> None:
+    """Whatever the priorities."""
+    here = Neighbours()
+    here.quotas.put(quota("modest", "modest", guaranteed=(32, None, None)))
+    here.quotas.put(quota("greedy", "greedy", guaranteed=(4, None, None)))
+    here.runs("m", "n1-a", 16, namespace="modest", priority=1)
+    here.runs("g", "n1-b", 16, namespace="greedy", priority=2)
+    assert here.victims(waiter(8, namespace="modest")) == {"n1": {"g"}}
+
+
+def test_a_pod_is_left_alone_for_its_minimum_run_time() -> None:
+    """By the flag, and by its namespace's quota; afterwards it goes."""
+    here = Neighbours(min_run_seconds=60)
+    here.quotas.put(quota("q", "patient", minRunSeconds=600))
+    here.runs("young", "n1-a", 16, second=30)
+    here.runs("spared", "n1-b", 16, namespace="patient")
+    here.now = BEGUN + 89
+    assert here.victims(waiter(8)) == {}
+    assert here.victims(waiter(8), n1=["young"]) == {}
+    here.now = BEGUN + 90
+    assert here.victims(waiter(8)) == {"n1": {"young"}}
+    here.ends("young")
+    here.runs("firm", "n1-a", 16, priority=200)
+    assert here.victims(waiter(8)) == {}
+    here.now = BEGUN + 600
+    assert here.victims(waiter(8)) == {"n1": {"spared"}}
+
+
+def test_a_disruption_budget_is_violated_only_where_nothing_else_helps() -> None:
+    """And then the answer says how often."""
+    here = Neighbours()
+    here.budgets.put(budget("default", 1, app="web"))
+    here.runs("web1", "n1-a", 8, labels={"app": "web"})
+    here.runs("web2", "n1-a", 8, labels={"app": "web"})
+    here.runs("batch", "n1-b", 16, priority=50)
+    assert here.victims(waiter(8)) == {"n1": {"web1"}} or here.victims(waiter(8)) == {"n1": {"web2"}}
+    assert here.violations == {"n1": 0}
+    assert here.victims(waiter(16)) == {"n1": {"batch"}}
+    here.runs("batch", "n1-b", 16, priority=50)
+    here.ends("batch")
+    here.runs("high", "n1-b", 16, priority=500)
+    assert here.victims(waiter(16)) == {"n1": {"web1", "web2"}}
+    assert here.violations == {"n1": 1}
+
+
+def test_nobody_is_evicted_where_pods_that_are_leaving_make_room() -> None:
+    """On any of the nodes: the pod waits for that one."""
+    here = Neighbours("n1", "n2")
+    here.runs("a", "n1-a", 16)
+    here.runs("b", "n1-b", 16)
+    here.runs("c", "n2-a", 16, leaving=True)
+    here.runs("d", "n2-b", 16)
+    assert here.victims(waiter(8)) == {}
+    assert here.victims(waiter(8), n1=None) in ({"n1": {"a"}}, {"n1": {"b"}})
+
+
+def test_nodes_that_no_departure_opens_are_left_out() -> None:
+    """Unknown ones, and those that a quota closes."""
+    here = Neighbours("n1")
+    here.runs("a", "n1-a", 16)
+    here.runs("b", "n1-b", 16)
+    assert here.victims(waiter(8), n1=None, elsewhere=None).keys() == {"n1"}
+    assert here.victims(waiter(17)) == {}
+    here.quotas.put(quota("q", "default", limit=(4, None, None)))
+    assert here.victims(waiter(8)) == {}
+
+
+def test_a_pod_without_slices_keeps_what_kube_scheduler_chose() -> None:
+    """It is none of ours; nodes without victims would be an error."""
+    here = Neighbours()
+    pod = waiter(8)
+    bare = json.loads('{"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "c"}]}}')
+    assert here.victims(bare, n1=["x"], n2=None) == {"n1": {"x"}}
+    assert pod.metadata.uid
+
+
+def test_the_captured_call_is_read() -> None:
+    """As kube-scheduler 1.36 sends it; and as one sends it that is not told of nodeCacheCapable."""
+    args = read_preempt((WIRE / "extender-preempt.json").read_bytes())
+    assert args.victims() == {
+        "fake1": ("2ed99c6b-ecd1-4c30-905c-242e365b9916",),
+        "fake2": ("1f5f5f76-7d1f-4d95-8c4e-5118a2fbcd0e",),
+    }
+    whole = {
+        "Pod": {"metadata": {"uid": "u"}},
+        "NodeNameToVictims": {"n": {"Pods": [{"metadata": {"uid": "v"}}]}},
+    }
+    assert read_preempt(json.dumps(whole).encode()).victims() == {"n": ("v",)}
+    assert read_preempt(
+        b'{"Pod": {"metadata": {"uid": "u"}}, "NodeNameToMetaVictims": {"n": null}}'
+    ).victims() == {"n": ()}
+    for body in (
+        b"{",
+        b"[]",
+        b'{"Pod": {}}',
+        b'{"Pod": {"metadata": {"uid": "u"}}, "NodeNameToMetaVictims": [1]}',
+    ):
+        with pytest.raises(WireError):
+            read_preempt(body)
+
+
+def preempted(here: Neighbours) -> tuple[str, ...]:
+    """Two cards full of others' pods; a waiting pod of priority 100 has the one on the first card evicted."""
+    here.runs("low", "n1-a", 16)
+    here.runs("high", "n1-b", 16, priority=500)
+    return ("low",)
+
+
+def test_room_that_was_made_is_kept_for_whom_it_was_made() -> None:
+    """Against pods of the same and of lower priority, from the nomination until it is bound."""
+    here = Neighbours()
+    preempted(here)
+    first = waiter(8)
+    assert here.place_of(first) == []
+    assert here.victims(first) == {"n1": {"low"}}
+    here.nominate(first, "n1")
+    here.ends("low")
+    assert here.place_of(waiter(9, priority=100)) == []
+    assert here.place_of(waiter(9, priority=0)) == []
+    assert here.place_of(waiter(8, priority=0)) == ["n1"], "what it does not need is free"
+    assert here.place_of(first) == ["n1"]
+
+
+def test_a_pod_of_higher_priority_gets_room_that_is_held() -> None:
+    """If there is no other; what is left of it is still held."""
+    here = Neighbours()
+    preempted(here)
+    first = waiter(8)
+    here.victims(first)
+    here.nominate(first, "n1")
+    here.ends("low")
+    assert here.place_of(waiter(9, priority=200)) == ["n1"]
+    assert here.ledger.entry(first.metadata.uid) is None
+    assert here.place_of(first) == []
+
+
+def test_a_nominated_pod_that_is_refused_keeps_its_hold() -> None:
+    """kube-scheduler tries it again and again while its victims end."""
+    here = Neighbours()
+    preempted(here)
+    first = waiter(8)
+    here.victims(first)
+    here.nominate(first, "n1")
+    assert here.place_of(first) == []
+    entry = here.ledger.entry(first.metadata.uid)
+    assert entry is not None
+    assert entry.stage is Stage.HELD
+    assert not here.filter.would_place(first, here.filter.request_of(first), ["n1"])
+    here.ends("low")
+    assert here.filter.would_place(first, here.filter.request_of(first), ["n1"])
+    assert here.place_of(waiter(16, priority=1)) == []
+
+
+@pytest.mark.parametrize("end", ["nomination", "pod"])
+def test_a_hold_ends_with_its_nomination_and_with_its_pod(end: str) -> None:
+    """Then others get the room."""
+    here = Neighbours()
+    preempted(here)
+    first = waiter(8)
+    here.victims(first)
+    here.nominate(first, "n1")
+    here.ends("low")
+    assert here.place_of(waiter(16, priority=0)) == []
+    if end == "pod":
+        here.ends(first.metadata.uid)
+    else:
+        here.nominate(first, "")
+    assert here.place_of(waiter(16, priority=0)) == ["n1"]
+
+
+def test_a_fresh_extender_holds_for_pods_that_are_nominated_already() -> None:
+    """It learns of the nomination from the watch, and of what the pod asks when the pod is tried."""
+    here = Neighbours()
+    here.runs("low", "n1-a", 16, leaving=True)
+    here.runs("high", "n1-b", 16, priority=500)
+    first = waiter(8)
+    here.nominate(first, "n1")
+    assert here.place_of(first) == []
+    here.ends("low")
+    assert here.place_of(waiter(16, priority=0)) == []
+
+
+pods = st.lists(
+    st.tuples(
+        st.sampled_from(("n1-a", "n1-b", "n2-a", "n2-b")),
+        st.sampled_from((2, 4, 8, 16)),
+        st.integers(0, 3),
+        st.booleans(),
+        st.sampled_from(("web", "db", "")),
+        st.integers(0, 3),
+    ),
+    max_size=12,
+)
+
+
+@given(pods, st.sampled_from((4, 8, 16)), st.integers(0, 4), st.integers(0, 2))
+@settings(max_examples=150, deadline=None)
+def test_victims_are_enough_and_lower_and_none_too_many(
+    drawn: list[tuple[str, int, int, bool, str, int]], gib: int, priority: int, allowed: int
+) -> None:
+    """Asked of the placing code; violations are counted pod by pod."""
+    here = Neighbours("n1", "n2")
+    here.budgets.put(budget("default", allowed, app="web"))
+    labels: dict[str, str] = {}
+    priorities: dict[str, int] = {}
+    for number, (where, size, rank, burst, app, second) in enumerate(drawn):
+        uid = f"p{number}"
+        (spot,) = [c for c in here.ledger.table.cards(where.split("-")[0]) if c.uuid == where]
+        if spot.used_mib + size * GIB <= spot.usable_mib:
+            here.runs(uid, where, size, priority=rank, burst=burst, labels={"app": app}, second=second)
+            labels[uid], priorities[uid] = app, rank
+    pod = waiter(gib, priority=priority)
+    request = here.filter.request_of(pod)
+    for node, uids in here.victims(pod).items():
+        leavers = [leaver for resident, leaver in here.residents.on(node) if resident.uid in uids]
+        assert {leaver.uid for leaver in leavers} == uids
+        assert all(priorities[uid] < priority for uid in uids)
+        cards, policy = here.ledger.table.cards(node), here.evictable.card_policy
+        assert place_after(request, node, cards, leavers, policy) is not None
+        for one in leavers:
+            others = [leaver for leaver in leavers if leaver is not one]
+            assert place_after(request, node, cards, others, policy) is None
+        web = sum(labels[uid] == "web" for uid in uids)
+        assert here.violations[node] == max(web - allowed, 0)
