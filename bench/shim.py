@@ -172,8 +172,9 @@ def medians(
 def instructions(program: Path, environment: Environment, case: str) -> float:
     """Instructions a call in the calling thread: what more rounds cost, so that the start costs nothing.
 
-    The threads of a counted program run one at a time: without pauses nothing is ever seen to be over, and each batch of
-    work needs new events."""
+    The threads of a counted program run one at a time: without pauses nothing is ever seen to be over, and each batch
+    of work needs new events.
+    """
     totals = []
     paused = {**environment, "PAUSE_US": "10000"}
     with tempfile.TemporaryDirectory() as scratch:
