@@ -27,11 +27,20 @@ class MigInstance(KubeStruct, frozen=True, kw_only=True):
     ci: int = 0
 
 
+class Nic(KubeStruct, frozen=True, kw_only=True):
+    """A network card that speaks RDMA; `numa_node` is -1 and `pcie_root` empty where the machine does not say."""
+
+    name: str
+    numa_node: int = -1
+    pcie_root: str = ""
+
+
 class Card(KubeStruct, frozen=True, kw_only=True):
     """A physical card.
 
     Memory is in MiB; `reserve_mib` of it is never given away; `cores` is percent of compute.
-    `numa_node` is -1 where the machine does not say. `reason` tells why a card is unhealthy.
+    `numa_node` is -1 and `pcie_root` empty where the machine does not say. `reason` tells why a card is unhealthy.
+    `links` has a word for each card that is listed before this one, as `aliquot.links` spells them.
     """
 
     uuid: str
@@ -42,6 +51,8 @@ class Card(KubeStruct, frozen=True, kw_only=True):
     cores: int = 100
     numa_node: int = -1
     bus_id: str = ""
+    pcie_root: str = ""
+    links: str = ""
     health: str = HEALTHY
     reason: str = ""
     mig_enabled: bool = False
@@ -63,6 +74,7 @@ class GPUNodeStatus(KubeStruct, frozen=True, kw_only=True):
 
     slices_per_card: int = 10
     cards: tuple[Card, ...] = ()
+    nics: tuple[Nic, ...] = ()
 
 
 class GPUNode(KubeObject, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from aliquot.names import CARD_POLICY_ANNOTATION, NODE_POLICY_ANNOTATION
+from aliquot.topology import Topology
 
 
 class Policy(StrEnum):
@@ -36,14 +37,15 @@ class PolicyError(ValueError):
 
 @dataclass(frozen=True)
 class Preference:
-    """One policy for nodes and one for cards; None where nothing is said."""
+    """One policy for nodes, one for cards, and what a pool says of their links; None where nothing is said."""
 
     node: Policy | None = None
     card: Policy | None = None
+    topology: Topology | None = None
 
     def over(self, other: "Preference") -> "Preference":
         """This one, and the other where this one is silent."""
-        return Preference(self.node or other.node, self.card or other.card)
+        return Preference(self.node or other.node, self.card or other.card, self.topology or other.topology)
 
 
 SILENT: Final = Preference()

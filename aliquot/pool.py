@@ -16,6 +16,7 @@ from aliquot.core_policy import HIGHEST_PRIORITY, WHOLE, CoreMode, CorePolicy, C
 from aliquot.kube.objects import KubeObject, KubeStruct
 from aliquot.names import API_GROUP, API_VERSION, ENFORCEMENT_ANNOTATION
 from aliquot.policy import Policy, Preference
+from aliquot.topology import Topology
 
 KIND: Final = "GPUPool"
 PLURAL: Final = "gpupools"
@@ -53,11 +54,13 @@ class PoolSpec(KubeStruct, frozen=True, kw_only=True):
     max_priority: int = HIGHEST_PRIORITY
     node_policy: Policy | None = None
     card_policy: Policy | None = None
+    topology: Topology | None = None
 
     @property
     def preference(self) -> Preference:
-        """Which nodes and cards are preferred."""
-        return Preference(self.node_policy, self.card_policy)
+        """Which nodes and cards are preferred. A pool sets no least link: only those who need one know which."""
+        wish = self.topology if self.topology and not self.topology.demands else None
+        return Preference(self.node_policy, self.card_policy, wish)
 
     def matches(self, labels: Mapping[str, str], model: str) -> bool:
         """Whether a card of this model on a node of these labels is meant."""

@@ -19,6 +19,7 @@ from aliquot.host import NO_HOST, HostShare, host_share
 from aliquot.kube.objects import Container, Pod
 from aliquot.names import DEFAULT_NAMES, DOMAIN, MEMORY_CLASS_ANNOTATION, ResourceNames
 from aliquot.policy import SILENT, PolicyError, Preference, read_preference
+from aliquot.topology import RDMA_PREFIX, Rdma, Topology, TopologyError, read_rdma, read_topology
 from aliquot.units import (
     MIB,
     Quantity,
@@ -74,7 +75,8 @@ class SliceRequest:
     `memory_mib` and `memory_percent` are per card. `cores` is the guaranteed percentage of each card's
     compute time, 0 for none (uncapped, shares what is left). `exclusive`: no other tenant on these cards. `burst`: the
     memory may be overcommitted and is granted when it is needed. `policy`: how the time is held. `only`: which
-    cards are allowed.
+    cards are allowed. `topology`: how links between them count, None where the pod does not say. `rdma`: how near to
+    network cards they are to be.
     """
 
     cards: int
@@ -85,6 +87,8 @@ class SliceRequest:
     burst: bool = False
     policy: CorePolicy = NO_POLICY
     only: CardFilter = ANY_CARD
+    topology: Topology | None = None
+    rdma: Rdma = Rdma.NONE
 
     def limits(self, names: ResourceNames) -> dict[str, str]:
         """Write the request as resources that :func:`read_pod_request` reads back as the same request."""
@@ -188,9 +192,7 @@ class _Reader:
         mig = self._mig(ours)
         for dialect in dialects:
             part = self._with_dialect(part, dialect, annotations)
-        part = part and self._narrowed(
-            self._timed(self._classed(part, annotations), annotations), annotations
-        )
+        part = part and self._refined(part, annotations)
         if part and mig:
             resource = self.names.mig_resource(next(iter(mig)))
             raise self._error(
@@ -199,6 +201,11 @@ class _Reader:
                 "a container gets either a slice or MIG instances; ask for the other in a second container",
             )
         return ContainerRequest(self.container.name, kind, part, mig)
+
+    def _refined(self, part: SliceRequest, annotations: Mapping[str, str]) -> SliceRequest:
+        """Read what annotations say of it."""
+        part = self._timed(self._classed(part, annotations), annotations)
+        return self._linked(self._narrowed(part, annotations), annotations)
 
     def _classed(self, part: SliceRequest, annotations: Mapping[str, str]) -> SliceRequest:
         """Read the memory class."""
@@ -229,6 +236,25 @@ class _Reader:
         except CardFilterError as error:
             raise self._error(error.annotation, error.value, str(error)) from error
         return replace(part, only=only) if only else part
+
+    def _linked(self, part: SliceRequest, annotations: Mapping[str, str]) -> SliceRequest:
+        """Read how its cards are to be linked, and how near to network cards they are to be."""
+        silent = Rdma.NEAR if self._asks_rdma() else Rdma.NONE
+        try:
+            topology = read_topology(annotations, self.container.name)
+            rdma = read_rdma(annotations, self.container.name, silent)
+        except TopologyError as error:
+            raise self._error(error.annotation, error.word, str(error)) from error
+        return replace(part, topology=topology, rdma=rdma) if topology or rdma is not Rdma.NONE else part
+
+    def _asks_rdma(self) -> bool:
+        """Whether it asks for a resource of an RDMA device plugin."""
+        resources = self.container.resources
+        return any(
+            name.startswith(RDMA_PREFIX) and str(count) != "0"
+            for asked in (resources.limits, resources.requests)
+            for name, count in asked.items()
+        )
 
     def _error(self, resource: str, value: object, problem: str) -> RequestError:
         return RequestError(self.container.name, resource, value, problem)

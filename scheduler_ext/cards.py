@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 
 from aliquot.placement import CardShare, Charge
 from aliquot.request import SliceRequest
+from aliquot.topology import Rdma
+from scheduler_ext.sets import UNKNOWN_SETS, Sets
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class CardState:
         used_mib: Memory promised; more than usable when a card shrank under its tenants.
         burst_mib: What of it need not be there at all times.
         model: As NVML writes it.
+        sets: How it and the other cards of its node are linked.
+        column: Which of them it is there.
         used_cores: Compute time promised.
         used_slots: Slices taken.
         holders: Tenants that hold the card alone; 0 or 1 unless somebody wrote a placement by hand.
@@ -39,6 +43,8 @@ class CardState:
     extra_mib: int = 0
     burst_mib: int = 0
     model: str = ""
+    sets: Sets = UNKNOWN_SETS
+    column: int = 0
 
     def left_mib(self, burst: bool = False) -> int:
         """Memory that can be promised yet: to a burst pod what is left in all, else no more than can be guaranteed."""
@@ -50,11 +56,17 @@ class CardState:
         """Whether nobody has any part of this card."""
         return not (self.used_mib or self.used_cores or self.used_slots or self.holders)
 
+    def near(self, rdma: Rdma) -> bool:
+        """Whether it counts as near to NICs."""
+        return bool(self.sets.shape.near(rdma) >> self.column & 1)
+
     def admits(self, wanted: SliceRequest) -> bool:
         """Whether the card takes this kind of tenant at all, sizes apart."""
         if not self.healthy or self.mig or self.holders:
             return False
         if wanted.only and not wanted.only.allows(self.model, self.uuid):
+            return False
+        if wanted.rdma.demands and not self.near(wanted.rdma):
             return False
         return self.empty or not wanted.exclusive
 

@@ -22,9 +22,10 @@ from aliquot.policy import DEFAULT, Preference
 from aliquot.request import PodRequest, SliceRequest
 from scheduler_ext.demand import Demand, running_slices
 from scheduler_ext.fit import SEARCH_BUDGET, fit
+from scheduler_ext.linked import unlinked
 from scheduler_ext.ranking import Keys, Ranking
 from scheduler_ext.reasons import ORDER, Reason, classify
-from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints
+from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints, Room
 from scheduler_ext.waste import Waste
 
 DEEP_TRIES: Final = 16
@@ -97,7 +98,9 @@ class Placer:
             spoken = np.unique(self._table.preference[rows[rows != UNKNOWN]]).tolist()
         nodes = {said[n].node for n in spoken}
         node = nodes.pop() if len(nodes) == 1 else request.preference.over(self._default).node
-        found = {n: self._ranking(request, Preference(node, said[n].card), waste) for n in spoken}
+        found = {
+            n: self._ranking(request, Preference(node, said[n].card, said[n].topology), waste) for n in spoken
+        }
         return _Ranked(self._table, found)
 
     def _learned(self) -> Waste | None:
@@ -223,8 +226,21 @@ def refuse(table: CardTable, request: PodRequest, names: Sequence[str], rows: In
         causes = classify(table, room, wanted.exclusive, wanted.cards)
         chosen = np.where(room.enough(room.fits), chosen, causes)
     codes = np.where(rows == UNKNOWN, ORDER.index(Reason.NO_AGENT), chosen[rows])
+    for wanted, room in asked:
+        codes = _refuse_links(table, wanted, room, rows, codes)
     refused = {name: ORDER[code] for name, code in zip(names, codes.tolist(), strict=True)}
     return Choice(None, refused, max((wanted.cards for wanted, _ in asked), default=1))
+
+
+def _refuse_links(table: CardTable, wanted: SliceRequest, room: Room, rows: Ints, codes: Ints) -> Ints:
+    """The causes of some rows, where cards would be there, but not linked as is demanded."""
+    never, now = unlinked(table, wanted, room, rows)
+    known, full = rows != UNKNOWN, room.enough(room.fits)[rows]
+    codes = np.where(
+        known & room.enough(room.big_enough)[rows] & never, ORDER.index(Reason.NOT_LINKED), codes
+    )
+    taken: Ints = np.where(known & full & now & ~never, ORDER.index(Reason.LINKS_TAKEN), codes)
+    return taken
 
 
 def slices_of(request: PodRequest) -> list[SliceRequest]:

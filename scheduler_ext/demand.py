@@ -13,6 +13,7 @@ from typing import Final
 from aliquot.core_policy import NO_POLICY
 from aliquot.host import HostShare
 from aliquot.request import ContainerKind, PodRequest, SliceRequest
+from aliquot.topology import Rdma
 
 WINDOW: Final = 4000
 """Pods that are remembered."""
@@ -96,7 +97,8 @@ class Demand:
 def _wanted(request: PodRequest) -> Wanted:
     largest = max(running_slices(request), key=_size, default=None) or max(_slices(request), key=_size)
     host = HostShare(request.host.cpu_milli, _coarse(request.host.memory_mib))
-    return Wanted(replace(largest, policy=NO_POLICY, burst=False), host)
+    plain = replace(largest, policy=NO_POLICY, burst=False, topology=None, rdma=Rdma.NONE)
+    return Wanted(plain, host)
 
 
 def _coarse(mib: int) -> int:

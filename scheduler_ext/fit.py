@@ -20,6 +20,7 @@ from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.policy import Policy
 from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
 from scheduler_ext.cards import CardState, Load
+from scheduler_ext.sets import Wish
 
 SEARCH_BUDGET = 512
 """Choices the search may take for one pod on one node before it says that the pod does not fit."""
@@ -156,7 +157,17 @@ class _Search:
             room = self._on_the_pods_cards(position, room, wanted.cards)
         else:
             room.sort(key=lambda n: self._preference(position, n))
+        if wanted.cards > 1 and wanted.topology and wanted.topology.demands:
+            return self._linked(Wish(wanted.cards, wanted.topology), room)
         return combinations(room, wanted.cards)
+
+    def _linked(self, wish: Wish, room: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Sets that are linked as is demanded, those of the cards that come first in `room` first."""
+        if not room:
+            return
+        positions = {self._cards[n].column: n for n in room}
+        for columns in self._cards[room[0]].sets.all(wish, list(positions)):
+            yield tuple(positions[column] for column in columns)
 
     def _on_the_pods_cards(self, position: int, room: list[int], wanted: int) -> list[int]:
         """The cards an init container may use: the pod's; others only when it wants more than the pod has."""

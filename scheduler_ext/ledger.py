@@ -37,6 +37,7 @@ from scheduler_ext.accounts import Accounts
 from scheduler_ext.cards import CardState
 from scheduler_ext.hosts import Hosts
 from scheduler_ext.table import CardTable
+from scheduler_ext.topology import shape_of
 
 REMEMBERED_DEPARTURES = 4096
 """Departed pods whose late filter calls are recognised."""
@@ -147,7 +148,7 @@ class Ledger:
         slots = status.slices_per_card
         cards = [_card_state(card, slots, pool_of(card.model)) for card in status.cards]
         preference = pool_of(status.cards[0].model).preference if status.cards else SILENT
-        self.table.put(node, cards, preference)
+        self.table.put(node, cards, preference, shape_of(status))
         for uid in self._on_node.get(node, ()):
             self._charge(self._entries[uid], 1)
         self._tell(node)

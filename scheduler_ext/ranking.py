@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from aliquot.policy import Policy, Preference
 from aliquot.request import ContainerKind, PodRequest, SliceRequest
+from aliquot.topology import Topology
 from scheduler_ext.fit import turn
 from scheduler_ext.fragments import CHUNK, Cards, Sums
+from scheduler_ext.linked import Linker
 from scheduler_ext.scarcity import Prices
 from scheduler_ext.table import CardTable, Ints, Room, memory_needed
 from scheduler_ext.waste import Waste
@@ -28,6 +30,10 @@ QUANTUM: Final = 0.03
 """Differences below this part of a card are none; what is left on the node then decides."""
 _GRAIN: Final = 1e-3
 """Of a quantum: keeps the noise of sums from making a difference."""
+_BETWEEN_ALIKE: Final = 1e-10
+"""Weight of links where nodes' keys have no steps."""
+_BEFORE_ALL: Final = 1e6
+"""Weight of links for those to whom they are worth more than what nodes waste."""
 NOT_TOGETHER: Final = -1e9
 """Added to the key of a node on which the containers, laid out one by one, do not fit together."""
 
@@ -43,6 +49,7 @@ class _Laid:
         after: What cards become that take the last container.
         taken: The containers that have their cards, and the columns of those.
         together: All have room, one after the other.
+        grade: How well their cards are linked, from 0 to less than 1.
     """
 
     def __init__(self, whole: CardTable, part: CardTable) -> None:
@@ -54,6 +61,7 @@ class _Laid:
         self.after: Cards | None = None
         self.taken: list[tuple[SliceRequest, Ints]] = []
         self.together = np.ones(rows, np.bool_)
+        self.grade = np.zeros(rows)
 
     def sums(self, before: Sums) -> Sums:
         """What the cards amount to with the pod."""
@@ -71,16 +79,6 @@ class _Laid:
                 for column in columns:
                     cost += share[column, here] * prices[self.whole.model[column, here]]
         return cost
-
-
-def _best(likes: Keys, room: Room, cards: int) -> Ints:
-    """As many columns per row as cards are asked for, the best ones first; ties go to the lower index."""
-    likes = np.where(room.fits, likes, -np.inf)
-    if cards == 1:
-        best: Ints = likes.argmax(axis=0)[None, :]
-        return best
-    order: Ints = np.argsort(-likes, axis=0, kind="stable")[:cards]
-    return order
 
 
 class Ranking:
@@ -104,6 +102,11 @@ class Ranking:
         self._columns: dict[int, npt.NDArray[np.int8]] = {}
         self._tick = 0
         order = sorted(range(len(request.containers)), key=lambda n: turn(request.containers[n], n))
+        self._linkers = {
+            n: Linker(c.slice, c.slice.topology or preference.topology or Topology.BEST_EFFORT)
+            for n, c in enumerate(request.containers)
+            if c.slice is not None
+        }
         self._turns = [(n, c.slice) for n in order if (c := request.containers[n]).slice is not None]
 
     def sync(self, waste: Waste | None) -> None:
@@ -140,16 +143,21 @@ class Ranking:
             laid.cards = laid.before = Cards.of(self._waste.yard, whole)
         for position, wanted in self._turns:
             if self._request.containers[position].kind is not ContainerKind.INIT:
-                self._columns[position][:, rows] = self._put(laid, wanted)
+                self._columns[position][:, rows] = self._put(laid, position, wanted)
         keys, self.ties[rows] = self._judge(rows, laid)
-        self.keys[rows] = np.where(laid.together, keys, keys + NOT_TOGETHER)
+        # A single container that finds no cards now finds none; several may, in another order.
+        apart = -np.inf if len(self._turns) < 2 else keys + NOT_TOGETHER  # noqa: PLR2004 - one container
+        self.keys[rows] = np.where(laid.together, keys, apart)
 
-    def _put(self, laid: "_Laid", wanted: SliceRequest) -> Ints:
+    def _put(self, laid: "_Laid", position: int, wanted: SliceRequest) -> Ints:
         """Give one container its cards; the columns of shape (cards, rows)."""
         need, room = memory_needed(laid.whole, wanted), Room(laid.part, wanted)
         laid.together &= room.enough(room.fits)
         after = laid.cards and laid.cards.less(need, wanted.cores, exclusive=wanted.exclusive)
-        columns = _best(self._likes(laid, after), room, wanted.cards)
+        linked = self._linkers[position].choose(laid.part, self._likes(laid, after), room.fits)
+        columns = linked.columns
+        laid.together &= linked.found
+        laid.grade += linked.grade / len(self._turns)
         laid.taken.append((wanted, columns))
         laid.after = after
         if laid.part is not laid.whole:
@@ -168,7 +176,15 @@ class Ranking:
         return likes
 
     def _judge(self, rows: Ints, laid: "_Laid") -> tuple[Keys, Keys]:
-        """Keys and ties."""
+        """Keys and ties. Of nodes that are alike the one with the better linked cards has the greater key."""
+        keys, ties = self._weigh(rows, laid)
+        if any(linker.topology is Topology.BEST_LINKS for linker in self._linkers.values()):
+            return keys + _BEFORE_ALL * laid.grade, ties
+        stepped = self._preference.node is Policy.FRAG_AWARE and self._waste is not None
+        return keys + laid.grade * (1 if stepped else _BETWEEN_ALIKE), ties
+
+    def _weigh(self, rows: Ints, laid: "_Laid") -> tuple[Keys, Keys]:
+        """Keys and ties, whatever the links."""
         if self._preference.node is Policy.SPREAD:
             return -_node_fill(laid.whole), np.zeros(len(rows))
         if self._preference.node is Policy.BINPACK or self._waste is None:

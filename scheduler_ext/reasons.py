@@ -27,11 +27,18 @@ class Reason(Enum):
         "too few cards of the model or UUID asked for",
         False,
     )
+    NOT_NEAR = (
+        "no card near an RDMA NIC",
+        "too few cards near an RDMA NIC",
+        False,
+    )
+    NOT_LINKED = ("no cards linked as demanded", "", False)
     TOO_SMALL = ("every card too small", "too few cards large enough", False)
     NOT_ALONE = ("no card wholly free", "too few cards wholly free", True)
     MEMORY = ("short of memory on every card", "short of memory on too many cards", True)
     COMPUTE = ("short of compute on every card", "short of compute on too many cards", True)
     SLOTS = ("no slice left on any card", "no slice left on too many cards", True)
+    LINKS_TAKEN = ("too few free cards linked as demanded", "", True)
     MIXED = ("short of memory or compute on every card", "short of memory or compute on too many cards", True)
     TOGETHER = ("containers do not fit together", "containers do not fit together", True)
 
@@ -63,6 +70,7 @@ def classify(table: CardTable, room: Room, exclusive: bool, cards: int) -> npt.N
         (Reason.UNHEALTHY, ~room.enough(table.healthy)),
         (Reason.MIG, ~room.enough(room.offered)),
         (Reason.NOT_ALLOWED, ~room.enough(room.allowed)),
+        (Reason.NOT_NEAR, ~room.enough(room.near)),
         (Reason.TOO_SMALL, ~room.enough(room.big_enough)),
         (Reason.NOT_ALONE, ~room.enough(room.alone) & exclusive),
         (Reason.MEMORY, ~room.enough(room.memory)),

@@ -14,6 +14,7 @@ from aliquot.policy import Policy
 from aliquot.request import PodRequest
 from scheduler_ext.choose import DEEP_TRIES, holds_all, refuse, slices_of
 from scheduler_ext.fit import SEARCH_BUDGET, fit
+from scheduler_ext.linked import unlinked
 from scheduler_ext.reasons import Reason
 from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints
 
@@ -57,7 +58,8 @@ def _each_fits(table: CardTable, request: PodRequest, rows: Ints) -> Bools:
     fits: Bools = rows != UNKNOWN
     for wanted in dict.fromkeys(slices_of(request)):
         room = table.room(wanted)
-        fits &= room.enough(room.fits)[rows]
+        _, apart = unlinked(table, wanted, room, rows)
+        fits &= room.enough(room.fits)[rows] & ~apart
     return fits
 
 

@@ -23,7 +23,10 @@ from aliquot.host import HostShare
 from aliquot.placement import Charge
 from aliquot.policy import SILENT, Preference
 from aliquot.request import SliceRequest
+from aliquot.topology import Rdma
 from scheduler_ext.cards import CardState
+from scheduler_ext.sets import UNKNOWN_SETS, Sets
+from scheduler_ext.topology import UNKNOWN_SHAPE, Shape
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -61,6 +64,7 @@ _LINES: Final = (
     "whole_cpu",
     "whole_mib",
     "preference",
+    "shape",
     "_changed",
     "_shaped",
 )
@@ -86,12 +90,15 @@ class CardTable:
         host_cpu, host_mib: What nobody has taken of the node's CPU (thousandths) and memory, shape (nodes,).
         whole_cpu, whole_mib: What pods may take of them in all, shape (nodes,).
         preference: Position in `preferences` of what the node's pool prefers, shape (nodes,).
+        shape: Position in `sets` of how its cards are linked, shape (nodes,); 0 where nobody knows.
     """
 
     def __init__(self) -> None:
         self.models: list[str] = [""]
         self.kinds: list[CardKind] = [CardKind(0, 0, 0)]
         self.preferences: list[Preference] = [SILENT]
+        self.sets: list[Sets] = [UNKNOWN_SETS]
+        self._shapes: dict[Shape, int] = {UNKNOWN_SHAPE: 0}
         self._hosts: dict[str, tuple[HostShare, HostShare]] = {}
         self._tick = 0
         self._at: Ints | slice = slice(None)
@@ -111,7 +118,7 @@ class CardTable:
         self.uuid = np.full(shape, "", object)
         self.host_cpu, self.host_mib = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
         self.whole_cpu, self.whole_mib = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
-        self.preference = np.zeros(FIRST_ROWS, np.int64)
+        self.preference, self.shape = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
         self._changed, self._shaped = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
 
     def __len__(self) -> int:
@@ -146,7 +153,13 @@ class CardTable:
         """Whether any of these rows has got other cards, or another amount of CPU and memory, after this tick."""
         return bool((self._shaped > tick).any())
 
-    def put(self, node: str, cards: Sequence[CardState], preference: Preference = SILENT) -> None:
+    def put(
+        self,
+        node: str,
+        cards: Sequence[CardState],
+        preference: Preference = SILENT,
+        shape: Shape = UNKNOWN_SHAPE,
+    ) -> None:
         """Write one node's row anew."""
         row = self._rows.get(node)
         if row is None:
@@ -156,6 +169,7 @@ class CardTable:
         self._columns[node] = {card.uuid: column for column, card in enumerate(cards)}
         self.slots_each[row] = cards[0].slots if cards else 0
         self.preference[row] = _position(self.preferences, preference)
+        self.shape[row] = self._shape(shape)
         self._write_host(node, row)
         for column, card in enumerate(cards):
             self._write(row, column, card)
@@ -200,7 +214,7 @@ class CardTable:
     def signature(self, row: int) -> bytes:
         """Equal for two nodes on which every pod fits or fails alike."""
         cells: list[bytes] = [grid[:, row].tobytes() for grid in self._grids()]
-        return b"".join(cells) + bytes(self.slots_each[row].tobytes())
+        return b"".join(cells) + bytes(self.slots_each[row].tobytes()) + bytes(self.shape[row].tobytes())
 
     def left(self, burst: bool) -> Ints:
         """Memory that can be promised yet, in MiB: in all, or no more than can be guaranteed too."""
@@ -236,6 +250,18 @@ class CardTable:
             allowed &= np.vectorize(only.allows_uuid, otypes=[bool])(self.uuid[:, self._at])
         return allowed
 
+    def near(self, rdma: Rdma) -> Bools:
+        """Which cards are near NICs."""
+        masks = np.array([sets.shape.near(rdma) for sets in self.sets])[self.shape]
+        near: Bools = (masks >> np.arange(len(self.exists))[:, None] & 1) > 0
+        return near
+
+    def _shape(self, shape: Shape) -> int:
+        if shape not in self._shapes:
+            self._shapes[shape] = len(self.sets)
+            self.sets.append(Sets(shape))
+        return self._shapes[shape]
+
     def _read(self, row: int, column: int, uuid: str) -> CardState:
         return CardState(
             uuid=uuid,
@@ -251,6 +277,8 @@ class CardTable:
             extra_mib=int(self.extra[column, row]),
             burst_mib=int(self.burst[column, row]),
             model=self.models[self.model[column, row]],
+            sets=self.sets[self.shape[row]],
+            column=column,
         )
 
     def _write(self, row: int, column: int, card: CardState) -> None:
@@ -332,6 +360,7 @@ class Room:
     Attributes:
         offered: The card takes slices.
         allowed: The container may have this card.
+        near: And it is as near to NICs as is demanded.
         big_enough: It could hold this one if it were empty.
         memory, compute, slot: It has enough of this resource free.
         alone: It may be held alone: nobody is on it.
@@ -343,13 +372,14 @@ class Room:
         need = memory_needed(table, wanted)
         self.offered: Bools = table.healthy & ~table.mig
         self.allowed: Bools = self.offered & table.allowed(wanted.only) if wanted.only else self.offered
+        self.near: Bools = self.allowed & table.near(wanted.rdma) if wanted.rdma.demands else self.allowed
         self.big_enough: Bools = (
-            self.allowed & (need > 0) & (table.usable >= need) & (table.usable_cores >= wanted.cores)
+            self.near & (need > 0) & (table.usable >= need) & (table.usable_cores >= wanted.cores)
         )
         self.memory: Bools = self.big_enough & (table.left(wanted.burst) >= need)
-        self.compute: Bools = self.allowed & (table.usable_cores - table.cores >= wanted.cores)
-        self.slot: Bools = self.allowed & (table.slots < table.slots_each)
-        self.alone: Bools = self.allowed & (table.slots == 0) & (table.used == 0) & (table.cores == 0)
+        self.compute: Bools = self.near & (table.usable_cores - table.cores >= wanted.cores)
+        self.slot: Bools = self.near & (table.slots < table.slots_each)
+        self.alone: Bools = self.near & (table.slots == 0) & (table.used == 0) & (table.cores == 0)
         self.fits: Bools = self.memory & self.compute & self.slot & (table.holders == 0)
         if wanted.exclusive:
             self.fits &= self.alone

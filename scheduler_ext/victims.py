@@ -126,6 +126,8 @@ def _charge_on(card: CardState, wanted: SliceRequest) -> Charge | None:
         return None
     if wanted.only and not wanted.only.allows(card.model, card.uuid):
         return None
+    if wanted.rdma.demands and not card.near(wanted.rdma):
+        return None
     burst = share.memory_mib if wanted.burst else 0
     return Charge(share.memory_mib, share.cores, 1, wanted.exclusive, burst)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from hypothesis import strategies as st
 
-from aliquot.inventory import HEALTHY, UNHEALTHY, Card, GPUNode, GPUNodeStatus
+from aliquot.inventory import HEALTHY, UNHEALTHY, Card, GPUNode, GPUNodeStatus, Nic
 from aliquot.kube.objects import Node, ObjectMeta, Pod
 from aliquot.pool import GPUPool, PoolSpec, pooled_as
 from aliquot.quota import GPUQuota
@@ -135,13 +135,15 @@ ONLY = st.sampled_from(
     [{}, {}, {}, {"card_model": MODELS[0]}, {"not_card_model": MODELS[0]}, {"card_uuid": "n1-0"}]
 )
 
+WIRING = st.sampled_from([{}, {}, {}, {"topology": "nvlink"}, {"topology": "numa"}, {"rdma": "pcie"}])
+
 
 @st.composite
 def pods(draw: st.DrawFn, most: int = 3) -> dict[str, Any]:
     """A pod that asks for something, as a document."""
     containers = draw(st.lists(CONTAINER, min_size=1, max_size=most))
     init = draw(st.integers(0, len(containers) - 1))
-    extra = draw(ONLY) | draw(st.sampled_from([{}, {}, {"memory_class": "burst"}]))
+    extra = draw(ONLY) | draw(WIRING) | draw(st.sampled_from([{}, {}, {"memory_class": "burst"}]))
     if "memory_class" in extra and any(len(c) == 1 for c in containers):
         extra.pop("memory_class")
     return pod_document(containers, draw(st.sampled_from(["a", "b"])), init, **extra)
@@ -167,10 +169,13 @@ def statuses(draw: st.DrawFn, name: str) -> GPUNodeStatus:
             memory_mib=gib * GIB,
             health=draw(health),
             mig_enabled=draw(mig),
+            links=" ".join(draw(st.sampled_from(["SYS", "NODE", "NODE4"])) for _ in range(n)),
+            pcie_root=draw(st.sampled_from(["", "pci0000:15"])),
         )
         for n in range(count)
     ]
-    return GPUNodeStatus(slices_per_card=draw(st.sampled_from([2, 10])), cards=tuple(cards))
+    nics = draw(st.sampled_from([(), (Nic(name="mlx5_0", pcie_root="pci0000:15"),)]))
+    return GPUNodeStatus(slices_per_card=draw(st.sampled_from([2, 10])), cards=tuple(cards), nics=nics)
 
 
 AMOUNT = st.fixed_dictionaries({}, optional={"memoryMiB": st.integers(0, 60).map(lambda gib: gib * GIB)})

@@ -7,11 +7,15 @@ from itertools import combinations
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from aliquot.links import Level, Link
 from aliquot.placement import Charge
 from aliquot.policy import Policy
 from aliquot.request import PodRequest
+from aliquot.topology import Rdma, Topology
 from scheduler_ext.cards import CardState
 from scheduler_ext.fit import fit
+from scheduler_ext.sets import Sets
+from scheduler_ext.topology import Shape
 from scheduler_ext.victims import Leaver, least, place_after, relieved
 from tests.unit.scheduler_ext.placing import GIB, INIT, SIDECAR, asks, part, pod, state, whole
 
@@ -51,6 +55,30 @@ def names(found: Iterable[Leaver] | None) -> set[str] | None:
 def found_on(cards: Sequence[CardState], request: PodRequest, *leavers: Leaver) -> set[str] | None:
     """Who has to leave these cards once the pods are on them."""
     return names(least(request, "n", loaded(cards, leavers), leavers, POLICY))
+
+
+def test_nobody_leaves_a_card_that_is_too_far_from_nics() -> None:
+    """Of two full cards one is near: who is on that one leaves, though the other would go more gladly."""
+    sets = Sets(Shape(2, (Link(Level.SYS),), (), ((0b10, 1),)))
+    cards = [replace(state(uuid), sets=sets, column=n) for n, uuid in enumerate("ab")]
+    near = replace(part(8), rdma=Rdma.PCIE)
+    there = (leaver("x", a=16), leaver("y", 5, b=16))
+    assert found_on(cards, pod(part(8)), *there) == {"x"}
+    assert found_on(cards, pod(near), *there) == {"y"}
+    assert found_on(cards, pod(replace(near, cards=2)), *there) is None
+
+
+def test_those_leave_who_are_on_cards_that_are_linked_as_demanded() -> None:
+    """Four cards in two pairs; the pair that costs least is freed, not the two cards that do."""
+    far, near = Link(Level.SYS), Link(Level.NODE, 4)
+    sets = Sets(Shape(4, (near, far, far, far, far, near)))
+    cards = [replace(state(uuid), sets=sets, column=n) for n, uuid in enumerate("abcd")]
+    there = [
+        leaver(f"on-{uuid}", rank, **{uuid: 16}) for uuid, rank in zip("abcd", (0, 9, 1, 2), strict=True)
+    ]
+    wanted = part(8, cards=2)
+    assert found_on(cards, pod(wanted), *there) == {"on-a", "on-c"}
+    assert found_on(cards, pod(replace(wanted, topology=Topology.NVLINK)), *there) == {"on-c", "on-d"}
 
 
 def test_nobody_leaves_where_there_is_room() -> None:

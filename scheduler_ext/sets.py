@@ -1,0 +1,217 @@
+"""All sets of cards of one shape, and which is best: exhaustive, from tables that are made once a shape.
+
+One set is better than another of as many cards when, in this order,
+
+1. more of its cards are near NICs, and they are spread more evenly over those, where NICs count;
+2. the weakest link between two of its cards is worth more, for that is what a collective waits for;
+3. its links are worth more in all;
+4. what it leaves of the cards that nobody is on is worth more to those who come later: the most that disjoint sets
+   of 2 cards come to, plus the same of 4 and of 8, where a set comes to its cards times its weakest link;
+5. its columns come first.
+
+The tables are made when they are first asked for. What was chosen is kept, too.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from aliquot.links import Level, Link
+from aliquot.topology import Rdma, Topology
+from scheduler_ext.topology import UNKNOWN_SHAPE, Shape
+
+Masks = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LATER: Final = (2, 4, 8)
+"""Sizes of the sets that a remainder is judged by."""
+_LEVELS: Final = {Topology.NUMA: Level.NODE, Topology.BRIDGE: Level.PHB, Topology.SWITCH: Level.PXB}
+_AFTER_LOAD: Final = 100
+_AFTER_WEAKEST: Final = 1 << 40
+_AFTER_TOTAL: Final = 1 << 20
+_AFTER_SPREAD: Final = 1 << 52
+"""Weights that keep the parts of an order apart: 16 cards with 36 NVLinks between each two stay below."""
+_MOST_KEPT: Final = 1 << 16
+"""Choices that are remembered a shape."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is chosen by.
+
+    Attributes:
+        cards: How many.
+        least: What every two of them must share; words that demand nothing demand nothing here.
+        rdma: The NICs that they are to be spread over.
+    """
+
+    cards: int
+    least: Topology = Topology.NONE
+    rdma: Rdma = Rdma.NONE
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A set: the columns of its cards, none where there is no set, and the worth of its weakest link."""
+
+    columns: tuple[int, ...]
+    weakest: int
+
+
+NO_PICK: Final = Pick((), 0)
+
+
+class Sets:
+    """The sets of one shape."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._sized: dict[int, _Sized] = {}
+        self._rest: Masks | None = None
+        self._kept: dict[tuple[Wish, int, int, int], Pick] = {}
+
+    def best(self, wish: Wish, must: int, may: int, empty: int) -> Pick:
+        """The best set, out of masks of columns.
+
+        Args:
+            wish: What is chosen by.
+            must: Cards that are part of it.
+            may: Cards that may be part of it, those of `must` among them.
+            empty: Cards that nobody is on.
+        """
+        key = (wish, must, may, empty)
+        pick = self._kept.get(key)
+        if pick is None:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            pick = self._kept[key] = self._best(wish, must, may, empty)
+        return pick
+
+    def all(self, wish: Wish, order: Sequence[int]) -> list[list[int]]:
+        """The columns of every set that has what is demanded, of columns in `order` alone.
+
+        Sets whose last card in that order comes earlier are first, then those whose cards come earlier in all.
+        """
+        sized, most = self._of(wish.cards), self.shape.cards
+        turns = np.full(most, most)
+        turns[list(order)] = np.arange(len(order))
+        places = turns[sized.columns]
+        last = places.max(axis=1, initial=-1)
+        late = last * most * most + places.sum(axis=1)
+        good = np.flatnonzero(sized.linked(wish.least) & (last < most))
+        found: list[list[int]] = sized.columns[good[np.argsort(late[good], kind="stable")]].tolist()
+        return found
+
+    @property
+    def rest(self) -> Masks:
+        """What each set of cards is worth to those who come later, by mask."""
+        if self._rest is None:
+            self._rest = sum(
+                (self._partitions(size) for size in LATER), np.zeros(1 << self.shape.cards, np.int64)
+            )
+        return self._rest
+
+    def _best(self, wish: Wish, must: int, may: int, empty: int) -> Pick:
+        sized = self._of(wish.cards)
+        good = ((sized.masks & must) == must) & ((sized.masks & ~may) == 0) & sized.linked(wish.least)
+        if not good.any():
+            return NO_PICK
+        order = sized.order + sized.spread(wish.rdma) + self.rest[empty & ~sized.masks]
+        first = int(np.where(good, order, -1).argmax())
+        return Pick(tuple(sized.columns[first].tolist()), int(sized.weakest[first]))
+
+    def _of(self, cards: int) -> "_Sized":
+        if cards not in self._sized:
+            self._sized[cards] = _Sized(self.shape, cards)
+        return self._sized[cards]
+
+    def _partitions(self, size: int) -> Masks:
+        """For each mask the most that disjoint sets of this size within it come to.
+
+        The lowest card of a mask is in none of the sets, or in one of those of which it is the lowest. Masks are
+        worked out from those with the highest lowest card on, so that what is left when a set is taken out is known.
+        """
+        cards, sized = self.shape.cards, self._of(size)
+        most = np.zeros(1 << cards, np.int64)
+        worths = dict(zip(sized.masks.tolist(), (size * sized.weakest).tolist(), strict=True))
+        for lowest in reversed(range(cards)):
+            bit = 1 << lowest
+            masks = (np.arange(1 << (cards - lowest - 1)) << (lowest + 1)) | bit
+            most[masks] = most[masks ^ bit]
+            for taken in [mask for mask in worths if mask & -mask == bit]:
+                over = masks[(masks & taken) == taken]
+                most[over] = np.maximum(most[over], worths[taken] + most[over ^ taken])
+        return most
+
+
+UNKNOWN_SETS: Final = Sets(UNKNOWN_SHAPE)
+"""Those of cards of which nobody knows how they are linked."""
+
+
+class _Sized:
+    """All sets of so many cards of a shape, in the order of their columns; none where there are fewer cards.
+
+    Attributes:
+        columns: Their cards, shape (sets, size).
+        masks: The same as masks of columns.
+        weakest: The worth of the weakest link within each.
+        order: Greater for better linked ones; nothing is left to others below `_AFTER_TOTAL`.
+    """
+
+    def __init__(self, shape: Shape, size: int) -> None:
+        self._shape = shape
+        chosen = list(combinations(range(shape.cards), size))
+        self.columns = np.array(chosen, np.int64).reshape(len(chosen), size)
+        self.masks: Masks = (1 << self.columns).sum(axis=1)
+        worths = self._per_link(_matrix(shape, lambda link: link.worth))
+        self.weakest: Masks = worths.min(axis=0) if len(worths) else np.zeros(len(chosen), np.int64)
+        self.order: Masks = self.weakest * _AFTER_WEAKEST + worths.sum(axis=0) * _AFTER_TOTAL
+        self._linked: dict[Topology, Bools] = {}
+        self._spread: dict[Rdma, Masks] = {}
+
+    def linked(self, least: Topology) -> Bools:
+        """Which sets have what is demanded between every two cards."""
+        if least not in self._linked:
+            good = self._per_link(_matrix(self._shape, lambda link: _meets(link, least)))
+            self._linked[least] = np.logical_and.reduce(good, axis=0)
+        return self._linked[least]
+
+    def spread(self, rdma: Rdma) -> Masks:
+        """A part of the order that comes before all others: greater where more are near, and fewer share a NIC."""
+        if rdma not in self._spread:
+            loads = np.zeros(len(self.masks))
+            for cards, nics in self._shape.groups(rdma):
+                loads = np.maximum(loads, np.bitwise_count(self.masks & cards) / nics)
+            near = np.bitwise_count(self.masks & self._shape.near(rdma)).astype(np.int64)
+            _, ranks = np.unique(near * _AFTER_LOAD - loads, return_inverse=True)
+            self._spread[rdma] = ranks.astype(np.int64) * _AFTER_SPREAD
+        return self._spread[rdma]
+
+    def _per_link(self, matrix: Masks) -> Masks:
+        """A figure of each link within each set; shape (links, sets)."""
+        pairs = list(combinations(self.columns.T, 2))
+        found = [matrix[one, other] for one, other in pairs]
+        return np.array(found, np.int64).reshape(len(pairs), len(self.columns))
+
+
+def _meets(link: Link, least: Topology) -> int:
+    if least is Topology.NVLINK:
+        return link.nvlinks > 0
+    return link.level >= _LEVELS.get(least, Level.UNKNOWN)
+
+
+def _matrix(shape: Shape, figure: Callable[[Link], int]) -> Masks:
+    """A figure of each link, by both of its cards."""
+    matrix = np.zeros((shape.cards, shape.cards), np.int64)
+    for (other, one), link in zip(_pairs(shape.cards), shape.links, strict=True):
+        matrix[one, other] = matrix[other, one] = figure(link)
+    return matrix
+
+
+def _pairs(cards: int) -> Iterator[tuple[int, int]]:
+    """Both cards of each link, in the order in which shapes list links."""
+    return ((before, card) for card in range(cards) for before in range(card))
