@@ -15,6 +15,7 @@ from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.gangs import Gangs
 from scheduler_ext.holds import Holds
 from scheduler_ext.imagined import Known
+from scheduler_ext.late import LatePlacements
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.pods import PlacedPod
 from scheduler_ext.residents import Residents
@@ -38,9 +39,11 @@ class Feed:
         gangs: Gangs | None = None,
         residents: Residents | None = None,
         holds: Holds | None = None,
+        late: LatePlacements | None = None,
     ) -> None:
         self._api = api
         self._gangs = gangs
+        self._late = late
         self._ledger = ledger
         self._in_force: dict[str, dict[str, PooledAs]] = {}
         self._pools_due = False
@@ -118,7 +121,8 @@ class Feed:
         """Have a bound pod in the ledger; what it says that it has of cards."""
         uid, meta = pod.metadata.uid, pod.metadata
         placement = placement_of(meta.annotations, uid, pod.spec.node_name)
-        self._ledger.confirm(uid, placement, version_of(meta.resource_version), meta.namespace)
+        if self._late is None or not self._late.takes(pod, placement):
+            self._ledger.confirm(uid, placement, version_of(meta.resource_version), meta.namespace)
         self._ledger.hosts.put_pod(uid, pod.spec.node_name, pod.spec.host)
         entry = self._ledger.entry(uid)
         self._residents.put(pod, entry.placement if entry else None)
@@ -163,6 +167,8 @@ class Feed:
         self._waiting.forget(uid)
         if self._gangs is not None:
             self._gangs.depart(uid)
+        if self._late is not None:
+            self._late.forget(uid)
 
     def _put_cards(self, node: GPUNode) -> None:
         name, pools = node.metadata.name, self._pools_of(node)

@@ -22,6 +22,7 @@ CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 8.0
 """Three requests to the API server at their slowest, and below the time for which kube-scheduler waits."""
 CALLS = frozenset({"/filter", "/preempt", "/bind"})
+VOLCANO_CALLS = "/volcano/"
 
 
 class ForwardError(Exception):
@@ -87,7 +88,8 @@ async def only_peers(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """Refuse calls from other machines that show no certificate."""
-    if request.path in CALLS and not _local(request.remote) and not _shows_certificate(request):
+    guarded = request.path in CALLS or request.path.startswith(VOLCANO_CALLS)
+    if guarded and not _local(request.remote) and not _shows_certificate(request):
         raise web.HTTPForbidden(text="calls from other machines need a certificate of the replicas' CA\n")
     return await handler(request)
 

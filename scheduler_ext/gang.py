@@ -1,6 +1,7 @@
 """One group of pods: who is in it, and how far its members have come together."""
 
 import asyncio
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from aliquot.request import PodRequest
 from scheduler_ext.groups import UNSAID, GroupKey, Terms
 from scheduler_ext.ledger import Ledger, Stage
 
+ON_ITS_WAY = frozenset({Stage.BINDING, Stage.UNCERTAIN, Stage.ASSUMED, Stage.BOUND})
 LONGEST_REST = 8
 """A group that has failed again and again rests for so many times as long as its places were held."""
 
@@ -34,13 +36,14 @@ class Member:
     nodes: tuple[str, ...] | None = None
 
     @property
-    def weight(self) -> tuple[int, int, int, str]:
-        """Larger members are placed first, equal ones by name."""
+    def weight(self) -> tuple[float, int, int, int, str]:
+        """Those with the least choice of nodes are placed first, then the largest, equal ones by name."""
         slices = [c.slice for c in self.request.containers if c.slice] if self.request else []
         cards = sum(one.cards for one in slices)
         memory = sum(one.cards * (one.memory_mib or 0) for one in slices)
         percent = sum(one.cards * (one.memory_percent or 0) for one in slices)
-        return (-cards, -memory, -percent, self.pod.metadata.name)
+        choice = math.inf if self.nodes is None else len(self.nodes)
+        return (choice, -cards, -memory, -percent, self.pod.metadata.name)
 
 
 @dataclass(frozen=True)
@@ -144,11 +147,11 @@ class Gang:
         return sum(1 for member in self.members.values() if not member.gated)
 
     def seekers(self) -> Iterator[Member]:
-        """The members without a place, the largest first."""
+        """The members without a place, the hardest to place first."""
         waiting = (
             m
             for uid, m in self.members.items()
-            if m.request and not (m.placed or m.gated) and self.ledger.entry(uid) is None
+            if m.request and not (m.gated or self.settled(uid) or self.reserved(uid))
         )
         return iter(sorted(waiting, key=lambda member: member.weight))
 

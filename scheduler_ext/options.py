@@ -10,6 +10,7 @@ from scheduler_ext.election import LEASE_SECONDS, WRITE_SECONDS, Candidate
 from scheduler_ext.gangs import HOLD_SECONDS
 from scheduler_ext.keeper import RESERVATION_SECONDS
 
+VOLCANO = "volcano"
 SHORTEST_LEASE = int(WRITE_SECONDS) + 3
 """In seconds: what a renewal may miss before the leader stops answering is what remains beside a write."""
 
@@ -45,9 +46,17 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         default=0.0,
         help="how long a pod is left alone after its start, by preemption and reclaim; default: %(default)s",
     )
+    parser.add_argument(
+        "--volcano",
+        nargs="*",
+        metavar="NAME",
+        help="answer Volcano's extender plugin, and write the placements of pods of these schedulers; "
+        f"without a name: {VOLCANO}",
+    )
     _add_election(parser)
     log.add_arguments(parser)
     options = parser.parse_args(arguments)
+    options.volcano = () if options.volcano is None else options.volcano or (VOLCANO,)
     complaint = _complaint(options)
     if complaint:
         parser.error(complaint)

@@ -24,6 +24,7 @@ from scheduler_ext.gangs import Gangs
 from scheduler_ext.holds import Holds
 from scheduler_ext.imagined import Imagination
 from scheduler_ext.keeper import Keeper
+from scheduler_ext.late import LatePlacements
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.passed_over import PassedOver
@@ -36,6 +37,7 @@ from scheduler_ext.quotas import Quotas
 from scheduler_ext.residents import Residents
 from scheduler_ext.resize import Resizer
 from scheduler_ext.server import Extender
+from scheduler_ext.volcano import Volcano
 from scheduler_ext.waiting import Waiting, Waker
 
 
@@ -66,14 +68,9 @@ class Parts:
         evictable = Evictable(ledger, residents, budgets, quotas, options.min_run_seconds)
         holds = Holds(ledger, waiting, evictable)
         passed_over = PassedOver()
-        gangs = Gangs(
-            ledger,
-            waiting,
-            passed_over,
-            partial(read_pod_request, dialects=dialects),
-            clock=time.monotonic,
-            hold_seconds=options.group_seconds,
-        )
+        read = partial(read_pod_request, dialects=dialects)
+        gangs = Gangs(ledger, waiting, passed_over, read, hold_seconds=options.group_seconds)
+        self._late = LatePlacements(api, ledger, read, options.volcano)
         self._feed = Feed(
             api,
             ledger,
@@ -83,6 +80,7 @@ class Parts:
             gangs=gangs,
             residents=residents,
             holds=holds,
+            late=self._late,
         )
         quota_feed = QuotaFeed(api, quotas, self._feed.pools_known)
         placer = Placer(ledger.table, Preference(options.node_policy, options.card_policy))
@@ -101,12 +99,14 @@ class Parts:
             holds=holds,
             all_pods=options.place_all_pods,
         )
+        self._late.place_by(self._decide)
+        self._volcano = Volcano(self._decide) if options.volcano else None
         self._preemption = Preemption(self._decide, evictable, holds)
         self.feeds = (self._feed, quota_feed, GangFeed(api, gangs), BudgetFeed(api, budgets))
         waker = Waker(api, waiting, self._decide, self.feeds, touched=self._metrics.touches.inc)
         ledger.on_change(waiting.something_changed)
         quotas.on_change(waiting.something_changed)
-        self.workers = (QuotaReporter(api, quotas), keeper, resizer, waker, gangs)
+        self.workers = (QuotaReporter(api, quotas), keeper, resizer, waker, gangs, self._late)
 
     def missing(self) -> str:
         """What has not been read yet, in words."""
@@ -127,4 +127,5 @@ class Parts:
             preemption=self._preemption,
             questions=Questions(dry_run, self._metrics),
             forwarder=forwarder,
+            volcano=self._volcano,
         )

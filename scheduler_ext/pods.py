@@ -2,8 +2,11 @@
 
 Pods are read into a struct of the few fields the ledger needs, which keeps the copy of a large cluster small
 and leaves nothing to stumble over in the rest of a pod. Of its containers nothing is kept but what they take together
-of the node's CPU and memory; only a pod that waits for the others of its group keeps what they ask for.
+of the node's CPU and memory; only a pod that waits for the others of its group, or that another
+scheduler has bound without a placement, keeps what they ask for.
 """
+
+from typing import Final
 
 import msgspec
 
@@ -18,7 +21,11 @@ from aliquot.kube.objects import (
     SchedulingGate,
     SchedulingGroup,
 )
+from aliquot.names import PLACEMENT_ANNOTATION, SCHEDULER_NAME
 from scheduler_ext.groups import GroupKey, group_of
+
+OURS: Final = frozenset({"", "default-scheduler", SCHEDULER_NAME})
+"""Schedulers that bind through the extender, or know nothing of cards."""
 
 
 class _Container(KubeStruct, frozen=True, kw_only=True):
@@ -34,6 +41,7 @@ class _Bound(KubeStruct, frozen=True, kw_only=True):
     priority: int | None = None
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] = ()
+    scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     host: HostShare = NO_HOST
@@ -42,7 +50,8 @@ class _Bound(KubeStruct, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "host", host_share(self))
 
     def empty(self) -> None:
-        """Keep nothing of the containers."""
+        """Keep nothing of the containers, nor of who has bound them."""
+        msgspec.structs.force_setattr(self, "scheduler_name", "")
         msgspec.structs.force_setattr(self, "containers", ())
         msgspec.structs.force_setattr(self, "init_containers", ())
 
@@ -60,8 +69,16 @@ class PlacedPod(KubeObject, frozen=True, kw_only=True):
     status: _Phase = _Phase()
 
     def __post_init__(self) -> None:
-        if self.spec.node_name or self.finished or self.group is None:
+        if self.finished or not (self._lacks_placement if self.spec.node_name else self.group):
             self.spec.empty()
+
+    @property
+    def _lacks_placement(self) -> bool:
+        """Whether another scheduler has bound it, which knows of no placements, with more than CPU and memory."""
+        if self.spec.scheduler_name in OURS or PLACEMENT_ANNOTATION in self.metadata.annotations:
+            return False
+        containers = (*self.spec.init_containers, *self.spec.containers)
+        return any("/" in name for c in containers for name in (*c.resources.limits, *c.resources.requests))
 
     @property
     def group(self) -> GroupKey | None:
@@ -69,7 +86,7 @@ class PlacedPod(KubeObject, frozen=True, kw_only=True):
         return group_of(self.metadata, self.spec.scheduling_group)
 
     def asking(self) -> Pod:
-        """What it asks for; only a pod of a group that waits can say."""
+        """What it asks for; only a pod of a group that waits, or one that another scheduler has bound, can say."""
         spec = PodSpec(
             containers=tuple(_whole(one) for one in self.spec.containers),
             init_containers=tuple(_whole(one) for one in self.spec.init_containers),

@@ -17,6 +17,7 @@ from scheduler_ext.forward import Forwarder, ForwardError, only_peers
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.preempt import Preemption
 from scheduler_ext.questions import Questions
+from scheduler_ext.volcano import Volcano
 from scheduler_ext.wire import (
     BindResult,
     FilterResult,
@@ -46,6 +47,7 @@ class Extender:
         preemption: Preemption,
         forwarder: Forwarder | None = None,
         questions: Questions | None = None,
+        volcano: Volcano | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -57,6 +59,7 @@ class Extender:
             preemption: Answers preempt.
             forwarder: Passes calls on while another replica leads; None where this is the only one.
             questions: Answers what changes nothing; None where nobody asks.
+            volcano: Answers Volcano's scheduler; None where there is none.
         """
         self._filter = decide
         self._binder = binder
@@ -65,6 +68,7 @@ class Extender:
         self._forwarder = forwarder
         self._questions = questions
         self._preemption = preemption
+        self._volcano = volcano
 
     def app(self) -> web.Application:
         """The web application."""
@@ -75,6 +79,8 @@ class Extender:
         app.router.add_post("/bind", self.bind)
         if self._questions is not None:
             self._questions.add_routes(app, self._elsewhere)
+        if self._volcano is not None:
+            self._volcano.add_routes(app, self._metrics.volcano, self._elsewhere)
         add_routes(app, self._metrics.registry, self._missing)
         return app
 

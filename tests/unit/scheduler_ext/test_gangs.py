@@ -9,11 +9,20 @@ import msgspec
 import pytest
 
 from aliquot.host import HostShare
+from scheduler_ext.pods import PlacedPod
+from scheduler_ext.waiting import Waker
 from tests.unit.scheduler_ext.drill import NODES, Drill, placed, pod_in
 from tests.unit.scheduler_ext.teams import quota
 
 if TYPE_CHECKING:
     from aliquot.kube.objects import Pod
+
+
+def gated_by(pod: Pod, gate: str) -> PlacedPod:
+    """A pod that may not be scheduled yet, as the watch shows it."""
+    body = msgspec.to_builtins(placed(pod))
+    body["spec"]["schedulingGates"] = [{"name": gate}]
+    return msgspec.convert(body, PlacedPod)
 
 
 async def bind_all(drill: Drill, *pods: Pod) -> list[str]:
@@ -91,13 +100,24 @@ def test_members_without_slices_count_as_there_and_gated_ones_do_not():
     drill.needs("train", 3)
     launcher, worker, gated = pod_in("train", 0), pod_in("train"), pod_in("train")
     drill.create(launcher, worker)
-    body = msgspec.to_builtins(placed(gated))
-    body["spec"]["schedulingGates"] = [{"name": "kueue"}]
-    drill.gangs.see(msgspec.convert(body, type(placed(gated))))
+    drill.gangs.see(gated_by(gated, "kueue"))
     assert drill.why(worker).endswith("2 of the 3 members that it needs exist")
     drill.create(gated)
     assert drill.where(worker)
     assert drill.holds(worker, gated) == 2
+
+
+def test_a_gated_member_without_slices_does_not_count():
+    """Three workers fit, three are needed; that the launcher waits for something makes it no two."""
+    drill = Drill()
+    drill.needs("train", 3)
+    launcher, *workers = pod_in("train", 0), *(pod_in("train") for _ in range(3))
+    drill.create(*workers)
+    drill.gangs.see(gated_by(launcher, "kueue"))
+    stranger, another = pod_in(""), pod_in("")
+    assert drill.where(stranger)
+    assert drill.where(another)
+    assert drill.why(workers[0]).endswith("2 of the 3 members that it needs fit at once")
 
 
 def test_places_are_given_back_when_time_is_up():
@@ -233,6 +253,18 @@ def test_what_all_were_offered_is_remembered():
     assert drill.where(first, ["n1"]) == "n1"
 
 
+def test_places_that_are_in_the_way_are_moved():
+    """The second may go to the first one's node only, and the first has not come to bind yet."""
+    drill = Drill(cards=1)
+    first, second = drill.group("train", 2)
+    where = drill.where(first)
+    other = next(name for name in NODES if name != where)
+    assert drill.where(second, [where]) == where
+    assert "holds no place" in asyncio.run(drill.bind(first, where))
+    assert drill.where(first) == other
+    assert asyncio.run(bind_all(drill, first, second)) == ["", ""]
+
+
 def test_places_are_where_cpu_is_left_for_all():
     """kube-scheduler counts it pod by pod; the others' turn is yet to come."""
     drill = Drill()
@@ -262,6 +294,20 @@ def test_the_others_are_woken_once_their_places_are_held():
     assert (drill.holds(*members), drill.waiting.changes) == (0, changes)
     assert drill.where(members[0])
     assert [self_would(drill, member) for member in members[1:]] == [True] * 3
+
+
+def test_a_group_without_hope_keeps_nobody_else_from_being_woken():
+    """Five members of its shape need a card more than there is; the lone pod needs the one that is free."""
+    drill = Drill()
+    others = [pod_in("") for _ in range(4)]
+    assert all(drill.where(other) for other in others)
+    members, lone = drill.group("train", 5), pod_in("")
+    drill.create(lone)
+    assert not any(drill.where(pod) for pod in (*members, lone))
+    drill.leave(others[0])
+    asyncio.run(Waker(drill.world, drill.waiting, drill.filter).wake())
+    touched = [name for name, pod in drill.world.pods.items() if "aliquot.dev/retry" in pod.annotations]
+    assert touched == [lone.metadata.name]
 
 
 def self_would(drill: Drill, pod: Pod) -> bool:
