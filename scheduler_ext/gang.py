@@ -81,6 +81,8 @@ class Gang:
         why: What became of it last, in words.
         decided: Set, and replaced, when it is admitted or gives its places back.
         look: What came of the last look for places.
+        short_since: When it first found no room for all, and has found none since.
+        saved: How often it has saved up places in vain.
     """
 
     key: GroupKey
@@ -96,6 +98,8 @@ class Gang:
     why: str = ""
     decided: asyncio.Event = field(default_factory=asyncio.Event)
     look: Look = field(default_factory=Look)
+    short_since: float | None = None
+    saved: int = 0
 
     @property
     def terms(self) -> Terms:

@@ -10,9 +10,10 @@ find something wrong with a node, and then all places are given back and none of
             +------ rest <---------------- time is up, a member has gone, or one finds no place
 
 What is guaranteed: a group either has places for as many as it needs, or for none, so no two groups can wait for each
-other's. A group that holds places holds them for its time limit at most, and then rests for at least as long as it held
-them, twice as long each time it fails again, up to eight times: others have at least every second minute.
-A bound pod is never unbound. After a restart the places are gone, and the groups are placed anew.
+other's; one group at a time may save up (`saving`). A group that holds places holds them for its time limit at most,
+and then rests for at least as long as it held them, twice as long each time it fails again, up to eight times: others
+have at least every second minute. A bound pod is never unbound. After a restart the places are gone, and the groups are
+placed anew.
 
 What grows: the members of groups. A failed look costs one search for each kind of member.
 """
@@ -33,6 +34,7 @@ from scheduler_ext.groups import UNSAID, GroupKey, Terms, group_of, terms_of
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.passed_over import PassedOver
 from scheduler_ext.pods import PlacedPod
+from scheduler_ext.saving import PATIENCE_SECONDS, Saving
 from scheduler_ext.waiting import Waiter, Waiting
 from scheduler_ext.wire import FilterResult
 
@@ -68,6 +70,7 @@ class Gangs:
         clock: Callable[[], float] = time.monotonic,
         hold_seconds: float = HOLD_SECONDS,
         bind_patience: float = BIND_PATIENCE_SECONDS,
+        saving_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Know no group yet.
 
@@ -79,6 +82,7 @@ class Gangs:
             clock: Monotonic seconds.
             hold_seconds: How long places are held where the group does not say; 0 heeds no groups.
             bind_patience: How long a bind call waits for the others, in seconds.
+            saving_seconds: How long a group finds no room before it saves up places; 0 lets none.
         """
         self._ledger = ledger
         self._waiting = waiting
@@ -87,12 +91,19 @@ class Gangs:
         self._clock = clock
         self._hold_seconds = hold_seconds
         self._bind_patience = bind_patience
+        self._saving = Saving(saving_seconds)
+        self._finder: Finder | None = None
         self._gangs: dict[GroupKey, Gang] = {}
         self._of: dict[str, Gang] = {}
 
     def all(self) -> list[Gang]:
         """The groups."""
         return list(self._gangs.values())
+
+    @property
+    def saver(self) -> Gang | None:
+        """The group that keeps places before it has all that it needs."""
+        return self._saving.saver
 
     # ---- what the watches say ----
 
@@ -158,8 +169,10 @@ class Gangs:
         return gang
 
     def _tidy_away(self, gang: Gang) -> None:
-        if not gang.members and gang.said == UNSAID:
-            self._gangs.pop(gang.key, None)
+        if not gang.members:
+            gang.short_since = None
+            if gang.said == UNSAID:
+                self._gangs.pop(gang.key, None)
 
     # ---- what filter asks ----
 
@@ -167,10 +180,14 @@ class Gangs:
         self, finder: Finder, pod: Pod, request: PodRequest, nodes: Sequence[str]
     ) -> FilterResult | None:
         """Answer filter for a member of a group; None for a pod that goes alone."""
+        self._finder = finder
+        self._save_more()
         gang = self._member(pod, nodes)
         if gang is None or not self._together(gang):
             return None
         why = gang.obstacle(self._clock())
+        if why and not gang.rest:
+            gang.short_since = None
         if not why:
             place = self._held_for(gang, request.uid, nodes) if gang.whole else None
             place = place or self._take(gang, finder, request.uid)
@@ -260,21 +277,52 @@ class Gangs:
         """Beside the places that are held, then in place of those that nobody has come to bind to yet."""
         with self._waiting.trial():
             placed = self._place_all(gang, finder, nodes)
-            if not gang.whole and len(gang.held) > len(placed):
+            if gang.since is not None and not gang.whole and len(gang.held) > len(placed):
                 self._release(uid for uid in gang.held if uid not in gang.ready)
                 gang.offered &= gang.ready
                 self._place_all(gang, finder, nodes)
             look = self._looked(gang)
-            if not look.enough:
+            if not look.enough and gang is not self.saver:
                 self._release(gang.held)
         if look.enough:
-            self._waiting.something_changed()
+            self._has_all(gang)
             return True
+        gang.short_since = self._clock() if gang.short_since is None else gang.short_since
         if gang.since is not None:
             self._give_back(gang, f"a member found no place, {gang.fit(look.covered).partition(': ')[2]}")
             self._waiting.something_changed()
         gang.why, gang.look = gang.fit(look.covered), replace(look, changes=self._waiting.changes)
         return False
+
+    def _has_all(self, gang: Gang) -> None:
+        gang.short_since, gang.saved = None, 0
+        if gang is self.saver:
+            self._saving.end(self._clock(), in_vain=False)
+        self._waiting.something_changed()
+
+    def _save_more(self) -> None:
+        """Let the group that saves up take what has become free, before anybody else is answered."""
+        gang = self.saver
+        if gang is None or self._finder is None or gang.look.changes == self._waiting.changes:
+            return
+        nodes = next((m.nodes for m in gang.members.values() if m.nodes is not None), ())
+        with self._waiting.trial():
+            self._place_all(gang, self._finder, nodes)
+        gang.look = self._looked(gang)
+        if gang.whole:
+            gang.since = self._clock()
+            self._has_all(gang)
+
+    def _heed_saving(self, now: float) -> None:
+        if self._saving.over(now) and self.saver is not None:
+            _log.info("group %s has saved up %d places in vain", self.saver.key, len(self.saver.held))
+            self._release(self.saver.held)
+            self._saving.end(now, in_vain=True)
+        gang = self._saving.choose(self.all(), now)
+        if gang is not None:
+            _log.info("group %s saves up places", gang.key)
+            gang.look = Look()
+        self._save_more()
 
     def _place_all(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> list[str]:
         """Reserve a place for every member that has none and finds one; who they are.
@@ -365,6 +413,7 @@ class Gangs:
     def tidy(self) -> None:
         """Do what is due now."""
         now = self._clock()
+        self._heed_saving(now)
         for gang in self.all():
             self._heed_losses(gang)
             if gang.since is not None:

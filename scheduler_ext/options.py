@@ -9,6 +9,7 @@ from aliquot.policy import DEFAULT, Policy, PolicyError, read_policy
 from scheduler_ext.election import LEASE_SECONDS, WRITE_SECONDS, Candidate
 from scheduler_ext.gangs import HOLD_SECONDS
 from scheduler_ext.keeper import RESERVATION_SECONDS
+from scheduler_ext.saving import PATIENCE_SECONDS
 
 VOLCANO = "volcano"
 SHORTEST_LEASE = int(WRITE_SECONDS) + 3
@@ -39,6 +40,13 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         default=HOLD_SECONDS,
         help="how long the places of a group of pods wait for all of them, where the group does not say; 0: each pod "
         "goes alone; default: %(default)s",
+    )
+    parser.add_argument(
+        "--group-saving-seconds",
+        type=float,
+        default=PATIENCE_SECONDS,
+        help="a group that has found no room for so long saves up places, for as long; 0: none does; "
+        "default: %(default)s",
     )
     parser.add_argument(
         "--min-run-seconds",

@@ -69,7 +69,14 @@ class Parts:
         holds = Holds(ledger, waiting, evictable)
         passed_over = PassedOver()
         read = partial(read_pod_request, dialects=dialects)
-        gangs = Gangs(ledger, waiting, passed_over, read, hold_seconds=options.group_seconds)
+        gangs = Gangs(
+            ledger,
+            waiting,
+            passed_over,
+            read,
+            hold_seconds=options.group_seconds,
+            saving_seconds=options.group_saving_seconds,
+        )
         self._late = LatePlacements(api, ledger, read, options.volcano)
         self._feed = Feed(
             api,

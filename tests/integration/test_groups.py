@@ -162,12 +162,13 @@ def test_a_group_waits_for_its_object(field: Field):
     wait_for("the pod", lambda: field.bound() == {pod}, SOON_S)
 
 
-def test_groups_race(field: Field):
-    """Six groups and lone pods for four cards: never a part of a group, and everybody has a turn."""
+@pytest.mark.parametrize("kills", [0, 3])
+def test_groups_race(field: Field, kills: int):
+    """Six groups and lone pods for four cards, and an extender that is killed: everybody has a turn, groups as one."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     choose = random.Random(seed)
-    sizes = {f"race-{n}": choose.randint(2, 4) for n in range(6)}
+    sizes = {f"race{kills}-{n}": choose.randint(2, 4) for n in range(6)}
     for name, size in sizes.items():
         field.needs(name, size)
     jobs = [name for name, size in sizes.items() for _ in range(size)] + [""] * 4
@@ -176,6 +177,10 @@ def test_groups_race(field: Field):
         field.create(name)
     left, deadline = {*sizes, "lone"}, time.monotonic() + 10 * SOON_S
     while left and time.monotonic() < deadline:
+        if kills and choose.random() < 0.2:
+            kills -= 1
+            field.extender.process.kill()
+            field.extender.start()
         for name in tuple(left):
             if field.serve(name, sizes.get(name)):
                 left.remove(name)

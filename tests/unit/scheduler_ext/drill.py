@@ -56,7 +56,9 @@ def placed(pod: Pod, where: str = "", phase: str = "Pending", **meta: Any) -> Pl
 class Drill:
     """An extender's parts over two nodes with two cards of 16 GiB each."""
 
-    def __init__(self, *, hold_seconds: float = 60.0, cards: int = 2, patience: float = 0.05) -> None:
+    def __init__(
+        self, *, hold_seconds: float = 60.0, cards: int = 2, patience: float = 0.05, saving: float = 300.0
+    ) -> None:
         self.now = 0.0
         self.world = World()
         self.ledger = Ledger(lambda: self.now)
@@ -73,6 +75,7 @@ class Drill:
             clock=lambda: self.now,
             hold_seconds=hold_seconds,
             bind_patience=patience,
+            saving_seconds=saving,
         )
         self.filter = Filter(
             self.ledger,
