@@ -68,6 +68,8 @@ def bare(name: str, amount: int) -> str:
 
 def placed(placement: Placement, counts: Callable[[str], bool] = lambda _: True) -> Amounts:
     """What a placement takes of the cards that count, told by their UUID."""
+    if len(placement.containers) == 1:
+        return _held(placement.containers[0], counts)
     return _peak((container.kind, _held(container, counts)) for container in placement.containers)
 
 

@@ -59,6 +59,8 @@ class _Spec(Protocol):
 
 def host_share(spec: _Spec) -> HostShare:
     """What a pod of this spec takes at its peak; a quantity that cannot be read counts as nothing."""
+    if len(spec.containers) == 1 and not spec.init_containers:
+        return _share(spec.containers[0].resources)
     lasting = peak = NO_HOST
     for container in spec.init_containers:
         share = _share(container.resources)
@@ -73,16 +75,23 @@ def host_share(spec: _Spec) -> HostShare:
 
 def read_host(resources: dict[str, Quantity]) -> HostShare:
     """CPU and memory of a list of resources, such as a node's allocatable ones."""
-    return HostShare(_amount(resources.get("cpu", 0), 1, 1000), _amount(resources.get("memory", 0), MIB, 1))
+    return _host(resources.get("cpu", 0), resources.get("memory", 0))
 
 
 def _share(resources: _Resources) -> HostShare:
-    return read_host({**resources.limits, **resources.requests})
+    limits, requests = resources.limits, resources.requests
+    cpu = requests.get("cpu", limits.get("cpu", 0))
+    return _host(cpu, requests.get("memory", limits.get("memory", 0)))
 
 
 @lru_cache(maxsize=4096)
+def _host(cpu: Quantity, memory: Quantity) -> HostShare:
+    """One object for all that write the same; of thousands of pods most are of few classes."""
+    return HostShare(_amount(cpu, 1, 1000), _amount(memory, MIB, 1))
+
+
 def _amount(quantity: Quantity, unit: int, times: int) -> int:
-    """A quantity in units, rounded up; the same few are written in thousands of pods."""
+    """A quantity in units, rounded up."""
     try:
         return -(-parse_quantity(quantity) * times // unit)
     except QuantityError:

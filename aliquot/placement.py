@@ -1,11 +1,14 @@
 """Which cards were chosen for a pod: the annotation that travels in the Binding, and what it costs each card.
 
 The annotation is one versioned JSON object that names the pod by UID and every container by name, so that it
-can be read alone, years later, and never be taken for another pod's.
+can be read alone, years later, and never be taken for another pod's. Names are interned: in a large cluster each
+card, node and pod is named by many objects.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, Final
 
 import msgspec
@@ -20,7 +23,7 @@ class PlacementError(ValueError):
     """An annotation that is no placement; the message says where and why."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CardShare:
     """A container's part of one card: memory in MiB, percent of compute time, whether it is there alone."""
 
@@ -35,7 +38,7 @@ class CardShare:
         return replace(self, memory_mib=memory_mib, cores=cores)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ContainerPlacement:
     """The cards of one container.
 
@@ -71,7 +74,7 @@ class ContainerPlacement:
         return replace(self, cards=cards, resized=self.resized or other.resized)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Charge:
     """What a pod takes of one card at its peak; `slots` counts containers that hold a slice at once.
 
@@ -115,7 +118,7 @@ class Charge:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Placement:
     """A pod's cards on one node; containers in the order in which they start."""
 
@@ -142,6 +145,9 @@ class Placement:
         sidecars and all regular containers run together. A card held alone at any moment is held alone all
         the time.
         """
+        if len(self.containers) == 1:
+            (one,) = self.containers
+            return {share.uuid: _charge_of_share(share, one.burst) for share in sorted(one.cards, key=_uuid)}
         uuids = {share.uuid for container in self.containers for share in container.cards}
         return {uuid: self._charge(uuid) for uuid in sorted(uuids)}
 
@@ -162,15 +168,19 @@ def _charge_of(container: ContainerPlacement, uuid: str) -> Charge:
     return sum((_charge_of_share(share, container.burst) for share in shares), Charge())
 
 
+def _uuid(share: CardShare) -> str:
+    return share.uuid
+
+
 def _charge_of_share(share: CardShare, burst: bool) -> Charge:
-    return Charge(
-        share.memory_mib,
-        share.cores,
-        1,
-        share.exclusive,
-        burst_mib=share.memory_mib if burst else 0,
-        uncapped=0 if share.cores else 1,
-    )
+    return _charge_for(share.memory_mib, share.cores, share.exclusive, burst)
+
+
+@lru_cache(maxsize=4096)
+def _charge_for(memory_mib: int, cores: int, exclusive: bool, burst: bool) -> Charge:
+    """One object for all shares that are alike: of tens of thousands of pods most are of few classes."""
+    burst_mib, uncapped = memory_mib if burst else 0, 0 if cores else 1
+    return Charge(memory_mib, cores, 1, exclusive, burst_mib=burst_mib, uncapped=uncapped)
 
 
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
@@ -266,23 +276,26 @@ def decode_placement(text: str) -> Placement:
         wire = msgspec.json.decode(text, type=_WirePlacement)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise PlacementError(f"no placement: {error}") from error
-    placement = Placement(wire.pod_uid, wire.node, tuple(_container(c) for c in wire.containers))
+    uid, node = sys.intern(wire.pod_uid), sys.intern(wire.node)
+    placement = Placement(uid, node, tuple(_container(c) for c in wire.containers))
     _check(placement)
     return placement
 
 
 def _container(wire: _WireContainer) -> ContainerPlacement:
-    shares = tuple(CardShare(s.uuid, s.memory_mib, s.cores, s.exclusive) for s in wire.cards)
+    shares = tuple(CardShare(sys.intern(s.uuid), s.memory_mib, s.cores, s.exclusive) for s in wire.cards)
     burst = wire.memory_class is MemoryClass.BURST
     policy = CorePolicy(wire.core_mode, wire.core_limit, wire.priority)
-    return ContainerPlacement(wire.name, wire.kind, shares, wire.resized, burst, policy)
+    policy = NO_POLICY if policy == NO_POLICY else policy
+    return ContainerPlacement(sys.intern(wire.name), wire.kind, shares, wire.resized, burst, policy)
 
 
 def _check(placement: Placement) -> None:
     """Refuse what a schema cannot: things named twice, and containers out of order."""
     _refuse_twice("container", [container.name for container in placement.containers])
     for container in placement.containers:
-        _refuse_twice(f"card of container {container.name!r}", [share.uuid for share in container.cards])
+        if len(container.cards) > 1:
+            _refuse_twice(f"card of container {container.name!r}", [share.uuid for share in container.cards])
     regular = [container.kind is ContainerKind.REGULAR for container in placement.containers]
     if regular != sorted(regular):
         raise PlacementError("containers are out of order: init containers and sidecars come first")

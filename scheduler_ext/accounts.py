@@ -10,6 +10,8 @@ it was last asked for.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from aliquot.amounts import NOTHING, Amounts, placed
@@ -98,9 +100,11 @@ class Accounts:
 
     # ---- what quotas ask ----
 
-    def split(self, placement: Placement) -> dict[str, Amounts]:
+    def split(self, placement: Placement) -> Mapping[str, Amounts]:
         """What a placement takes of all cards, and of each pool's that it touches."""
-        pools = self._pools.get(placement.node, {})
+        pools = self._pools.get(placement.node)
+        if not pools or not any(pools.values()):
+            return _alone(placed(placement))
         uuids = {share.uuid for container in placement.containers for share in container.cards}
         touched = {pools.get(uuid, ALL) for uuid in uuids} - {ALL}
         by_pool = {ALL: placed(placement)}
@@ -157,6 +161,12 @@ class Accounts:
             self._free_in_all[pool] += amounts
         if free:
             self._free[node] = free
+
+
+@lru_cache(maxsize=4096)
+def _alone(amounts: Amounts) -> Mapping[str, Amounts]:
+    """Amounts on cards of no pool; one object for all pods that have as much."""
+    return MappingProxyType({ALL: amounts})
 
 
 def _largest(cards: Iterable[CardState], pools: Mapping[str, str]) -> dict[str, int]:

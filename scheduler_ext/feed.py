@@ -66,7 +66,12 @@ class Feed:
             on_delete=lambda _: self._pools_changed(),
         )
         self._pods = Reflector(
-            api, _PODS, on_add=self.put_pod, on_update=self._change_pod, on_delete=self._drop_pod
+            api,
+            _PODS,
+            on_add=self.put_pod,
+            on_update=self._change_pod,
+            on_delete=self._drop_pod,
+            keep=lambda pod: pod.identity,
         )
 
     @property

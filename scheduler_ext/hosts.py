@@ -30,6 +30,10 @@ class Hosts:
         self._whole.pop(node, None)
         self._table.drop_host(node)
 
+    def of(self, uid: str) -> HostShare:
+        """What a pod takes, as far as it is known."""
+        return self._pods.get(uid, ("", NO_HOST))[1]
+
     def put_pod(self, uid: str, node: str, share: HostShare) -> None:
         """A pod is on this node, or is about to be, and nowhere else."""
         if self._pods.get(uid) == (node, share):

@@ -25,7 +25,7 @@ that pod, whatever the cluster's size.
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from aliquot.inventory import Card, GPUNodeStatus
@@ -54,7 +54,7 @@ class Stage(Enum):
     BOUND = "bound"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One pod's place.
 
@@ -62,8 +62,7 @@ class Entry:
         placement: The cards.
         stage: How far the pod has come.
         since: When it came to that stage, on the ledger's clock, in seconds.
-        request: What it asked for; None for a pod that was bound before this process started.
-        charges: What it costs each card, by UUID.
+        request: What it asked for; None once it is bound, when its placement says all that matters.
         version: The pod's resource version that said so; 0 where that is not known.
         namespace: The pod's.
     """
@@ -72,9 +71,13 @@ class Entry:
     stage: Stage
     since: float
     request: PodRequest | None = None
-    charges: Mapping[str, Charge] = field(default_factory=dict)
     version: int = 0
     namespace: str = ""
+
+    @property
+    def charges(self) -> dict[str, Charge]:
+        """What it costs each card, by UUID; worked out when it is asked for, which is seldom."""
+        return self.placement.charges()
 
     @property
     def uid(self) -> str:
@@ -178,10 +181,15 @@ class Ledger:
         if placement is None:
             self.release(uid)
             return
-        request = known.request if known else None
         namespace = known.namespace if known else namespace
-        charges = placement.charges()
-        self._put(Entry(placement, Stage.BOUND, self._clock(), request, charges, version, namespace))
+        entry = Entry(placement, Stage.BOUND, self._clock(), None, version, namespace)
+        if (
+            known and known.placement == placement
+        ):  # as nearly always: nothing that anybody counts has changed
+            self._entries[uid] = entry
+            del self._unconfirmed[uid]
+        else:
+            self._put(entry)
 
     def resize(self, uid: str, placement: Placement, version: int = 0) -> None:
         """Change a bound pod's amounts, in the same place; nothing happens when it has gone."""
@@ -189,8 +197,7 @@ class Ledger:
         if known is None or (placement, version or known.version) == (known.placement, known.version):
             return
         assert known.placement.same_place(placement)  # noqa: S101 - a running pod does not move
-        charges = placement.charges()
-        self._put(replace(known, placement=placement, charges=charges, version=version or known.version))
+        self._put(replace(known, placement=placement, version=version or known.version))
 
     def depart(self, uid: str) -> None:
         """The pod has finished or is deleted: what it held is free."""
@@ -203,8 +210,7 @@ class Ledger:
 
     def reserve(self, request: PodRequest, placement: Placement) -> None:
         """Hold a place for a pod, instead of any it had."""
-        charges, namespace = placement.charges(), request.namespace
-        self._put(Entry(placement, Stage.RESERVED, self._clock(), request, charges, namespace=namespace))
+        self._put(Entry(placement, Stage.RESERVED, self._clock(), request, namespace=request.namespace))
 
     def hold(self, request: PodRequest, placement: Placement) -> None:
         """Hold a place for a pod that others are leaving, instead of any it had."""
@@ -243,13 +249,14 @@ class Ledger:
     @contextmanager
     def without(self, uid: str) -> Iterator[None]:
         """As if this pod held nothing, until the block ends, in which nothing may be waited for."""
-        entry = self._entries.get(uid)
+        entry, host = self._entries.get(uid), self.hosts.of(uid)
         self.release(uid)
         try:
             yield
         finally:
             if entry is not None:
                 self._put(entry)
+                self.hosts.put_pod(uid, entry.node, host)
 
     def cards_without(self, node: str, uid: str) -> list[CardState]:
         """A node's cards as they would be without this pod."""
@@ -261,14 +268,14 @@ class Ledger:
         return [card.without(charges[card.uuid]) if card.uuid in charges else card for card in cards]
 
     def _put(self, entry: Entry) -> None:
+        host = entry.request.host if entry.request else self.hosts.of(entry.uid)
         self.release(entry.uid)
         self._entries[entry.uid] = entry
         if entry.stage is not Stage.BOUND:
             self._unconfirmed[entry.uid] = entry
         self._on_node.setdefault(entry.node, set()).add(entry.uid)
         self.accounts.take(entry.uid, entry.namespace, entry.placement)
-        if entry.request is not None:
-            self.hosts.put_pod(entry.uid, entry.node, entry.request.host)
+        self.hosts.put_pod(entry.uid, entry.node, host)
         self._charge(entry, 1)
 
     def _charge(self, entry: Entry, sign: int) -> None:

@@ -6,6 +6,9 @@ of the node's CPU and memory; only a pod that waits for the others of its group,
 scheduler has bound without a placement, keeps what they ask for.
 """
 
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -15,6 +18,7 @@ from aliquot.kube.objects import (
     Container,
     KubeObject,
     KubeStruct,
+    ObjectMeta,
     Pod,
     PodSpec,
     ResourceRequirements,
@@ -47,6 +51,7 @@ class _Bound(KubeStruct, frozen=True, kw_only=True):
     host: HostShare = NO_HOST
 
     def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "node_name", sys.intern(self.node_name))
         msgspec.structs.force_setattr(self, "host", host_share(self))
 
     def empty(self) -> None:
@@ -54,6 +59,26 @@ class _Bound(KubeStruct, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "scheduler_name", "")
         msgspec.structs.force_setattr(self, "containers", ())
         msgspec.structs.force_setattr(self, "init_containers", ())
+
+
+class _Meta(ObjectMeta, frozen=True, kw_only=True):
+    """A pod's metadata, without what nobody reads; labels that are alike are one object."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "labels", shared(self.labels))
+        msgspec.structs.force_setattr(self, "owner_references", ())
+        msgspec.structs.force_setattr(self, "uid", sys.intern(self.uid))
+        msgspec.structs.force_setattr(self, "namespace", sys.intern(self.namespace))
+
+
+def shared(texts: Mapping[str, str]) -> dict[str, str]:
+    """The same texts, in one object for all pods of a template; nobody may change them."""
+    return _shared(tuple(texts.items()))
+
+
+@lru_cache(maxsize=4096)
+def _shared(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    return dict(items)
 
 
 class _Phase(KubeStruct, frozen=True, kw_only=True):
@@ -65,6 +90,7 @@ class _Phase(KubeStruct, frozen=True, kw_only=True):
 class PlacedPod(KubeObject, frozen=True, kw_only=True):
     """A pod as far as the ledger is concerned."""
 
+    metadata: _Meta = _Meta()
     spec: _Bound = _Bound()
     status: _Phase = _Phase()
 
@@ -93,6 +119,19 @@ class PlacedPod(KubeObject, frozen=True, kw_only=True):
             scheduling_group=self.spec.scheduling_group,
         )
         return Pod(metadata=self.metadata, spec=spec)
+
+    @property
+    def identity(self) -> "PlacedPod":
+        """The same pod with nothing but its names: what is left to remember once the ledger has the rest."""
+        meta = self.metadata
+        return PlacedPod(
+            metadata=_Meta(
+                name=meta.name,
+                namespace=meta.namespace,
+                uid=meta.uid,
+                resource_version=meta.resource_version,
+            )
+        )
 
     @property
     def finished(self) -> bool:

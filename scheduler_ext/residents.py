@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from aliquot.kube.objects import ObjectMeta
+from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import Placement
 from scheduler_ext.ledger import Ledger
-from scheduler_ext.pods import PlacedPod
+from scheduler_ext.pods import PlacedPod, shared
 from scheduler_ext.victims import Leaver
 
 
@@ -25,7 +26,7 @@ class Resident:
         started: When the kubelet took it on, else when it was made; in seconds since 1970.
         leaving: It is being deleted: what it holds will be free without anybody's doing.
         labels: What disruption budgets pick it by.
-        annotations: What it says of the cards that it may have.
+        annotations: What it says of the cards that it may have; its placement is in the ledger.
     """
 
     uid: str
@@ -61,7 +62,7 @@ class Residents:
             started=_seconds(pod.status.start_time or meta.creation_timestamp),
             leaving=is_leaving(meta),
             labels=meta.labels,
-            annotations=meta.annotations,
+            annotations=shared({k: v for k, v in meta.annotations.items() if k != PLACEMENT_ANNOTATION}),
         )
 
     def drop(self, uid: str) -> None:

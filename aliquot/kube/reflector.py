@@ -37,6 +37,9 @@ class Reflector(Generic[T]):
     and harms nobody. An object that was deleted and made anew under its name is reported as deleted, then
     added.
 
+    What is `keep`-t of an object is all of it, or what the caller makes of it: handlers get new objects whole, and
+    old ones as they were kept.
+
     Attributes:
         synced: Set once all objects have been read.
         answered: Set then, or when the server has said that it knows no such kind, which is to say: there are none.
@@ -53,6 +56,7 @@ class Reflector(Generic[T]):
         on_add: Callable[[T], None] | None = None,
         on_update: Callable[[T, T], None] | None = None,
         on_delete: Callable[[T], None] | None = None,
+        keep: Callable[[T], T] = lambda item: item,
         backoff: Backoff | None = None,
         watch_seconds: int = _WATCH_SECONDS,
     ) -> None:
@@ -65,6 +69,7 @@ class Reflector(Generic[T]):
         self._on_add = on_add
         self._on_update = on_update
         self._on_delete = on_delete
+        self._keep = keep
         self._backoff = backoff or Backoff()
         self._watch_seconds = watch_seconds
         self._store: dict[str, T] = {}
@@ -156,29 +161,37 @@ class Reflector(Generic[T]):
     def _apply(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
             raise error_from_status(event.object)
-        bare = read_answer(event.object, KubeObject, HTTPStatus.INTERNAL_SERVER_ERROR)
-        if event.type != "BOOKMARK":
-            self._change(event, bare.key)
-        self._version = bare.metadata.resource_version
+        self._version = self._change(event)
 
-    def _change(self, event: WatchEvent, key: str) -> None:
+    def _change(self, event: WatchEvent) -> str:
+        """Take an event over; the resource version that it brings."""
+        if event.type in ("ADDED", "MODIFIED"):
+            try:
+                new = msgspec.json.decode(event.object, type=self._resource.type)
+            except UNREADABLE as error:
+                return self._left_out(event, error)
+            self._put(new.key, new)
+            return new.metadata.resource_version
+        bare = read_answer(event.object, KubeObject, HTTPStatus.INTERNAL_SERVER_ERROR)
         if event.type == "DELETED":
-            self._remove(key)
-            return
-        try:
-            self._put(key, msgspec.json.decode(event.object, type=self._resource.type))
-        except UNREADABLE as error:
-            _log.error("%s %s cannot be read; its last state is kept: %s", self._resource.plural, key, error)
+            self._remove(bare.key)
+        return bare.metadata.resource_version
+
+    def _left_out(self, event: WatchEvent, error: Exception) -> str:
+        bare = read_answer(event.object, KubeObject, HTTPStatus.INTERNAL_SERVER_ERROR)
+        plural, key = self._resource.plural, bare.key
+        _log.error("%s %s cannot be read; its last state is kept: %s", plural, key, error)
+        return bare.metadata.resource_version
 
     def _put(self, key: str, new: T) -> None:
-        old = self._store.get(key)
+        old, kept = self._store.get(key), self._keep(new)
         if old is not None and old.metadata.uid != new.metadata.uid:
             self._remove(key)
             old = None
-        self._store[key] = new
+        self._store[key] = kept
         if old is None:
             self._call(self._on_add, new)
-        elif old.metadata.resource_version != new.metadata.resource_version or old != new:
+        elif old.metadata.resource_version != new.metadata.resource_version or old != kept:
             self._call(self._on_update, old, new)
 
     def _remove(self, key: str) -> None:
