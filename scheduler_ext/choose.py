@@ -11,7 +11,7 @@ The cost grows with the number of nodes offered and of nodes that have changed, 
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +30,8 @@ from scheduler_ext.waste import Waste
 
 DEEP_TRIES: Final = 16
 """Nodes that are searched with the whole budget for one pod; about 10 ms each at most."""
+MOST_MISSES: Final = 16
+"""Nodes that turn out not to be offered, before it is looked up which are."""
 MOST_CLASSES: Final = 256
 """Classes of pods whose rankings are kept; the one that was not asked for longest goes first."""
 
@@ -52,13 +54,15 @@ class Choice:
 class Placer:
     """Chooses nodes and cards, and learns from what it is asked."""
 
-    def __init__(self, table: CardTable, default: Preference = DEFAULT) -> None:
+    def __init__(self, table: CardTable, default: Preference = DEFAULT, *, patient: bool = False) -> None:
         """Start without experience.
 
         Args:
             table: The cluster.
             default: What is preferred where neither pod nor pool says; neither of the two is None.
+            patient: No call waits until what is typical has been worked out anew; somebody goes through `lessons`.
         """
+        self._patient = patient
         self.demand = Demand()
         self._table = table
         self._default = default
@@ -78,12 +82,28 @@ class Placer:
 
     def look(self, request: PodRequest, names: Sequence[str]) -> Choice:
         """What `choose` would say, learning nothing from being asked."""
+        found = self._look_at_all(request, names) if self._offered_nearly_all(names) else None
+        if found is not None:
+            return Choice(found)
         rows = self._table.rows_of(names)
         ranked = self._rank(request, rows)
         placement = _Race(self._table, names, rows, ranked).run(request)
         if placement is not None:
             return Choice(placement)
         return refuse(self._table, request, names, rows)
+
+    def _offered_nearly_all(self, names: Sequence[str], /) -> bool:
+        """Whether the best node of all is likely to be among them, and nodes are all compared alike."""
+        return 2 * len(names) > len(self._table) and len(self._table.preferences) == 1
+
+    def _look_at_all(self, request: PodRequest, names: Sequence[str]) -> Placement | None:
+        """The best of all nodes, if it is one of these; None where that takes too long to find.
+
+        Which row each of thousands of names has takes longer to look up than all the rest of a choice.
+        """
+        rows = np.arange(len(self._table.names))
+        race = _Race(self._table, self._table.names, rows, self._rank(request, rows), offered=names)
+        return race.run(request)
 
     def _rank(self, request: PodRequest, rows: Ints) -> "_Ranked":
         """The rankings that speak for these rows.
@@ -105,13 +125,40 @@ class Placer:
 
     def _learned(self) -> Waste | None:
         """The cluster's fragments by what is typical now."""
-        if self.demand.version != self._version or (self._waste and not self._waste.fitting):
+        waits = self._patient and self._waste is not None
+        if (self.demand.version != self._version and not waits) or (self._waste and not self._waste.fitting):
             typical = self.demand.typical()
             self._waste = Waste(self._table, typical, self.demand.asked()) if typical else None
             self._version = self.demand.version
         if self._waste is not None:
             self._waste.sync()
         return self._waste
+
+    @property
+    def has_lessons(self) -> bool:
+        """Whether what is typical should be looked at again."""
+        return self._waste is not None and self.demand.version != self._version
+
+    def lessons(self) -> Iterator[None]:
+        """Work out anew what is typical and how good each node is by that, a little at each step.
+
+        Calls may come between the steps. They are answered by what was known before, until the last step takes
+        everything over at once.
+        """
+        version, before = self.demand.version, self._waste
+        fresh = Waste(self._table, self.demand.typical(), tuple(self.demand.asked()))
+        if before is None or not before.much_like(fresh):
+            yield from fresh.prepare()
+            rankings = {}
+            for key, ranking in reversed(tuple(self._rankings.items())):
+                for prepared in ranking.prepared(fresh):
+                    rankings[key] = prepared
+                    yield
+            if self._waste is not before or not fresh.fitting:
+                return  # the cluster has got another shape, and a call has learned all of this by itself
+            self._waste = fresh
+            self._rankings.update((key, new) for key, new in rankings.items() if key in self._rankings)
+        self._version = version
 
     def _ranking(self, request: PodRequest, preference: Preference, waste: Waste | None) -> Ranking:
         asked = tuple((c.kind, c.slice) for c in request.containers)
@@ -170,9 +217,18 @@ def holds_all(table: CardTable, request: PodRequest, rows: Ints) -> Bools:
 class _Race:
     """The nodes that are left to try, each with its key; -inf where there is nothing to try."""
 
-    def __init__(self, table: CardTable, names: Sequence[str], rows: Ints, ranked: _Ranked) -> None:
+    def __init__(
+        self,
+        table: CardTable,
+        names: Sequence[str],
+        rows: Ints,
+        ranked: _Ranked,
+        *,
+        offered: Container[str] | None = None,
+    ) -> None:
         self._table = table
         self._names = names
+        self._offered = offered
         self._rows = rows
         self._ranked = ranked
         self._keys, self._ties = ranked.read(rows)
@@ -183,8 +239,12 @@ class _Race:
             self._leave_out_hopeless(request)
         named = any(wanted.only.uuids or wanted.only.not_uuids for wanted in slices_of(request))
         seen: set[bytes] = set()
-        while (position := self._best()) is not None:
+        misses = 0
+        while (position := self._best()) is not None and misses < MOST_MISSES:
             self._keys[position] = -np.inf
+            if self._offered is not None and self._names[position] not in self._offered:
+                misses += 1
+                continue
             row = int(self._rows[position])
             signature = self._table.signature(row)
             if signature in seen and not named:

@@ -183,9 +183,8 @@ class Ledger:
             return
         namespace = known.namespace if known else namespace
         entry = Entry(placement, Stage.BOUND, self._clock(), None, version, namespace)
-        if (
-            known and known.placement == placement
-        ):  # as nearly always: nothing that anybody counts has changed
+        if known and known.placement == placement:
+            # As nearly always: nothing that anybody counts has changed.
             self._entries[uid] = entry
             del self._unconfirmed[uid]
         else:
@@ -214,8 +213,7 @@ class Ledger:
 
     def hold(self, request: PodRequest, placement: Placement) -> None:
         """Hold a place for a pod that others are leaving, instead of any it had."""
-        charges, namespace = placement.charges(), request.namespace
-        self._put(Entry(placement, Stage.HELD, self._clock(), request, charges, namespace=namespace))
+        self._put(Entry(placement, Stage.HELD, self._clock(), request, namespace=request.namespace))
 
     def move_on(self, uid: str, stage: Stage) -> None:
         """Bring a pod to another stage; nothing happens when it has gone or the watch was faster."""

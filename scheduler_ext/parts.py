@@ -25,6 +25,7 @@ from scheduler_ext.holds import Holds
 from scheduler_ext.imagined import Imagination
 from scheduler_ext.keeper import Keeper
 from scheduler_ext.late import LatePlacements
+from scheduler_ext.learner import Learner, Quiet
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.passed_over import PassedOver
@@ -90,7 +91,8 @@ class Parts:
             late=self._late,
         )
         quota_feed = QuotaFeed(api, quotas, self._feed.pools_known)
-        placer = Placer(ledger.table, Preference(options.node_policy, options.card_policy))
+        preference = Preference(options.node_policy, options.card_policy)
+        placer, self._quiet = Placer(ledger.table, preference, patient=True), Quiet()
         self._binder = Binder(api, ledger, placer, dialects=dialects, quotas=quotas, gangs=gangs)
         patience = options.reservation_seconds
         keeper = Keeper(ledger, self._binder, time.monotonic, reservation_seconds=patience)
@@ -113,7 +115,8 @@ class Parts:
         waker = Waker(api, waiting, self._decide, self.feeds, touched=self._metrics.touches.inc)
         ledger.on_change(waiting.something_changed)
         quotas.on_change(waiting.something_changed)
-        self.workers = (QuotaReporter(api, quotas), keeper, resizer, waker, gangs, self._late)
+        learner = Learner(placer, self._quiet)
+        self.workers = (QuotaReporter(api, quotas), keeper, resizer, waker, gangs, self._late, learner)
 
     def missing(self) -> str:
         """What has not been read yet, in words."""
@@ -135,4 +138,5 @@ class Parts:
             questions=Questions(dry_run, self._metrics),
             forwarder=forwarder,
             volcano=self._volcano,
+            quiet=self._quiet,
         )

@@ -111,14 +111,32 @@ class Ranking:
 
     def sync(self, waste: Waste | None) -> None:
         """Look at what has changed; without typical pods everybody is packed."""
-        size = len(self._table.slots_each)
-        if waste is not self._waste or len(self.keys) != size:
-            self._waste, self._tick = waste, 0
-            self.keys, self.ties = np.full(size, -np.inf), np.zeros(size)
-            self._columns = {n: np.zeros((wanted.cards, size), np.int8) for n, wanted in self._turns}
+        if waste is not self._waste or len(self.keys) != len(self._table.slots_each):
+            self._begin(waste)
         for rows in _chunks(self._table.changed_since(self._tick)):
             self._lay(rows)
         self._tick = self._table.tick
+
+    def prepared(self, waste: Waste) -> "Iterator[Ranking]":
+        """A ranking of the same class by other experience, at every step with more of its rows; this one stays.
+
+        `sync` makes up for what changes meanwhile.
+        """
+        other = Ranking(self._table, self._request, self._preference)
+        other._begin(waste)
+        start = self._table.tick
+        for rows in _chunks(self._table.changed_since(0)):
+            waste.sync()
+            other._lay(rows)
+            yield other
+        other._tick = start
+        yield other
+
+    def _begin(self, waste: Waste | None) -> None:
+        size = len(self._table.slots_each)
+        self._waste, self._tick = waste, 0
+        self.keys, self.ties = np.full(size, -np.inf), np.zeros(size)
+        self._columns = {n: np.zeros((wanted.cards, size), np.int8) for n, wanted in self._turns}
 
     def cards_on(self, row: int) -> dict[int, tuple[int, ...]]:
         """The cards to be tried first, by position of the container."""

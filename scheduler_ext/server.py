@@ -14,6 +14,7 @@ from aliquot.metrics import add_routes
 from scheduler_ext.bind import Binder, BindError
 from scheduler_ext.filter import Filter
 from scheduler_ext.forward import Forwarder, ForwardError, only_peers
+from scheduler_ext.learner import Quiet
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.preempt import Preemption
 from scheduler_ext.questions import Questions
@@ -48,6 +49,7 @@ class Extender:
         forwarder: Forwarder | None = None,
         questions: Questions | None = None,
         volcano: Volcano | None = None,
+        quiet: Quiet | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -60,6 +62,7 @@ class Extender:
             forwarder: Passes calls on while another replica leads; None where this is the only one.
             questions: Answers what changes nothing; None where nobody asks.
             volcano: Answers Volcano's scheduler; None where there is none.
+            quiet: Is told while kube-scheduler waits.
         """
         self._filter = decide
         self._binder = binder
@@ -69,6 +72,7 @@ class Extender:
         self._questions = questions
         self._preemption = preemption
         self._volcano = volcano
+        self._quiet = quiet or Quiet()
 
     def app(self) -> web.Application:
         """The web application."""
@@ -86,7 +90,7 @@ class Extender:
 
     async def filter(self, request: web.Request) -> web.Response:
         """Say which node this pod goes to."""
-        with self._metrics.filter.measure() as outcome:
+        with self._quiet, self._metrics.filter.measure() as outcome:
             try:
                 args = read_filter(await request.read())
             except WireError as error:
@@ -106,7 +110,7 @@ class Extender:
 
     async def preempt(self, request: web.Request) -> web.Response:
         """Say who has to leave which node for this pod; the protocol has no word for an error but the status."""
-        with self._metrics.preempt.measure() as outcome:
+        with self._quiet, self._metrics.preempt.measure() as outcome:
             try:
                 args = read_preempt(await request.read())
             except WireError as error:

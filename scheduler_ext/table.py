@@ -85,6 +85,7 @@ class CardTable:
         healthy: It works.
         mig: It is divided by MIG.
         model: Position of its model in `models`.
+        names: Of the nodes by row; of a row that is free, the last one's.
         kind: Position of its kind in `kinds`, which only grow.
         uuid: Its UUID.
         host_cpu, host_mib: What nobody has taken of the node's CPU (thousandths) and memory, shape (nodes,).
@@ -103,6 +104,7 @@ class CardTable:
         self._tick = 0
         self._at: Ints | slice = slice(None)
         self._rows: dict[str, int] = {}
+        self.names: list[str] = []
         self._columns: dict[str, dict[str, int]] = {}
         self._spare: list[int] = []
         self._next_row = 0
@@ -164,6 +166,7 @@ class CardTable:
         row = self._rows.get(node)
         if row is None:
             row = self._rows[node] = self._new_row()
+            self.names[row] = node
         self._widen(len(cards))
         self._clear(row)
         self._columns[node] = {card.uuid: column for column, card in enumerate(cards)}
@@ -326,6 +329,7 @@ class CardTable:
             return self._spare.pop()
         row = self._next_row
         self._next_row += 1
+        self.names.append("")
         columns, rows = self.exists.shape
         if row == rows:
             self._resize(2 * rows, columns)

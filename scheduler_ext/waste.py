@@ -3,8 +3,9 @@
 Kept per row and worked out anew for the rows that have changed, which after a placement is one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from scheduler_ext.demand import Typical, Wanted
 from scheduler_ext.fragments import CHUNK, Cards, Floats, Sums, Yardstick
 from scheduler_ext.scarcity import Prices, prices
 from scheduler_ext.table import Bools, CardTable, Ints
+
+MUCH_LIKE: Final = 0.05
+"""Part of the pods that are of other kinds than before, and of a card's price, below which nothing is learned."""
 
 
 @dataclass
@@ -64,11 +68,31 @@ class Waste:
         self.prices = prices(self.asked, self.table)
         self._rows = _Rows.empty(len(self.table.slots_each), len(self.typical))
 
+    def much_like(self, other: "Waste") -> bool:
+        """Whether hardly any pod would be placed otherwise by the other one's experience."""
+        ours = {kind.wanted: kind.weight for kind in self.typical}
+        theirs = {kind.wanted: kind.weight for kind in other.typical}
+        apart = sum(abs(ours.get(kind, 0.0) - theirs.get(kind, 0.0)) for kind in ours.keys() | theirs.keys())
+        return (
+            apart <= 2 * MUCH_LIKE
+            and self.fitting
+            and other.fitting
+            and bool(np.allclose(self.prices, other.prices, rtol=0, atol=MUCH_LIKE))
+        )
+
     @property
     def fitting(self) -> bool:
         """Whether the table still has the shape and the kinds of cards of when this was made."""
         same = len(self.table.slots_each) == len(self._rows.free)
         return same and len(self.table.kinds) == len(self.yard.kinds)
+
+    def prepare(self) -> Iterator[None]:
+        """Work out all rows, some at a time; `sync` then makes up for what has changed meanwhile."""
+        start = self.table.tick
+        for rows in self._due():
+            self._refresh(rows, shaped=True)
+            yield
+        self._tick = start
 
     def sync(self) -> None:
         """Work out what has changed."""

@@ -177,6 +177,35 @@ def test_a_list_forgotten_between_two_pages_is_begun_again(kube: Kube):
     on_loop(scene, kube)
 
 
+def test_what_is_kept_can_be_less_than_what_is_told(kube: Kube):
+    """Handlers get new objects whole; the same objects, listed again, are no change."""
+
+    async def scene(kube: Kube) -> None:
+        kube.put("a", phase="Running")
+        told: list[str] = []
+        async with Api(Access(kube.url)) as api:
+            reflector = Reflector(
+                api,
+                PODS,
+                on_add=lambda new: told.append(f"add {new.status.phase}"),
+                on_update=lambda old, new: told.append(f"{old.status.phase} to {new.status.phase}"),
+                backoff=Backoff(first=0.01, most=0.05),
+                keep=lambda new: Pod(metadata=new.metadata),
+            )
+            task = asyncio.create_task(reflector.run())
+            await asyncio.wait_for(reflector.synced.wait(), 10)
+            assert not reflector.get("a", "ns").status.phase
+            await kube.until(lambda: kube.opened == 1)
+            kube.send("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+            await kube.until(lambda: kube.opened == 2)
+            kube.put("a", phase="Failed")
+            await kube.until(lambda: len(told) > 1)
+            task.cancel()
+        assert told == ["add Running", " to Failed"]
+
+    on_loop(scene, kube)
+
+
 @pytest.mark.parametrize("code", [410, 500])
 def test_an_error_within_a_watch_means_a_new_list(kube: Kube, code: int):
     """An ERROR event is an answer like any other: the copy is made anew."""

@@ -1,7 +1,10 @@
 """Who was promised what."""
 
+from dataclasses import replace
+
 import pytest
 
+from aliquot.host import HostShare
 from aliquot.placement import Placement
 from aliquot.policy import Policy
 from aliquot.request import PodRequest
@@ -180,3 +183,30 @@ def test_the_table_grows_in_both_directions(ledger: Ledger):
         ledger.put_node(f"big-{n}", node(*[card(f"{n}-{i}") for i in range(20)]))
     assert promised(ledger) == {"a": 4}
     assert len(ledger.table.cards("big-199")) == 20
+
+
+def test_a_binding_that_is_confirmed_changes_nothing_that_is_counted(ledger: Ledger):
+    """The watch tells of every Binding; what it confirms to the letter has no node looked at again."""
+    request = replace(pod(part(4)), host=HostShare(1000, 64))
+    ledger.hosts.put_node("n1", HostShare(8000, 4096))
+    ledger.reserve(request, place(ledger, request))
+    ledger.move_on(request.uid, Stage.ASSUMED)
+    tick = ledger.table.tick
+    ledger.confirm(request.uid, place(ledger, request), version=7)
+    assert not ledger.table.changed_since(tick).size
+    entry = ledger.entry(request.uid)
+    assert (entry.stage, entry.version, entry.namespace) == (Stage.BOUND, 7, request.namespace)
+    assert promised(ledger) == {"a": 4}
+    assert list(ledger.unconfirmed()) == []
+
+
+def test_cpu_stays_counted_when_a_place_changes(ledger: Ledger):
+    """A resize, and a look at what would be without a pod, leave its CPU and memory as they are."""
+    ledger.hosts.put_node("n1", HostShare(8000, 4096))
+    ledger.confirm("uid-1", place(ledger, pod(part(4))))
+    ledger.hosts.put_pod("uid-1", "n1", HostShare(1000, 64))
+    ledger.resize("uid-1", place(ledger, pod(part(2))))
+    with ledger.without("uid-1"):
+        assert ledger.table.host_cpu[ledger.table.rows_of(["n1"])[0]] == 8000
+    assert ledger.table.host_cpu[ledger.table.rows_of(["n1"])[0]] == 7000
+    assert promised(ledger) == {"a": 2}

@@ -1,0 +1,184 @@
+"""Learning between the calls, and looking at all nodes where nearly all are offered: no answer differs for it."""
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from aliquot.request import SliceRequest
+from scheduler_ext import demand
+from scheduler_ext.choose import Placer
+from scheduler_ext.learner import Learner, Quiet
+from scheduler_ext.ledger import Ledger
+from scheduler_ext.waste import Waste
+from tests.unit.scheduler_ext.placing import card, node, part, pod, whole
+
+OLD = (part(3), part(8, cores=30), part(6, cores=10, cards=2), whole(1))
+NEW = (part(percent=20, cores=20), part(5), whole(2), part(11))
+PATIENT_S = 20.0
+
+
+class Plain(Placer):
+    """Looks up the row of every node that is offered, however many are."""
+
+    def _offered_nearly_all(self, _: Sequence[str], /) -> bool:
+        return False
+
+
+def cluster(dice: random.Random, nodes: int = 300) -> Ledger:
+    """More nodes than are worked on at once, with up to 8 cards of two sizes."""
+    ledger = Ledger(lambda: 0.0)
+    for n in range(nodes):
+        cards = [card(f"{n}-{i}", dice.choice([16, 80])) for i in range(dice.randint(1, 8))]
+        ledger.put_node(f"n{n:03}", node(*cards))
+    return ledger
+
+
+def ask(placer: Placer, ledger: Ledger, uid: str, wanted: SliceRequest) -> None:
+    """A pod comes, and takes its place."""
+    request = pod(wanted, uid=uid)
+    placement = placer.choose(request, sorted(ledger.table.nodes())).placement
+    if placement is not None:
+        ledger.reserve(request, placement)
+
+
+def waiting_lessons(dice: random.Random) -> tuple[Ledger, Placer]:
+    """A placer that knows one sort of pods, and has been asked for another since."""
+    ledger = cluster(dice)
+    placer = Placer(ledger.table, patient=True)
+    for n in range(demand.FIRST_REFRESHES[-1] - 1):
+        ask(placer, ledger, f"old-{n}", dice.choice(OLD))
+    for _ in placer.lessons():
+        pass
+    for n in range(demand.REFRESH):
+        ask(placer, ledger, f"new-{n}", dice.choice(NEW))
+    assert placer.has_lessons
+    return ledger, placer
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_of_all_is_the_best_of_those_offered(seed: int):
+    """A placer that looks at all nodes first chooses as one that looks up every name, whatever is left out."""
+    dice = random.Random(seed)
+    ledger = cluster(dice, 40)
+    names, quick, plain = sorted(ledger.table.nodes()), Placer(ledger.table), Plain(ledger.table)
+    for n in range(150):
+        shapes = [dice.choice([*OLD, *NEW]) for _ in range(dice.choice([1, 1, 1, 2]))]
+        request = pod(*shapes, uid=f"u{n}")
+        offered = dice.sample([*names, "stranger"], dice.choice([41, 38, 30, 21, 3]))
+        placement = quick.choose(request, offered).placement
+        assert plain.choose(request, offered).placement == placement
+        if placement is not None:
+            assert placement.node in offered
+            ledger.reserve(request, placement)
+        for uid in [e.uid for e in ledger.entries() if dice.random() < 0.04]:
+            ledger.release(uid)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_lesson_ends_where_learning_at_once_would(seed: int):
+    """However the cluster changes between the steps, afterwards every answer is that of one who learned at the end."""
+    dice = random.Random(seed)
+    ledger, placer = waiting_lessons(dice)
+    names = sorted(ledger.table.nodes())
+    for step, _ in enumerate(placer.lessons()):
+        if dice.random() < 0.7:
+            ask(placer, ledger, f"between-{step}", dice.choice([*OLD, *NEW]))
+        for uid in [e.uid for e in ledger.entries() if dice.random() < 0.01]:
+            ledger.release(uid)
+    assert not placer.has_lessons
+    assert placer._waste
+    fresh = Plain(ledger.table)
+    fresh.demand, fresh._version = placer.demand, placer._version
+    fresh._waste = Waste(ledger.table, placer._waste.typical, ())
+    fresh._waste.prices = placer._waste.prices
+    for n, wanted in enumerate((*OLD, *NEW)):
+        request = pod(wanted, uid=f"after-{n}")
+        assert placer.look(request, names) == fresh.look(request, names)
+
+
+def test_until_a_lesson_ends_answers_are_those_of_before():
+    """Half a lesson is none: what was known before answers, on the cluster as it is now."""
+    ledger, placer = waiting_lessons(random.Random(1))
+    names, before = sorted(ledger.table.nodes()), placer._waste
+    twin = Placer(ledger.table, patient=True)
+    twin.demand, twin._version, twin._waste = placer.demand, placer._version, before
+    lesson: Iterator[None] = placer.lessons()
+    for step in range(8):
+        next(lesson)
+        request = pod((*OLD, *NEW)[step], uid=f"between-{step}")
+        answer = placer.look(request, names)
+        assert answer == twin.look(request, names)
+        if answer.placement is not None:
+            ledger.reserve(request, answer.placement)
+    assert placer._waste is before
+    assert sum(1 for _ in lesson) > 8
+    assert placer._waste is not before
+
+
+def test_what_is_hardly_new_is_not_learned():
+    """Pods of the same sorts as before teach nothing: no node is looked at again."""
+    dice = random.Random(2)
+    ledger = cluster(dice)
+    placer = Placer(ledger.table, patient=True)
+    for n in range(4 * demand.REFRESH):
+        ask(placer, ledger, f"old-{n}", OLD[n % len(OLD)])
+        if placer.has_lessons:
+            for _ in placer.lessons():
+                pass
+    for n in range(demand.REFRESH):
+        ask(placer, ledger, f"more-{n}", OLD[n % len(OLD)])
+    assert placer.has_lessons
+    known = placer._waste
+    assert next(placer.lessons(), "nothing") == "nothing"
+    assert placer._waste is known
+    assert not placer.has_lessons
+
+
+def test_a_learner_learns_between_calls():
+    """It waits while a call is under way, goes on when there is none, and gets there under calls without end."""
+
+    async def scene(endless: bool) -> None:
+        _, placer = waiting_lessons(random.Random(3))
+        quiet = Quiet()
+        task = asyncio.create_task(Learner(placer, quiet).run())
+        before = placer._waste
+        async with asyncio.timeout(PATIENT_S):
+            with quiet:
+                while endless and placer.has_lessons:  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0)
+            while placer.has_lessons:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert placer._waste is not before
+        task.cancel()
+
+    asyncio.run(scene(endless=False))
+    asyncio.run(scene(endless=True))
+
+
+def test_a_call_has_the_loop_to_itself():
+    """A moment without calls comes after the last of them, or once patience has ended."""
+
+    async def scene() -> list[str]:
+        told, quiet = list[str](), Quiet()
+
+        async def turns() -> None:
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+        async def learn() -> None:
+            await quiet.moment()
+            told.append("learned")
+
+        with quiet:
+            with quiet:
+                task = asyncio.create_task(learn())
+                await turns()
+            await turns()
+            told.append("one call is left")
+        told.append("none is left")
+        await task
+        return told
+
+    assert asyncio.run(scene()) == ["one call is left", "none is left", "learned"]
