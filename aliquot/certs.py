@@ -1,4 +1,4 @@
-"""Certificates for servers of ours: a small CA of their own, and TLS contexts that follow the files.
+"""Certificates for servers of ours, by a small CA of their own; servers themselves only read them (tls.py).
 
 The API server trusts a webhook by the CA bundle in its configuration, so any CA will do; a cluster without
 cert-manager gets one made here. Renewing a pair keeps the CA while it lasts, so that nobody has to be told.
@@ -6,10 +6,8 @@ cert-manager gets one made here. Renewing a pair keeps the CA while it lasts, so
 
 import datetime as dt
 import ipaddress
-import logging
 import os
 import secrets
-import ssl
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,21 +19,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-_log = logging.getLogger(__name__)
+from aliquot.tls import CertificatePair
+
 _CA_DAYS: Final = 3650
 _LEAF_DAYS: Final = 365
 _SKEW: Final = dt.timedelta(minutes=5)
 _PURPOSES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 """Replicas of a server call each other with what they serve with."""
-
-
-@dataclass(frozen=True)
-class CertificatePair:
-    """The files of one server: its certificate and key, and the CA that vouches for them."""
-
-    ca: Path
-    cert: Path
-    key: Path
 
 
 @dataclass(frozen=True)
@@ -162,74 +152,3 @@ def _write(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-
-
-def server_context(cert: Path, key: Path, peers: Path | None = None) -> ssl.SSLContext:
-    """Make a TLS context for a server that presents a renewed certificate from the next handshake on.
-
-    Both files are read in every handshake, which costs little beside it. While they do not fit each other, as
-    halfway through a renewal, the last good pair stays in use.
-
-    Args:
-        cert: Its certificate.
-        key: The certificate's key.
-        peers: A CA that vouches for clients; they may show a certificate then, and a bad one ends the connection.
-
-    Raises:
-        OSError: a file is missing (ssl.SSLError, its subclass: or it is no certificate, or they do not fit).
-    """
-    return _Reloader(cert, key, peers).front
-
-
-def client_context(pair: CertificatePair) -> ssl.SSLContext:
-    """Make a TLS context for calls to servers of this CA, as one of them.
-
-    Raises:
-        OSError: a file is missing (ssl.SSLError, its subclass: or it is no certificate, or they do not fit).
-    """
-    context = ssl.create_default_context(cafile=pair.ca)
-    context.load_cert_chain(pair.cert, pair.key)
-    return context
-
-
-class _Reloader:
-    """Gives each handshake the newest pair.
-
-    The context that the server holds (`front`) only redirects: its callback runs early in the handshake
-    and puts the connection on `_current`, which holds the newest certificate that could be loaded.
-    """
-
-    def __init__(self, cert: Path, key: Path, peers: Path | None) -> None:
-        self._files = (cert, key)
-        self._peers = peers
-        self._seen = self._read()
-        self._current = self._load()
-        self.front = self._load()
-        self.front.sni_callback = self._redirect
-
-    def _redirect(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        del name, context
-        self._refresh()
-        connection.context = self._current
-
-    def _refresh(self) -> None:
-        """Load the files if they changed; compared by content, since clocks and inodes can stand still."""
-        try:
-            found = self._read()
-            if found != self._seen:
-                self._seen = found
-                self._current = self._load()
-        except OSError as error:
-            _log.warning("certificate %s cannot be loaded, the last stays: %s", self._files[0], error)
-
-    def _read(self) -> tuple[bytes, ...]:
-        return tuple(path.read_bytes() for path in self._files)
-
-    def _load(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(*self._files)
-        if self._peers is not None:
-            context.load_verify_locations(self._peers)
-            context.verify_mode = ssl.CERT_OPTIONAL
-        return context

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from aiohttp import web
 
 from aliquot import service
-from aliquot.certs import CertificatePair, server_context
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
+from aliquot.tls import CertificatePair, server_context
 from scheduler_ext.election import WRITE_SECONDS, DeposedError, Election
 from scheduler_ext.forward import Forwarder
 from scheduler_ext.metrics import ReplicaMetrics

@@ -13,7 +13,7 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import Counter
 
-from aliquot.certs import CertificatePair, client_context
+from aliquot.tls import CertificatePair, client_context
 from scheduler_ext.election import Election
 from scheduler_ext.office import Office
 

@@ -10,11 +10,11 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from aliquot import log, service
-from aliquot.certs import server_context
 from aliquot.dialects import load_dialects
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
 from aliquot.names import ResourceNames
+from aliquot.tls import server_context
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import Mutator
 from webhook.quota_feed import QuotaFeed

@@ -6,17 +6,20 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonpatch
 import pytest
 import urllib3
 import yaml
 
-from aliquot.certs import CertificatePair, write_pair
+from aliquot.certs import write_pair
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.cluster import PocketCluster
 from sandbox.cluster.processes import Process, free_port, wait_for
+
+if TYPE_CHECKING:
+    from aliquot.tls import CertificatePair
 
 Document = dict[str, Any]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from aliquot.certs import CertificatePair, server_context, write_pair
+from aliquot.certs import write_pair
+from aliquot.tls import CertificatePair, server_context
 
 
 def serial(pair: CertificatePair) -> int:

@@ -15,7 +15,8 @@ from typing import Any, Self
 import urllib3
 import yaml
 
-from aliquot.certs import CertificatePair, write_pair
+from aliquot.certs import write_pair
+from aliquot.tls import CertificatePair
 from sandbox.cluster.cluster import PocketCluster
 from sandbox.cluster.kubectl import Kubectl
 from sandbox.cluster.processes import free_port

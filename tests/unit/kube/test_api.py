@@ -10,11 +10,12 @@ import pytest
 import yaml
 from aiohttp import web
 
-from aliquot.certs import server_context, write_pair
+from aliquot.certs import write_pair
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api, ApiError, PatchType
 from aliquot.kube.resources import GPU_NODES, NODES, PODS
+from aliquot.tls import server_context
 
 Kube = Any  # the server of conftest.py
 
