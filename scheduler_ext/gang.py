@@ -78,7 +78,8 @@ class Gang:
         since: When its places were taken; None while it has none.
         rest: It takes no places before this time.
         failures: How often it has given its places back since it was admitted last.
-        why: What became of it last, in words.
+        why: Why it has no places, in words.
+        given_back: Why it gave them back last.
         decided: Set, and replaced, when it is admitted or gives its places back.
         look: What came of the last look for places.
         short_since: When it first found no room for all, and has found none since.
@@ -96,6 +97,7 @@ class Gang:
     rest: float = 0.0
     failures: int = 0
     why: str = ""
+    given_back: str = ""
     decided: asyncio.Event = field(default_factory=asyncio.Event)
     look: Look = field(default_factory=Look)
     short_since: float | None = None
@@ -167,7 +169,7 @@ class Gang:
         if self.present < least:
             return f"group {self.key}: {self.present} of the {least} members that it needs exist"
         if now < self.rest:
-            return f"group {self.key}: {self.why}; others have their turn before it tries again"
+            return f"group {self.key}: {self.given_back}; others have their turn before it tries again"
         return ""
 
     def fit(self, covered: int) -> str:
@@ -192,7 +194,7 @@ class Gang:
         if self.since is not None and not self.admitted:
             self.rest = now + (now - self.since) * min(2**self.failures, LONGEST_REST)
             self.failures += 1
-        self.why = why
+        self.given_back, self.why = why, f"group {self.key}: {why}"
         self.forget_progress()
         self.decide()
 

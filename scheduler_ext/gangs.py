@@ -21,6 +21,7 @@ What grows: the members of groups. A failed look costs one search for each kind 
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -58,7 +59,11 @@ class Finder(Protocol):
 
 
 class Gangs:
-    """All groups of the cluster."""
+    """All groups of the cluster.
+
+    Attributes:
+        given_back: How often a group has given its places back.
+    """
 
     def __init__(
         self,
@@ -91,6 +96,7 @@ class Gangs:
         self._clock = clock
         self._hold_seconds = hold_seconds
         self._bind_patience = bind_patience
+        self.given_back = 0
         self._saving = Saving(saving_seconds)
         self._finder: Finder | None = None
         self._gangs: dict[GroupKey, Gang] = {}
@@ -99,6 +105,26 @@ class Gangs:
     def all(self) -> list[Gang]:
         """The groups."""
         return list(self._gangs.values())
+
+    def why(self, uid: str) -> str:
+        """What keeps a member of a group without its place, in words; empty for a pod that goes alone or has one."""
+        gang = self._of.get(uid)
+        if gang is None or not self._together(gang) or gang.reserved(uid):
+            return ""
+        return gang.obstacle(self._clock()) or gang.why
+
+    def states(self) -> Counter[str]:
+        """How many groups there are, by how far they have come."""
+        return Counter(self._state(gang) for gang in self._gangs.values() if gang.members)
+
+    def _state(self, gang: Gang) -> str:
+        if not self._together(gang):
+            return "running"
+        if gang is self.saver:
+            return "saving"
+        if gang.since is not None:
+            return "holding"
+        return "resting" if self._clock() < gang.rest else "waiting"
 
     @property
     def saver(self) -> Gang | None:
@@ -363,6 +389,7 @@ class Gangs:
             if entry is not None:
                 self._passed_over.note(uid, entry.node)
         gang.give_back(self._clock(), why)
+        self.given_back += 1
 
     # ---- what bind asks ----
 
@@ -400,7 +427,7 @@ class Gangs:
             what = f"{come} of the {least} members that it needs have come to bind"
             raise GangError(f"group {gang.key}: {what}; this pod's place is kept, try again") from None
         if uid not in gang.admitted:
-            raise GangError(f"group {gang.key} has given its places back: {gang.why}")
+            raise GangError(f"group {gang.key} has given its places back: {gang.given_back}")
 
     # ---- what time says ----
 

@@ -20,6 +20,7 @@ from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.forward import Forwarder
 from scheduler_ext.gang_feed import GangFeed
+from scheduler_ext.gang_metrics import GangCollector
 from scheduler_ext.gangs import Gangs
 from scheduler_ext.holds import Holds
 from scheduler_ext.imagined import Imagination
@@ -78,6 +79,7 @@ class Parts:
             hold_seconds=options.group_seconds,
             saving_seconds=options.group_saving_seconds,
         )
+        self.registry.register(GangCollector(gangs))
         self._late = LatePlacements(api, ledger, read, options.volcano)
         self._feed = Feed(
             api,

@@ -51,7 +51,8 @@ def test_a_group_that_does_not_fit_takes_nothing():
     members = drill.group("train", 5)
     text = "group default/train: 4 of the 5 members that it needs fit at once"
     assert [drill.why(member) for member in members] == [text] * 5
-    assert drill.holds(*members) == 0
+    assert (drill.holds(*members), drill.gangs.states()) == (0, {"waiting": 1})
+    assert drill.gangs.why(members[0].metadata.uid) == text
     assert drill.where(pod_in(""))
 
 
@@ -127,9 +128,9 @@ def test_places_are_given_back_when_time_is_up():
     for rest in (60.0, 120.0):
         assert drill.where(members[0])
         drill.pass_time(59.0)
-        assert drill.holds(*members) == 2
+        assert (drill.holds(*members), drill.gangs.states()) == (2, {"holding": 1})
         drill.pass_time(1.0)
-        assert drill.holds(*members) == 0
+        assert (drill.holds(*members), drill.gangs.states()) == (0, {"resting": 1})
         assert "after 60 s 0 of its 2 places had been come for" in drill.why(members[1])
         drill.pass_time(rest - 1.0)
         assert drill.why(members[0]).endswith("others have their turn before it tries again")
@@ -204,11 +205,13 @@ def test_a_replaced_member_goes_alone():
     drill.where(members[0])
     assert asyncio.run(bind_all(drill, *members)) == [""] * 3
     drill.leave(members[1])
+    assert drill.gangs.states() == {"waiting": 1}
     heir = pod_in("train")
     drill.create(heir)
     where = drill.where(heir)
     assert asyncio.run(drill.bind(heir, where)) == ""
     assert drill.bound(members[0], members[2], heir) == 3
+    assert drill.gangs.states() == {"running": 1}
 
 
 def test_a_bind_after_a_restart_waits_until_its_group_has_places():

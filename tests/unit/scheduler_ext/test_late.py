@@ -66,6 +66,7 @@ def test_the_reserved_place_is_written(line: str):
     assert queue.late.takes(queue.bound(pod, "n2"), None)
     queue.drill.world.line = line
     assert queue.write() == (line == "good")
+    queue.drill.ledger.expire(0.0)
     assert queue.drill.holds(pod) == 1
     queue.drill.world.line = "good"
     assert queue.write()
