@@ -3,9 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Collection
-from datetime import UTC, datetime
 
 from aliquot.kube.api import Api, ApiError
+from aliquot.kube.events import pod_event
 from plugin.identity import PodName
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,14 @@ class Events:
                 await self._api.request(
                     "POST",
                     f"/api/v1/namespaces/{pod.namespace}/events",
-                    body=self._body(pod, reason, message),
+                    body=pod_event(
+                        (pod.namespace, pod.name, pod.uid),
+                        reason,
+                        message,
+                        kind="Warning",
+                        component=COMPONENT,
+                        host=self._node,
+                    ),
                 )
         except (ApiError, TimeoutError) as error:
             log.info("event of pod %s is not written: %s", pod, error)
@@ -48,26 +55,3 @@ class Events:
     def over(self, pod: PodName, reason: str) -> None:
         """What was warned of is over; should it come back, it is said again."""
         self._said.pop((pod.uid, reason), None)
-
-    def _body(self, pod: PodName, reason: str, message: str) -> dict[str, object]:
-        now = datetime.now(UTC)
-        stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"namespace": pod.namespace, "name": f"{pod.name}.{int(now.timestamp() * 1e6):x}"},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": pod.namespace,
-                "name": pod.name,
-                "uid": pod.uid,
-            },
-            "type": "Warning",
-            "reason": reason,
-            "message": message,
-            "source": {"component": COMPONENT, "host": self._node},
-            "count": 1,
-            "firstTimestamp": stamp,
-            "lastTimestamp": stamp,
-        }

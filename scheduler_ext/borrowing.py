@@ -50,15 +50,17 @@ class Borrowing:
         known = self._of.get((pool, namespace))
         return known if known is not None else (NO_QUOTA, self._accounts.used(pool, namespace))
 
-    def owed(self, namespace: str, wanted: Amounts) -> dict[str, list[str]]:
+    def owed(self, namespace: str, wanted: Amounts, uid: str) -> dict[str, list[str]]:
         """Of which pools' cards a pod may have others evicted, and for which amounts.
 
         It may where its quota says so, and guarantees an amount that the pod asks for; and as long as, with this pod,
         its namespaces have no more than guaranteed of whatever any of their quotas guarantees.
         """
         owed: dict[str, list[str]] = {}
+        mine = self._accounts.held(uid)
         for pool in self._pools:
             bound, used = self._stand(pool, namespace)
+            used -= mine.of(pool) if mine is not None else NOTHING
             names = _guaranteed(bound)
             if any((used + wanted).of(name) > bound.guaranteed.of(name) for name in names):
                 return {}

@@ -33,6 +33,12 @@ class ExtenderMetrics:
         self.touches = made.counter(
             "scheduler_touches", "Waiting pods touched so that kube-scheduler asks for them again."
         )
+        self.evictions = made.counter(
+            "scheduler_evictions", "Pods evicted to reclaim what they had borrowed, by outcome.", ["outcome"]
+        )
+        self.reclaim_rounds = made.counter(
+            "scheduler_reclaim_rounds", "Looks at the pods that wait, for whom others might be evicted."
+        )
         registry.register(LedgerCollector(ledger))
 
 

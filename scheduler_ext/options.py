@@ -9,6 +9,7 @@ from aliquot.policy import DEFAULT, Policy, PolicyError, read_policy
 from scheduler_ext.election import LEASE_SECONDS, WRITE_SECONDS, Candidate
 from scheduler_ext.gangs import HOLD_SECONDS
 from scheduler_ext.keeper import RESERVATION_SECONDS
+from scheduler_ext.reclaim import EVICTIONS_PER_MINUTE
 from scheduler_ext.saving import PATIENCE_SECONDS
 
 VOLCANO = "volcano"
@@ -60,6 +61,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         metavar="NAME",
         help="answer Volcano's extender plugin, and write the placements of pods of these schedulers; "
         f"without a name: {VOLCANO}",
+    )
+    parser.add_argument(
+        "--reclaims-per-minute",
+        type=int,
+        default=EVICTIONS_PER_MINUTE,
+        help="pods evicted at most for quotas that reclaim what they are guaranteed; 0: none; default: %(default)s",
     )
     _add_election(parser)
     log.add_arguments(parser)

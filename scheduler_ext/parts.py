@@ -36,6 +36,7 @@ from scheduler_ext.quota_feed import QuotaFeed
 from scheduler_ext.quota_metrics import QuotaCollector
 from scheduler_ext.quota_status import QuotaReporter
 from scheduler_ext.quotas import Quotas
+from scheduler_ext.reclaim import Reclaimer
 from scheduler_ext.residents import Residents
 from scheduler_ext.resize import Resizer
 from scheduler_ext.server import Extender
@@ -117,8 +118,28 @@ class Parts:
         waker = Waker(api, waiting, self._decide, self.feeds, touched=self._metrics.touches.inc)
         ledger.on_change(waiting.something_changed)
         quotas.on_change(waiting.something_changed)
+        reclaimer = Reclaimer(
+            api,
+            waiting,
+            self._decide,
+            evictable,
+            holds,
+            feeds=self.feeds,
+            per_minute=options.reclaims_per_minute,
+            looked=self._metrics.reclaim_rounds.inc,
+            counted=lambda outcome: self._metrics.evictions.labels(outcome).inc(),
+        )
         learner = Learner(placer, self._quiet)
-        self.workers = (QuotaReporter(api, quotas), keeper, resizer, waker, gangs, self._late, learner)
+        self.workers = (
+            QuotaReporter(api, quotas),
+            keeper,
+            resizer,
+            waker,
+            gangs,
+            self._late,
+            learner,
+            reclaimer,
+        )
 
     def missing(self) -> str:
         """What has not been read yet, in words."""

@@ -65,6 +65,11 @@ class ApiError(Exception):
         return self.status == HTTPStatus.CONFLICT
 
     @property
+    def too_many(self) -> bool:
+        """Not now: a disruption budget, or too many requests."""
+        return self.status == HTTPStatus.TOO_MANY_REQUESTS
+
+    @property
     def gone(self) -> bool:
         """The resource version is older than the server's memory."""
         return self.status == HTTPStatus.GONE
@@ -277,6 +282,21 @@ class Api:
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         await self.request("POST", PODS.path(name, namespace, "binding"), body=body)
+
+    async def evict_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Have a pod deleted if its disruption budget allows that, and if it is still the pod of this UID.
+
+        Raises:
+            ApiError: the budget allows none now (`too_many`), the pod is gone or another (`conflict`), or the server
+                did not answer.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": namespace, "name": name},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self.request("POST", PODS.path(name, namespace, "eviction"), body=body)
 
     async def watch(
         self,
