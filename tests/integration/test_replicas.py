@@ -216,6 +216,7 @@ def test_calls_from_other_machines_need_a_certificate(cluster: PocketCluster, tm
         body = {"Pod": create(cluster), "NodeNames": ["n1"]}
         assert nobody.request("GET", f"{url}/readyz").status == 200
         assert nobody.request("POST", f"{url}/filter", json=body).status == 403
+        assert nobody.request("POST", f"{url}/volcano/allocateFunc", json=body).status == 403
         assert peer.request("POST", f"{url}/filter", json=body).json() == {"NodeNames": ["n1"]}
     finally:
         replica.end()

@@ -150,6 +150,8 @@ def test_the_journey_of_a_pod(volcano: Volcano):
     volcano.bind(pod, "n2")
     wait_for("the placement", lambda: volcano.cards(pod) == ["n2-a"])
     assert volcano.extender.promised() == {"n2-a": 4096}
+    assert volcano.fits(pod, "n2") == volcano.allocate(pod, "n2") == ""
+    assert volcano.fits(pod, "n1") == volcano.allocate(pod, "n1") == "the pod is on its way to n2"
 
 
 def test_what_is_allocated_counts_and_what_is_not_any_more_does_not(volcano: Volcano):
@@ -168,10 +170,12 @@ def test_what_is_allocated_counts_and_what_is_not_any_more_does_not(volcano: Vol
 def test_a_task_may_be_allocated_again_elsewhere(volcano: Volcano):
     """Its place moves; the node that it is reserved on always has room for it."""
     pod = volcano.pod(16)
+    assert volcano.allocate(volcano.pod(16), "n1") == ""
     assert volcano.allocate(pod, "n1") == volcano.allocate(pod, "n1") == ""
     assert volcano.fits(pod, "n1") == ""
     assert volcano.allocate(pod, "n2") == ""
-    assert set(volcano.extender.promised()) == {"n2-a"}
+    assert len(volcano.extender.promised()) == 2
+    assert "n2-a" in volcano.extender.promised()
 
 
 def test_pods_that_want_nothing_of_ours_go_anywhere(volcano: Volcano):
