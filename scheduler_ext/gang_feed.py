@@ -42,4 +42,5 @@ class GangFeed:
             on_add=lambda new: self._gangs.put_terms(key(new), new.terms),
             on_update=lambda _, new: self._gangs.put_terms(key(new), new.terms),
             on_delete=lambda old: self._gangs.put_terms(key(old), UNSAID),
+            optional=True,
         )

@@ -30,6 +30,7 @@ from typing import Final, Protocol
 from aliquot.kube.objects import Pod
 from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError
+from scheduler_ext.fit import still_fits
 from scheduler_ext.gang import Gang, Look, Member
 from scheduler_ext.groups import UNSAID, GroupKey, Terms, group_of, terms_of
 from scheduler_ext.ledger import Ledger
@@ -275,7 +276,7 @@ class Gangs:
             return None
         came = uid in gang.ready and uid not in gang.admitted
         in_vain = uid in gang.offered and not came
-        if entry.node in nodes and gang.since is not None and not in_vain:
+        if entry.node in nodes and gang.since is not None and not in_vain and not self._spoilt(uid):
             return entry.node
         if in_vain:
             self._passed_over.note(uid, entry.node)
@@ -376,6 +377,13 @@ class Gangs:
         for uid in tuple(uids):
             self._ledger.release(uid)
 
+    def _spoilt(self, uid: str) -> bool:
+        """Whether the cards of a member's place cannot hold it any more: they are unhealthy, smaller or gone."""
+        entry = self._ledger.entry(uid)
+        return entry is not None and not still_fits(
+            entry.placement, self._ledger.cards_without(entry.node, uid)
+        )
+
     def _heed_losses(self, gang: Gang) -> None:
         """Without as many places as it needs a group has none."""
         if gang.since is not None and not gang.whole:
@@ -402,6 +410,7 @@ class Gangs:
         gang = self._of.get(uid)
         if gang is None or not self._together(gang):
             return
+        self._release(one for one in gang.held if self._spoilt(one))
         self._heed_losses(gang)
         entry = self._ledger.entry(uid)
         if entry is None or entry.node != node or gang.since is None:

@@ -59,7 +59,12 @@ class Reflector(Generic[T]):
         keep: Callable[[T], T] = lambda item: item,
         backoff: Backoff | None = None,
         watch_seconds: int = _WATCH_SECONDS,
+        optional: bool = False,
     ) -> None:
+        """Read nothing yet.
+
+        `optional`: a server that knows no such kind is nothing to warn of.
+        """
         self.synced = asyncio.Event()
         self.answered = asyncio.Event()
         self._api = api
@@ -70,6 +75,7 @@ class Reflector(Generic[T]):
         self._on_update = on_update
         self._on_delete = on_delete
         self._keep = keep
+        self._optional = optional
         self._backoff = backoff or Backoff()
         self._watch_seconds = watch_seconds
         self._store: dict[str, T] = {}
@@ -110,7 +116,8 @@ class Reflector(Generic[T]):
             self.answered.set()
         why = f"{error}; is its CRD applied?" if error.not_found else str(error)
         if self._connected or (not error.unreachable and why != self._complaint):
-            _log.warning("watch of %s: %s", self._resource.plural, why)
+            level = logging.DEBUG if error.not_found and self._optional else logging.WARNING
+            _log.log(level, "watch of %s: %s", self._resource.plural, why)
             self._complaint = why
         self._connected = error.gone
 

@@ -412,3 +412,22 @@ def test_a_server_that_knows_no_such_kind_has_answered(kube: Kube, code: int, kn
             await asyncio.gather(task, return_exceptions=True)
 
     on_loop(scene, kube)
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_a_kind_that_need_not_be_there_is_nothing_to_warn_of(
+    kube: Kube, caplog: pytest.LogCaptureFixture, optional: bool
+):
+    """Others are asked after: their CRD may have been forgotten."""
+
+    async def scene(kube: Kube) -> None:
+        kube.refuse(404, "NotFound")
+        async with Api(Access(kube.url)) as api:
+            reflector = Reflector(api, PODS, backoff=Backoff(first=0.01, most=0.05), optional=optional)
+            task = asyncio.create_task(reflector.run())
+            await asyncio.wait_for(reflector.answered.wait(), 10)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    on_loop(scene, kube)
+    assert ("is its CRD applied?" in caplog.text) == (not optional)

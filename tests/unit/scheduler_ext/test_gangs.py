@@ -12,6 +12,7 @@ from aliquot.host import HostShare
 from scheduler_ext.pods import PlacedPod
 from scheduler_ext.waiting import Waker
 from tests.unit.scheduler_ext.drill import NODES, Drill, placed, pod_in
+from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import quota
 
 if TYPE_CHECKING:
@@ -256,6 +257,26 @@ def test_what_all_were_offered_is_remembered():
     assert drill.where(first, ["n1"]) == "n1"
 
 
+def test_nobody_is_bound_when_the_cards_of_another_have_failed():
+    """The first has come to bind; before the second comes its node has lost a card, and the group has no places."""
+    drill = Drill(cards=1)
+    first, second = drill.group("train", 2)
+    where, other = drill.where(first), drill.where(second)
+    assert "1 of the 2" in asyncio.run(drill.bind(first, where))
+    drill.ledger.put_node(where, node(card(f"{where}-0", healthy=False)))
+    assert "holds no place" in asyncio.run(drill.bind(second, other))
+    assert drill.holds(first, second) == 0
+
+
+def test_a_place_whose_card_has_failed_is_looked_for_elsewhere():
+    """The other members' places stay."""
+    drill = Drill()
+    first, second = drill.group("train", 2, gib=4)
+    where = drill.where(first)
+    drill.ledger.put_node(where, node(*(card(f"{where}-{n}", healthy=False) for n in range(2))))
+    assert drill.where(second) == drill.where(first) != where
+
+
 def test_places_that_are_in_the_way_are_moved():
     """The second may go to the first one's node only, and the first has not come to bind yet."""
     drill = Drill(cards=1)
@@ -402,6 +423,17 @@ def test_saving_ends_and_others_have_their_turn():
     for waited, saver in ((1.0, "other"), (299.0, "other"), (1.0, None), (299.0, None), (1.0, "train")):
         drill.pass_time(waited)
         assert (drill.gangs.saver.key.name if drill.gangs.saver else None) == saver
+
+
+def test_what_is_free_is_saved_at_once():
+    """Nothing need change first: two cards have been free all the time."""
+    drill = Drill()
+    small, members = busy(drill), drill.group("train", 4)
+    for pod in small[:2]:
+        drill.leave(pod)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    assert drill.holds(*members) == 2
 
 
 def test_only_one_group_saves_at_a_time_and_the_longest_first():
