@@ -50,6 +50,7 @@ from plugin.quanta import Quanta
 from plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
 from plugin.registration import Registration
 from plugin.settings import Settings
+from plugin.sysfs import pcie_root, rdma_nics
 from plugin.tenancies import Tenancies
 from plugin.tenants import Tenants
 from plugin.terms import Terms
@@ -306,10 +307,20 @@ class Agent:
             devices = tuple(listed.get(resource, ()))
             self._devices.setdefault(resource, Watched(())).set(devices)
         described = tuple(
-            describe(card, self._table.reserve_mib(card.uuid), reasons.get(card.uuid, "")) for card in cards
+            describe(
+                card,
+                self._table.reserve_mib(card.uuid),
+                reasons.get(card.uuid, ""),
+                pcie_root(self._settings.sys_root, card.bus_id),
+            )
+            for card in cards
         )
         self._status.set(
-            GPUNodeStatus(slices_per_card=self._settings.slices_per_card, cards=described),
+            GPUNodeStatus(
+                slices_per_card=self._settings.slices_per_card,
+                cards=described,
+                nics=rdma_nics(self._settings.sys_root),
+            ),
         )
 
     def _listed(self, cards: tuple[Card, ...], reasons: Mapping[str, str]) -> dict[str, list[Device]]:

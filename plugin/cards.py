@@ -7,10 +7,12 @@ process's life.
 
 import contextlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from aliquot.inventory import MigInstance
+from aliquot.links import Link
+from plugin.links import LinkReader
 from plugin.mig import read_instances
 
 log = logging.getLogger(__name__)
@@ -30,7 +32,7 @@ class Card:
     """One physical card as the driver describes it.
 
     `memory_mib` is what applications can have: the driver's own reservation is left out. `numa_node` is -1
-    where the machine does not say.
+    where the machine does not say. `links` are those to the cards that are listed before it.
     """
 
     uuid: str
@@ -42,6 +44,7 @@ class Card:
     bus_id: str
     mig_enabled: bool = False
     mig: tuple[MigInstance, ...] = ()
+    links: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ class PyNvml:
         self._nvml: Any = pynvml
         self._events: Any = None
         self._last: dict[int, Card] = {}
+        self._links = LinkReader(pynvml)
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
@@ -112,7 +116,9 @@ class PyNvml:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as error:
             raise CardsError(f"NVML cannot list cards: {error}") from error
-        return tuple(card for index in range(count) if (card := self._card_or_last(index)))
+        cards = [card for index in range(count) if (card := self._card_or_last(index))]
+        links = self._links.read([card.uuid for card in cards])
+        return tuple(replace(card, links=tuple(found)) for card, found in zip(cards, links, strict=True))
 
     def memory_used(self, uuid: str) -> int:
         """Bytes in use on a card or MIG instance, by whoever; the driver's own reservation is not counted."""

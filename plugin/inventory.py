@@ -13,6 +13,7 @@ from aliquot.inventory import Card as InventoryCard
 from aliquot.kube.api import Api, ApiError
 from aliquot.kube.backoff import Backoff
 from aliquot.kube.resources import GPU_NODES
+from aliquot.links import write_links
 from aliquot.names import API_GROUP, API_VERSION
 from plugin.cards import Card
 from plugin.watched import Watched
@@ -75,7 +76,7 @@ class Publisher:
                         return
 
 
-def describe(card: Card, reserve_mib: int, reason: str) -> InventoryCard:
+def describe(card: Card, reserve_mib: int, reason: str, pcie_root: str = "") -> InventoryCard:
     """A card as the cluster sees it; `reason` is empty for one that is well."""
     return InventoryCard(
         uuid=card.uuid,
@@ -85,6 +86,8 @@ def describe(card: Card, reserve_mib: int, reason: str) -> InventoryCard:
         reserve_mib=reserve_mib,
         numa_node=card.numa_node,
         bus_id=card.bus_id,
+        pcie_root=pcie_root,
+        links=write_links(card.links),
         health=UNHEALTHY if reason else HEALTHY,
         reason=reason,
         mig_enabled=card.mig_enabled,

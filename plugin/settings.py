@@ -31,6 +31,7 @@ class Settings:
     driver_root: Path
     dev_root: Path
     proc_root: Path
+    sys_root: Path
     library: Path
     forwarders: tuple[Path, ...]
     metrics_port: int
@@ -64,6 +65,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
         driver_root=given.driver_root,
         dev_root=given.dev_root,
         proc_root=given.proc_root,
+        sys_root=given.sys_root,
         library=given.library,
         forwarders=tuple(forwarder_path(soname, given.library) for soname in FORWARDED)
         if given.forwarders
@@ -108,6 +110,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--driver-root", type=Path, default=Path("/"), help="below this the driver's libraries are searched")
     add("--dev-root", type=Path, default=Path("/dev"), help="where the device nodes are")
     add("--proc-root", type=Path, default=Path("/proc"), help="where the driver lists its MIG capabilities")
+    add("--sys-root", type=Path, default=Path("/sys"), help="where Linux tells how devices hang together")
     add(
         "--library",
         type=Path,

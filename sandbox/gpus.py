@@ -15,17 +15,20 @@ import subprocess
 import time
 import uuid as uuids
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox.sysfs import PciPlace, write_sysfs
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from sandbox.record import Busy, Record
+    from sandbox.sysfs import SimNic
 
 SOURCES = Path(__file__).parent / "driver"
 BUILT = SOURCES / "build"
@@ -59,6 +62,12 @@ class SimCard:
     uuid: str = ""
     minor: int | None = None
     numa_node: int = 0
+    pcie_path: str = ""
+    """Its root complex and the switches above it, as in sysfs: `pci0000:15/0000:16:00.0`."""
+    nvlinks: Mapping[int | str, int] = field(default_factory=dict)
+    """How many go to each card, by index, and to switches (`switch`)."""
+    nvlinks_down: int = 0
+    """So many of them are down."""
     concurrent: bool = False
     """Contexts run side by side, as under MPS, instead of in turns of 2 ms."""
     switch_us: float = 0
@@ -104,9 +113,16 @@ class _Device:
 class SimMachine:
     """A machine in a directory. `create` builds it; `env` tells how to run programs on it."""
 
-    def __init__(self, root: Path, cards: Sequence[SimCard], missing: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        root: Path,
+        cards: Sequence[SimCard],
+        missing: Sequence[str] = (),
+        nics: Sequence[SimNic] = (),
+    ) -> None:
         """`missing`: ABI symbols that this machine's libcuda.so.1 is to lack, as older drivers lack newer ones."""
         self.root = Path(root)
+        self.nics = tuple(nics)
         self.missing = tuple(missing)
         self.cards: tuple[SimCard, ...] = tuple(_complete(card, index) for index, card in enumerate(cards))
 
@@ -119,6 +135,11 @@ class SimMachine:
     def dev_dir(self) -> Path:
         """Stands for the host's /dev."""
         return self.root / "dev"
+
+    @property
+    def sys_dir(self) -> Path:
+        """Stands for the host's /sys."""
+        return self.root / "sys"
 
     def env(self) -> dict[str, str]:
         """What a host process needs to find this machine. Libraries on the caller's path stay behind ours."""
@@ -137,6 +158,8 @@ class SimMachine:
             _copy(BUILT / name, self.lib_dir / name, self.missing if name == "libcuda.so.1" else ())
         self._write_scenario()
         self._write_nodes()
+        places = [PciPlace(_bus_id(n), card.pcie_path, card.numa_node) for n, card in enumerate(self.cards)]
+        write_sysfs(self.sys_dir, places, self.nics)
 
     def update(self, index: int, **changes: object) -> None:
         """Changes a card while programs run: `lost`, `xids`, `temperature`. NVML sees it at its next call."""
@@ -334,6 +357,10 @@ def _mig_minors(card: int, mig: SimMig) -> tuple[int, int]:
     return base, base + 1 + mig.ci
 
 
+def _bus_id(index: int) -> str:
+    return f"00000000:{0x18 + index:02X}:00.0"
+
+
 def _card_lines(index: int, card: SimCard) -> list[str]:
     values = {
         "model": card.model,
@@ -349,7 +376,10 @@ def _card_lines(index: int, card: SimCard) -> list[str]:
         "minor": card.minor,
         "numa_node": card.numa_node,
         "temperature": card.temperature,
-        "bus_id": f"00000000:{0x18 + index:02X}:00.0",
+        "bus_id": _bus_id(index),
+        "pcie_path": card.pcie_path,
+        "nvlinks_down": card.nvlinks_down,
+        "nvlinks": ",".join(f"{peer}:{count}" for peer, count in card.nvlinks.items()),
         "concurrent": int(card.concurrent),
         "lost": int(card.lost),
         "mig_enabled": int(bool(card.mig_enabled)),

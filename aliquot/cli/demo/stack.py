@@ -121,6 +121,7 @@ class Stack:
             "--driver-root": node.machine.lib_dir,
             "--dev-root": node.machine.dev_dir,
             "--proc-root": node.machine.root / "proc",
+            "--sys-root": node.machine.sys_dir,
             "--metrics-port": node.metrics_port,
             "--metrics-host": LOOPBACK,
         }

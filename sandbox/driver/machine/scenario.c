@@ -34,6 +34,22 @@ static void read_xids(struct sim_card *card, const char *value)
     }
 }
 
+/* Reads a list of peers and how many links go there, such as 1:4,switch:2. */
+static void read_nvlinks(struct sim_card *card, const char *value)
+{
+    card->nvlink_count = 0;
+    while (value != NULL && *value != '\0') {
+        int peer = strncmp(value, "switch", 6) == 0 ? SIM_NVSWITCH : atoi(value);
+        const char *count = strchr(value, ':');
+        bool known = peer >= 0 && peer <= SIM_NVSWITCH;
+        for (int left = known && count != NULL ? atoi(count + 1) : 0; left > 0 && card->nvlink_count < SIM_MAX_NVLINKS; left--)
+            card->nvlinks[card->nvlink_count++] = peer;
+        value = strchr(value, ',');
+        if (value != NULL)
+            value++;
+    }
+}
+
 static void read_mig_key(struct sim_mig *mig, const char *key, const char *value)
 {
     if (strcmp(key, "profile") == 0) {
@@ -75,6 +91,10 @@ static bool read_card_text(struct sim_card *card, const char *key, const char *v
         copy_text(card->bus_id, value);
     else if (strcmp(key, "xids") == 0)
         read_xids(card, value);
+    else if (strcmp(key, "pcie_path") == 0)
+        snprintf(card->pcie_path, SIM_PATH, "%s", value);
+    else if (strcmp(key, "nvlinks") == 0)
+        read_nvlinks(card, value);
     else if (strncmp(key, "mig.", 4) == 0)
         read_mig(card, key + 4, value);
     else
@@ -104,6 +124,8 @@ static void read_card_number(struct sim_card *card, const char *key, const char 
         card->minor = atoi(value);
     else if (strcmp(key, "numa_node") == 0)
         card->numa_node = atoi(value);
+    else if (strcmp(key, "nvlinks_down") == 0)
+        card->nvlinks_down = atoi(value);
     else if (strcmp(key, "temperature") == 0)
         card->temperature = atoi(value);
     else if (strcmp(key, "concurrent") == 0)

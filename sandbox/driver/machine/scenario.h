@@ -9,6 +9,9 @@ enum {
     SIM_MAX_CARDS = 16,
     SIM_MAX_MIG = 7,
     SIM_MAX_XIDS = 32,
+    SIM_MAX_NVLINKS = 36,
+    SIM_NVSWITCH = SIM_MAX_CARDS, /* in the place of a card: the other end of a link is a switch */
+    SIM_PATH = 256,
     SIM_NAME = 96,
 };
 
@@ -39,6 +42,10 @@ struct sim_card {
     uint64_t switch_ns;    /* what it takes to hand the card from one process to another */
     int minor;
     int numa_node; /* -1: none */
+    char pcie_path[SIM_PATH]; /* what is above it: "pci0000:15/0000:16:00.0", its root complex and switches */
+    int nvlinks[SIM_MAX_NVLINKS]; /* the card at the other end of each */
+    int nvlink_count;
+    int nvlinks_down; /* of them, from the first on */
     int temperature;
     bool concurrent; /* contexts run side by side, as under MPS, instead of in turns */
     bool lost;       /* fell off the bus */

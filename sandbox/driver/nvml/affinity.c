@@ -73,15 +73,3 @@ SIM_API nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t handle, unsigned i
     set_bits(words, count, node, node);
     return NVML_SUCCESS;
 }
-
-/* Without NVLink all pairs go through the host: within a NUMA node by its bridge, else across the system. */
-SIM_API nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other, unsigned int *level)
-{
-    enum { NODE = 40, SYSTEM = 50 };
-    SIM_NEED_CARD(one, first);
-    SIM_NEED_CARD(other, second);
-    if (level == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *level = first.card->numa_node == second.card->numa_node ? NODE : SYSTEM;
-    return NVML_SUCCESS;
-}

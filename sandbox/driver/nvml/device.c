@@ -144,13 +144,9 @@ SIM_API nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t handle, char *serial, unsi
     return sim_nvml_text(serial, length, text);
 }
 
-SIM_API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t *info)
+void sim_nvml_pci(const char *bus, nvmlPciInfo_t *info)
 {
     enum { H200 = 0x233510de };
-    SIM_NEED_CARD(handle, view);
-    if (info == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    const char *bus = view.card->bus_id;
     *info = (nvmlPciInfo_t){
         .domain = (unsigned int)strtoul(bus, NULL, 16),
         .bus = (unsigned int)strtoul(bus + 9, NULL, 16),
@@ -159,6 +155,14 @@ SIM_API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t 
     };
     snprintf(info->busId, sizeof info->busId, "%.31s", bus);
     snprintf(info->busIdLegacy, sizeof info->busIdLegacy, "%.15s", bus + 4);
+}
+
+SIM_API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t *info)
+{
+    SIM_NEED_CARD(handle, view);
+    if (info == NULL)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    sim_nvml_pci(view.card->bus_id, info);
     return NVML_SUCCESS;
 }
 

@@ -48,6 +48,8 @@ nvmlDevice_t sim_nvml_handle(int card, int mig);
             return sim_result_;                                  \
     } while (0)
 
+/* What NVML tells of a device at this place of the bus. */
+void sim_nvml_pci(const char *bus, nvmlPciInfo_t *info);
 /* Copies a text into the caller's buffer, INSUFFICIENT_SIZE when it does not fit. */
 nvmlReturn_t sim_nvml_text(char *out, unsigned int length, const char *text);
 

@@ -133,6 +133,7 @@ class World:
             "--driver-root": self.machine.lib_dir,
             "--dev-root": self.machine.dev_dir,
             "--proc-root": self.machine.root / "proc",
+            "--sys-root": self.machine.sys_dir,
         }
         given = [word for flag, path in paths.items() for word in (flag, str(path))]
         flags = ["--node-name", self.node, "--metrics-port", "-1", "--log-level", "debug"]
