@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -143,6 +144,15 @@ class Drill:
         self.ledger.confirm(meta.uid, entry.placement)
         self.gangs.see(placed(pod, where))
         return ""
+
+    async def bind_all(self, *pods: Pod) -> list[str]:
+        """All that have a place come to bind there at the same time; the errors."""
+        entries = [(pod, self.ledger.entry(pod.metadata.uid)) for pod in pods]
+        return await asyncio.gather(*(self.bind(pod, entry.node) for pod, entry in entries if entry))
+
+    def would(self, pod: Pod) -> bool:
+        """Whether the extender would wake it."""
+        return self.filter.would_place(pod, self.filter.request_of(pod), NODES)
 
     def leave(self, pod: Pod) -> None:
         """A pod is deleted."""
