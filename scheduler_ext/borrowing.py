@@ -30,6 +30,11 @@ class Borrowing:
                 self._of[bound.pool, namespace] = bound, used
                 self._min_run[namespace] = max(self._min_run[namespace], quota.spec.min_run_seconds)
 
+    @property
+    def spares_anybody(self) -> bool:
+        """Whether pods of any namespace are left alone for a while."""
+        return any(self._min_run.values())
+
     def min_run_seconds(self, namespace: str) -> int:
         """How long a pod of this namespace is left alone after its start."""
         return self._min_run[namespace]

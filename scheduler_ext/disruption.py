@@ -7,6 +7,7 @@ picks every pod of the namespace, as policy/v1 has it.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import msgspec
@@ -80,14 +81,33 @@ class Budgets:
 
     def __init__(self) -> None:
         self._of: defaultdict[str, dict[str, Budget]] = defaultdict(dict)
+        self._spent: dict[str, list[Budget]] = {}
 
     def put(self, budget: Budget) -> None:
         """Take over a budget."""
         self._of[budget.metadata.namespace][budget.metadata.name] = budget
+        self._note(budget.metadata.namespace)
 
     def drop(self, budget: Budget) -> None:
         """Forget a budget."""
         self._of[budget.metadata.namespace].pop(budget.metadata.name, None)
+        self._note(budget.metadata.namespace)
+
+    def _note(self, namespace: str) -> None:
+        """Know the budgets that allow nothing: they are asked for most."""
+        spent = [one for one in self._of[namespace].values() if one.status.disruptions_allowed <= 0]
+        self._spent.pop(namespace, None)
+        if spent:
+            self._spent[namespace] = spent
+
+    @property
+    def strict(self) -> AbstractSet[str]:
+        """The namespaces in which some budget allows nothing."""
+        return self._spent.keys()
+
+    def spares(self, pod: Resident) -> bool:
+        """Whether a pod may not leave even by itself."""
+        return any(budget.counts(pod) for budget in self._spent.get(pod.namespace, ()))
 
     def violated_by(self, pods: Iterable[Resident]) -> set[str]:
         """The UIDs of those that leave beyond what a budget allows, when they leave in this order."""

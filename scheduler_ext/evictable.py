@@ -16,15 +16,15 @@ from aliquot.request import PodRequest
 from scheduler_ext.borrowing import Borrowing
 from scheduler_ext.cards import CardState
 from scheduler_ext.disruption import Budgets
-from scheduler_ext.ledger import Ledger
+from scheduler_ext.ledger import Entry, Ledger
 from scheduler_ext.quotas import Quotas
 from scheduler_ext.residents import Resident, Residents
 from scheduler_ext.victims import Leaver, least, place_after, relieved
 
 Class = tuple[bool, bool, bool]
 """Of a pod or a set: whether it violates a budget, has guaranteed memory, is within its guarantee. False goes first."""
-Rank = tuple[bool, bool, bool, int]
 
+WORST: Class = (True, True, True)
 CARD_POLICY = DEFAULT.card or Policy.BINPACK
 
 
@@ -72,8 +72,8 @@ class Evictable:
 
     def settled(self, pod: Resident, borrowing: Borrowing) -> bool:
         """Whether a pod has run for as long as it is left alone."""
-        least_seconds = max(self.min_run_seconds, borrowing.min_run_seconds(pod.namespace))
-        return not least_seconds or self.clock() - pod.started >= least_seconds
+        spared = max(self.min_run_seconds, borrowing.min_run_seconds(pod.namespace))
+        return not spared or self.clock() - pod.started >= spared
 
     def departure(
         self,
@@ -84,6 +84,7 @@ class Evictable:
         *,
         gone: Collection[str] = (),
         within_budgets: bool = False,
+        limit: Class = WORST,
     ) -> Departure | None:
         """Who would have to leave a node for a pod; None where nobody's leaving helps.
 
@@ -94,17 +95,23 @@ class Evictable:
             may_go: Whether a pod may be evicted at all.
             gone: The UIDs of pods that leave in any case, because somebody else has said so.
             within_budgets: Rather nobody than one whose departure violates a budget.
+            limit: Rather nobody than one of a worse class.
         """
-        there = {pod.uid: (pod, leaver) for pod, leaver in self.residents.on(node)}
-        away = [leaver for pod, leaver in there.values() if pod.leaving or pod.uid in gone]
+        there = {pod.uid: (pod, entry) for pod, entry in self.residents.on(node)}
+        spared = self.min_run_seconds or borrowing.spares_anybody
+        away = [_leaver(pod, entry) for pod, entry in there.values() if pod.leaving or pod.uid in gone]
         cards = relieved(self.ledger.cards_without(node, request.uid), away)
         evicted = [there[uid][0] for uid in gone if uid in there]
         left = {
-            pod.uid: (pod, leaver)
-            for pod, leaver in there.values()
-            if not pod.leaving and pod.uid not in gone and may_go(pod) and self.settled(pod, borrowing)
+            pod.uid: (pod, entry)
+            for pod, entry in there.values()
+            if not pod.leaving
+            and pod.uid not in gone
+            and may_go(pod)
+            and (not spared or self.settled(pod, borrowing))
         }
-        search = _Search(self, request, node, cards, borrowing, evicted, left, within_budgets)
+        limit = min(limit, (False, True, True)) if within_budgets else limit
+        search = _Search(self, request, node, cards, borrowing, evicted, left, limit)
         return search.run()
 
     def place(
@@ -116,7 +123,7 @@ class Evictable:
     ) -> Placement | None:
         """Where a pod goes once those have left that are leaving, and if that is not enough whoever else has to."""
         there = list(self.residents.on(node))
-        away = [leaver for pod, leaver in there if pod.leaving or pod.uid in gone]
+        away = [_leaver(pod, entry) for pod, entry in there if pod.leaving or pod.uid in gone]
         cards = self.ledger.cards_without(node, request.uid)
         placement = place_after(request, node, cards, away, self.card_policy)
         if placement is not None:
@@ -125,12 +132,8 @@ class Evictable:
         if departure is None:
             return None
         uids = {pod.uid for pod in departure.pods}
-        away += [leaver for pod, leaver in there if pod.uid in uids - set(gone)]
+        away += [_leaver(pod, entry) for pod, entry in there if pod.uid in uids - set(gone)]
         return place_after(request, node, cards, away, self.card_policy)
-
-    def rank(self, pod: Resident, borrowing: Borrowing, *, violates: bool) -> Rank:
-        """How reluctantly a pod is evicted."""
-        return violates, not pod.burst, not borrowing.over(pod.namespace), pod.priority
 
 
 @dataclass
@@ -143,12 +146,16 @@ class _Search:
     cards: list[CardState]
     borrowing: Borrowing
     evicted: list[Resident]
-    left: dict[str, tuple[Resident, Leaver]]
-    within_budgets: bool
+    left: dict[str, tuple[Resident, Entry]]
+    limit: Class
 
     def run(self) -> Departure | None:
         """The departure; looked for once more where the first found violates a budget by its number."""
-        beyond = {uid for uid, (pod, _) in self.left.items() if self._violates([], pod)}
+        if self.evicted:
+            beyond = {uid for uid, (pod, _) in self.left.items() if self._violates([], pod)}
+        else:
+            spares, strict = self.evictable.budgets.spares, self.evictable.budgets.strict
+            beyond = {uid for uid, (pod, _) in self.left.items() if pod.namespace in strict and spares(pod)}
         while (found := self._least(beyond)) is not None:
             fresh = self._beyond(found) - beyond
             if not fresh:
@@ -170,15 +177,11 @@ class _Search:
 
     def _least(self, beyond: set[str]) -> list[Resident] | None:
         """The least set, where these violate a budget."""
+        over, limit = self.borrowing.over, self.limit
         leavers = [
-            Leaver(
-                uid,
-                leaver.charges,
-                self.evictable.rank(pod, self.borrowing, violates=uid in beyond),
-                leaver.since,
-            )
-            for uid, (pod, leaver) in self.left.items()
-            if not (self.within_budgets and uid in beyond)
+            Leaver(uid, entry.charges, (*worth, pod.priority), pod.started)
+            for uid, (pod, entry) in self.left.items()
+            if (worth := (uid in beyond, not pod.burst, not over(pod.namespace))) <= limit
         ]
         policy = self.evictable.card_policy
         found = least(self.request, self.node, self.cards, leavers, policy)
@@ -188,6 +191,10 @@ class _Search:
         """What is answered; those that leave in any case are in it."""
         pods = [*self.evicted, *found]
         over = self.evictable.budgets.violated_by(pods)
-        ranks = [self.evictable.rank(pod, self.borrowing, violates=pod.uid in over) for pod in pods]
-        worst = max(ranks, default=(False, False, False, 0))[:3]
+        classes = ((pod.uid in over, not pod.burst, not self.borrowing.over(pod.namespace)) for pod in pods)
+        worst = max(classes, default=(False, False, False))
         return Departure(self.node, tuple(pods), len(over), worst)
+
+
+def _leaver(pod: Resident, entry: Entry) -> Leaver:
+    return Leaver(pod.uid, entry.charges, 0, pod.started)

@@ -124,9 +124,9 @@ class Ledger:
         """All places."""
         return self._entries.values()
 
-    def on(self, node: str) -> Iterator[Entry]:
+    def on(self, node: str) -> list[Entry]:
         """The places on a node."""
-        return (self._entries[uid] for uid in tuple(self._on_node.get(node, ())))
+        return [self._entries[uid] for uid in self._on_node.get(node, ())]
 
     def unconfirmed(self) -> Iterator[Entry]:
         """The places that the watch has not confirmed: everything short of BOUND."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from aliquot.kube.objects import Pod
 from aliquot.request import PodRequest, RequestError
 from scheduler_ext.borrowing import Borrowing
-from scheduler_ext.evictable import Departure, Evictable
+from scheduler_ext.evictable import WORST, Class, Departure, Evictable
 from scheduler_ext.filter import Filter
 from scheduler_ext.holds import Holds
 from scheduler_ext.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
@@ -55,7 +55,7 @@ class Preemption:
     def departures(
         self, pod: Pod, request: PodRequest, given: Mapping[str, tuple[str, ...]]
     ) -> list[Departure]:
-        """Who would have to leave each node, where that helps.
+        """Who would have to leave each node, where that helps; a node that is worse than one before may be missing.
 
         Args:
             pod: Whom room is made for.
@@ -64,12 +64,15 @@ class Preemption:
         """
         shut = self.decide.shut_to(pod, request)
         borrowing = self.evictable.borrowing()
-        found = (
-            self._on(node, uids, pod.spec.priority or 0, request, borrowing)
-            for node, uids in given.items()
-            if node not in shut and node in self.evictable.ledger.table
-        )
-        return [departure for departure in found if departure is not None]
+        found, limit = list[Departure](), WORST
+        for node, uids in given.items():
+            if node in shut or node not in self.evictable.ledger.table:
+                continue
+            departure = self._on(node, uids, pod.spec.priority or 0, request, borrowing, limit=limit)
+            if departure is not None:
+                found.append(departure)
+                limit = min(limit, departure.worst)
+        return found
 
     def _on(
         self,
@@ -78,13 +81,20 @@ class Preemption:
         priority: int,
         request: PodRequest,
         borrowing: Borrowing,
+        *,
+        limit: Class,
     ) -> Departure | None:
         residents, evictable = self.evictable.residents, self.evictable
         for pod in filter(None, map(residents.get, uids)):
             if pod.priority >= priority or not evictable.settled(pod, borrowing):
                 return None
         return evictable.departure(
-            request, node, borrowing, lambda pod: pod.priority < priority, gone=frozenset(uids)
+            request,
+            node,
+            borrowing,
+            lambda pod: pod.priority < priority,
+            gone=frozenset(uids),
+            limit=limit,
         )
 
 

@@ -4,15 +4,14 @@ Where they are and what they hold is the ledger's business; this is the rest, on
 """
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aliquot.kube.objects import ObjectMeta
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import Placement
-from scheduler_ext.ledger import Ledger
+from scheduler_ext.ledger import Entry, Ledger
 from scheduler_ext.pods import PlacedPod, shared
-from scheduler_ext.victims import Leaver
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +72,14 @@ class Residents:
         """A pod, if it is bound and holds cards."""
         return self._pods.get(uid)
 
-    def on(self, node: str) -> Iterator[tuple[Resident, Leaver]]:
-        """The pods on a node, each with what it holds there."""
-        for entry in self._ledger.on(node):
-            resident = self._pods.get(entry.uid)
-            if resident is not None:
-                yield resident, Leaver(entry.uid, entry.charges, 0, resident.started)
+    def on(self, node: str) -> list[tuple[Resident, Entry]]:
+        """The pods on a node, each with its place."""
+        pods = self._pods
+        return [
+            (resident, entry)
+            for entry in self._ledger.on(node)
+            if (resident := pods.get(entry.placement.pod_uid)) is not None
+        ]
 
 
 def is_leaving(meta: ObjectMeta) -> bool:

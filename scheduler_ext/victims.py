@@ -12,7 +12,7 @@ leave those is asked card by card, and whoever turns out not to be needed stays.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aliquot.placement import Charge, Placement
 from aliquot.policy import Policy
@@ -29,8 +29,7 @@ Need = tuple[int, int, int, int, int]
 ENOUGH: Final[Need] = (0, 0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Leaver:
+class Leaver(NamedTuple):
     """A pod that could leave its node.
 
     Attributes:
@@ -256,17 +255,48 @@ class _Search:
 
     def run(self) -> Leavers | None:
         """The least set that beats the best known; None where there is none."""
-        self._order = sorted(self.leavers, key=_reluctance, reverse=True)
+        if self.best is not None:
+            self._bound = _cost(self.best)
+        willing = self._willing()
+        if willing is None:
+            return None
+        single = self._single(willing)
+        if single is not None:
+            self._note([single])
+        else:
+            self._walk_over(willing)
+        return self._found
+
+    def _willing(self) -> list[Leaver] | None:
+        """Those that may be asked, the most willing first: nobody of a higher rank than it takes one of."""
+        leavers = self.leavers
+        if self._bound is not None:
+            highest = self._bound[0][0]
+            leavers = [one for one in leavers if one.rank <= highest]
+        willing = sorted(leavers, key=_reluctance)
+        given = ENOUGH
+        for leaver in willing:
+            given = _plus(given, _given(leaver.charges[self.uuid]))
+            if _covers(given, self.need):
+                return [one for one in willing if one.rank <= leaver.rank]
+        return None
+
+    def _single(self, willing: Sequence[Leaver]) -> Leaver | None:
+        """The youngest of the highest rank that is enough alone: no set without one of that rank is."""
+        highest = willing[-1].rank
+        for leaver in willing:
+            if leaver.rank == highest and _covers(_given(leaver.charges[self.uuid]), self.need):
+                return leaver
+        return None
+
+    def _walk_over(self, willing: Sequence[Leaver]) -> None:
+        self._order = list(reversed(willing))
         self._given = [_given(leaver.charges[self.uuid]) for leaver in self._order]
         self._after = [ENOUGH]
         for given in reversed(self._given):
             self._after.append(_plus(self._after[-1], given))
         self._after.reverse()
-        if self.best is not None:
-            self._bound = _cost(self.best)
-        if _covers(self._after[0], self.need):
-            self._walk(0, self.need, [])
-        return self._found
+        self._walk(0, self.need, [])
 
     def _walk(self, at: int, need: Need, chosen: list[Leaver]) -> None:
         """Decide about the pods from this one on; those chosen so far leave this need open."""

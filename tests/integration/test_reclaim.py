@@ -20,6 +20,7 @@ SCHEDULER = yaml.safe_load((ROOT / "deploy/scheduler/configuration.yaml").read_t
 GIB = 1024
 """In MiB."""
 PLAN = "aliquot.dev/reclaim"
+PLACEMENT = "aliquot.dev/placement"
 
 
 @pytest.fixture(scope="module", name="cluster")
@@ -226,6 +227,41 @@ def test_a_leader_killed_in_between_evicts_nobody_in_vain(
     cluster.kubectl.wait_for("pods", pod["metadata"]["name"], bound, namespace="owner")
     settles(extender)
     assert evicted(cluster) == set()
+
+
+def test_one_pod_has_others_evicted_once_whoever_took_the_room(
+    cluster: PocketCluster, extender: Extender
+) -> None:
+    """While no extender runs, somebody else is bound to the card that was freed; the plan in the pod has been used."""
+    for _ in range(4):
+        runs(cluster, "guest", 16)
+    write(cluster, "guest", 16)
+    write(cluster, "owner", 32, reclaim=True)
+    pod = create(cluster, 16, namespace="owner")
+    wait_for("a guest to be evicted", lambda: evicted(cluster))
+    extender.process.kill()
+    (victim,) = evicted(cluster)
+    last = stored(cluster, victim)
+    end(cluster, "guest", {victim})
+    take_over(cluster, last)
+    extender.start()
+    refused(cluster, pod)
+    settles(extender)
+    assert evicted(cluster) == set()
+
+
+def take_over(cluster: PocketCluster, last: Document) -> None:
+    """A new guest is bound to the very cards of one that has gone."""
+    new = create(cluster, 16, namespace="guest", schedulerName="nobody")
+    meta, node = new["metadata"], last["spec"]["nodeName"]
+    placement = last["metadata"]["annotations"][PLACEMENT].replace(last["metadata"]["uid"], meta["uid"])
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": meta["name"], "uid": meta["uid"], "annotations": {PLACEMENT: placement}},
+        "target": {"kind": "Node", "name": node},
+    }
+    cluster.kubectl.request("POST", f"/api/v1/namespaces/guest/pods/{meta['name']}/binding", body)
 
 
 def stored(cluster: PocketCluster, name: str) -> Document:

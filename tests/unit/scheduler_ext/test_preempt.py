@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler_ext.evictable import Departure
 from scheduler_ext.ledger import Stage
-from scheduler_ext.victims import place_after
+from scheduler_ext.victims import Leaver, place_after
 from scheduler_ext.wire import WireError, read_preempt
 from tests.unit.scheduler_ext.neighbours import BEGUN, Neighbours, budget, waiter
 from tests.unit.scheduler_ext.placing import GIB
@@ -237,6 +238,38 @@ def test_a_fresh_extender_holds_for_pods_that_are_nominated_already() -> None:
     assert here.place_of(waiter(16, priority=0)) == []
 
 
+def test_room_that_is_granted_here_is_held_as_for_a_nomination() -> None:
+    """Reclaim makes room without kube-scheduler's knowing."""
+    here = Neighbours()
+    preempted(here)
+    first = waiter(8)
+    assert here.place_of(first) == []
+    here.holds.grant(first.metadata.uid, "n1")
+    here.ends("low")
+    assert here.place_of(waiter(16, priority=0)) == []
+    assert here.place_of(first) == ["n1"]
+
+
+def test_reclaim_would_rather_evict_nobody_than_violate_a_budget() -> None:
+    """Neither by one pod, nor by the second of two."""
+    here = Neighbours()
+    here.budgets.put(budget("default", 1, app="web"))
+    for uid, where in (("a", "n1-a"), ("b", "n1-a"), ("c", "n1-b"), ("d", "n1-b")):
+        here.runs(uid, where, 8, labels={"app": "web"})
+    found = [departs(here, gib) for gib in (8, 16)]
+    assert [departure is not None and departure.violations == 0 for departure in found] == [True, False]
+    assert found[1] is None
+    here.budgets.put(budget("default", 0, app="web"))
+    assert departs(here, 8) is None
+
+
+def departs(here: Neighbours, gib: int) -> Departure | None:
+    """Who leaves the only node for a pod, within budgets."""
+    request = here.filter.request_of(waiter(gib))
+    evictable = here.evictable
+    return evictable.departure(request, "n1", evictable.borrowing(), lambda _: True, within_budgets=True)
+
+
 pods = st.lists(
     st.tuples(
         st.sampled_from(("n1-a", "n1-b", "n2-a", "n2-b")),
@@ -269,7 +302,8 @@ def test_victims_are_enough_and_lower_and_none_too_many(
     pod = waiter(gib, priority=priority)
     request = here.filter.request_of(pod)
     for node, uids in here.victims(pod).items():
-        leavers = [leaver for resident, leaver in here.residents.on(node) if resident.uid in uids]
+        there = [entry for resident, entry in here.residents.on(node) if resident.uid in uids]
+        leavers = [Leaver(entry.uid, entry.charges) for entry in there]
         assert {leaver.uid for leaver in leavers} == uids
         assert all(priorities[uid] < priority for uid in uids)
         cards, policy = here.ledger.table.cards(node), here.evictable.card_policy
