@@ -47,6 +47,7 @@ BUILT_IN = (
     Resource("", "v1", "secrets", "Secret"),
     Resource("", "v1", "resourcequotas", "ResourceQuota", status=True, short_names=("quota",)),
     Resource("", "v1", "services", "Service", status=True, short_names=("svc",)),
+    Resource("", "v1", "endpoints", "Endpoints", short_names=("ep",)),
     Resource("", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",)),
     Resource(
         "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", status=True, short_names=("pdb",)

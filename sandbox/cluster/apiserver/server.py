@@ -15,6 +15,7 @@ from aiohttp import web
 from sandbox.cluster.apiserver import errors
 from sandbox.cluster.apiserver.discovery import discover
 from sandbox.cluster.apiserver.errors import StatusError
+from sandbox.cluster.apiserver.proxy import is_proxied, pass_on
 from sandbox.cluster.apiserver.rest import Outcome, Rest, Target
 from sandbox.cluster.apiserver.selectors import parse_selector
 from sandbox.cluster.apiserver.watch import Watch, WatchOptions
@@ -76,6 +77,8 @@ class Server:
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         path = request.path.strip("/").split("/")
+        if is_proxied(path):
+            return await pass_on(self._store, request, path)
         target = self._target(path)
         if target is None:
             return _reply(discover(self._registry, path))
