@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from aliquot.card_filter import plain_model
-from aliquot.inventory import Card, GPUNode, GPUNodeStatus
+from aliquot.inventory import HEALTHY, Card, GPUNode, GPUNodeStatus
 from aliquot.kube.objects import Node
 from aliquot.names import CARDS_LIKE, DEFAULT_NAMES, ResourceNames
 from aliquot.pool import GPUPool, PooledAs, pooled_as
@@ -85,7 +85,13 @@ class Imagination:
         return self._discovered(node, request)
 
     def _copied(self, node: Node, status: GPUNodeStatus) -> GPUNodeStatus:
-        cards = [msgspec.structs.replace(c, uuid=_uuid(node, n)) for n, c in enumerate(status.cards)]
+        """The same cards under names of their own, all of them healthy."""
+        labels, cards = node.metadata.labels, []
+        for n, card in enumerate(status.cards):
+            reserve = max(card.reserve_mib, self._pool(labels, card.model).spec.reserve_mib)
+            cards.append(
+                msgspec.structs.replace(card, uuid=_uuid(node, n), health=HEALTHY, reserve_mib=reserve)
+            )
         return msgspec.structs.replace(status, cards=tuple(cards))
 
     def _discovered(self, node: Node, request: PodRequest) -> GPUNodeStatus | None:

@@ -42,6 +42,7 @@ from scheduler_ext.resize import Resizer
 from scheduler_ext.server import Extender
 from scheduler_ext.volcano import Volcano
 from scheduler_ext.waiting import Waiting, Waker
+from scheduler_ext.why import Why
 
 
 class Parts:
@@ -63,6 +64,7 @@ class Parts:
         dialects = load_dialects(options.dialects)
         ledger, foreign, waiting = Ledger(time.monotonic), ForeignAgents(dialects), Waiting()
         quotas = Quotas(ledger.accounts, dialects=dialects)
+        self._api = api
         self._metrics = ExtenderMetrics(CollectorRegistry(), ledger)
         self.registry = self._metrics.registry
         self.registry.register(QuotaCollector(quotas))
@@ -152,13 +154,15 @@ class Parts:
     def extender(self, forwarder: Forwarder | None = None) -> Extender:
         """Who answers calls."""
         dry_run = DryRun(self._decide, Imagination(self._feed.known))
+        why = Why(self._api, self._decide, self._feed.known)
+        questions = Questions(dry_run, why, self._metrics)
         return Extender(
             self._decide,
             self._binder,
             self._metrics,
             self.missing,
             preemption=self._preemption,
-            questions=Questions(dry_run, self._metrics),
+            questions=questions,
             forwarder=forwarder,
             volcano=self._volcano,
             quiet=self._quiet,

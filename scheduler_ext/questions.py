@@ -1,4 +1,4 @@
-"""The HTTP side of what is asked and changes nothing: `/filter-dryrun`.
+"""The HTTP side of what is asked and changes nothing: `/filter-dryrun` and `/why`.
 
 They are open to whoever reaches the port, as the metrics are, which tell as much: they name nodes and quotas, and no
 pod but the one that was asked about. Replicas that do not lead pass them on, for reservations are known to the leader
@@ -6,13 +6,16 @@ alone.
 """
 
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 
 import msgspec
 from aiohttp import web
 
+from aliquot.kube.api import ApiError
 from scheduler_ext.dryrun import DryRun, DryRunResult, read_dry_run
 from scheduler_ext.forward import ForwardError
 from scheduler_ext.metrics import ExtenderMetrics
+from scheduler_ext.why import Why
 from scheduler_ext.wire import WireError
 
 Elsewhere = Callable[[web.Request], Awaitable[bytes | None]]
@@ -24,14 +27,16 @@ _encode = msgspec.json.Encoder().encode
 class Questions:
     """Answers them."""
 
-    def __init__(self, dry_run: DryRun, metrics: ExtenderMetrics) -> None:
+    def __init__(self, dry_run: DryRun, why: Why, metrics: ExtenderMetrics) -> None:
         """Put the parts together.
 
         Args:
             dry_run: Answers filter-dryrun.
+            why: Answers why.
             metrics: Where calls are counted, apart from those of filter.
         """
         self._dry_run = dry_run
+        self._why = why
         self._metrics = metrics
         self._elsewhere: Elsewhere = _here
 
@@ -39,6 +44,7 @@ class Questions:
         """Serve them; another replica is asked where it leads."""
         self._elsewhere = elsewhere
         app.router.add_post("/filter-dryrun", self.dry_run)
+        app.router.add_get("/why", self.why)
 
     async def dry_run(self, request: web.Request) -> web.Response:
         """Say which nodes this pod could go to."""
@@ -49,7 +55,7 @@ class Questions:
                 result = DryRunResult() if forwarded is not None else self._dry_run.answer(args)
             except WireError as error:
                 outcome.word = "bad"
-                return _json(DryRunResult(Error=str(error)), status=400)
+                return _json(DryRunResult(Error=str(error)), HTTPStatus.BAD_REQUEST)
             except ForwardError as error:
                 outcome.word = "error"
                 return _json(DryRunResult(Error=str(error)))
@@ -58,6 +64,25 @@ class Questions:
                 return _body(forwarded)
             outcome.word = "error" if result.Error else "room" if result.NodeNames else "none"
             return _json(result)
+
+    async def why(self, request: web.Request) -> web.Response:
+        """Say why a pod waits: `?namespace=&pod=`."""
+        with self._metrics.why.measure() as outcome:
+            namespace, pod = request.query.get("namespace", ""), request.query.get("pod", "")
+            if not (namespace and pod):
+                outcome.word = "bad"
+                return _json(
+                    {"error": "say which pod: /why?namespace=NAMESPACE&pod=POD"}, HTTPStatus.BAD_REQUEST
+                )
+            try:
+                forwarded = await self._elsewhere(request)
+                if forwarded is not None:
+                    outcome.word = "forwarded"
+                    return _body(forwarded)
+                return _json(await self._why.answer(namespace, pod))
+            except (ForwardError, ApiError) as error:
+                outcome.word = "error"
+                return _json({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def _here(_: web.Request) -> bytes | None:

@@ -21,6 +21,7 @@ class Asking:
         wanted: What the pod shall have.
         now: What of that it has already.
         used: What all pods of the quota have, this one included.
+        anew: It would have to be let in again, with all that it wants.
     """
 
     title: str
@@ -29,11 +30,12 @@ class Asking:
     wanted: Amounts
     now: Amounts
     used: Amounts
+    anew: bool = False
 
     @property
     def growing(self) -> list[str]:
-        """The amounts of which it wants more than it has."""
-        return [name for name in NAMES if self.growth(name) > 0]
+        """The amounts of which it wants more than it has, or any, where it would be let in again."""
+        return [name for name in NAMES if self.growth(name) > 0 or (self.anew and self.wanted.of(name))]
 
     def growth(self, name: str) -> int:
         """How much more it wants."""

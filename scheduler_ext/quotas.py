@@ -213,8 +213,12 @@ class Quotas:
                 found |= dict.fromkeys(nodes, why)
         return found
 
-    def refusal(self, namespace: str, placement: Placement) -> str:
-        """Why a pod may not have this placement, in place of any that it has; empty when it may."""
+    def refusal(self, namespace: str, placement: Placement, *, anew: bool = False) -> str:
+        """Why a pod may not have this placement, in place of any that it has; empty when it may.
+
+        A pod that ends and begins `anew` keeps no more than it would be given: a quota may be less than it was, or what
+        the pod borrowed guaranteed to others by now.
+        """
         if not self._books and namespace not in self._native:
             return ""
         by_pool, held = self.accounts.split(placement), self.accounts.held(placement.pod_uid)
@@ -222,6 +226,7 @@ class Quotas:
             namespace,
             lambda pool: by_pool.get(pool, NOTHING),
             held.of if held else lambda _: NOTHING,
+            anew=anew,
         )
 
     def _refusal(
@@ -230,18 +235,19 @@ class Quotas:
         wanted: Demand,
         now: Demand = lambda _: NOTHING,
         imagined: Accounts | None = None,
+        anew: bool = False,
     ) -> str:
         """Why not, for what has so much now and wants so much; empty when all is right."""
         for pool, book in self._books.items():
             bound = book.of.get(namespace, NO_QUOTA)
             used = book.used(bound) if bound.title else self.accounts.used(pool, namespace)
-            asking = Asking(bound.title, namespace, pool, wanted(pool), now(pool), used)
+            asking = Asking(bound.title, namespace, pool, wanted(pool), now(pool), used, anew)
             why = _beyond(bound, asking) or self._beyond_others(book, bound, asking, imagined)
             if why:
                 return why
         for bound in self._native.get(namespace, {}).values():
             used = self.accounts.used(ALL, namespace)
-            why = _beyond(bound, Asking(bound.title, namespace, ALL, wanted(ALL), now(ALL), used))
+            why = _beyond(bound, Asking(bound.title, namespace, ALL, wanted(ALL), now(ALL), used, anew))
             if why:
                 return why
         return ""

@@ -132,6 +132,10 @@ class Waiting:
         """The pods, those that wait longest first."""
         return list(self._pods.values())
 
+    def get(self, uid: str) -> Waiter | None:
+        """A pod that waits; None where it is not known to."""
+        return self._pods.get(uid)
+
     def refused(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> None:
         """Filter has found no place for a pod."""
         old = self._pods.get(request.uid)

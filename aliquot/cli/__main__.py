@@ -13,6 +13,7 @@ COMMANDS = {
     "cards": "aliquot.cli.cards",
     "resize": "aliquot.cli.resize",
     "top": "aliquot.cli.top",
+    "why": "aliquot.cli.why",
     "simulate": "aliquot.cli.replay",
     "demo": "aliquot.cli.demo",
 }

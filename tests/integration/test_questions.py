@@ -1,5 +1,8 @@
 """What is asked over HTTP and changes nothing: dry runs and why, of one extender and of several."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +10,7 @@ import pytest
 
 from sandbox.cluster.cluster import PocketCluster
 from sandbox.cluster.processes import wait_for
-from tests.integration.extenders import Document, Extender, add_node, create, manifest
+from tests.integration.extenders import NUMBER, Document, Extender, add_node, create, manifest
 from tests.integration.replicas import three
 
 IMAGINED = {
@@ -91,6 +94,94 @@ def test_a_body_that_is_no_call(extender: Extender, body: bytes):
     assert answer["Error"]
 
 
+SERVICE = "default/extender:9443"
+
+
+def serve(cluster: PocketCluster, port: int) -> None:
+    """A Service in front of an extender."""
+    meta = {"name": "extender", "namespace": "default"}
+    ports = [{"name": "https", "port": 9443}]
+    cluster.kubectl.apply({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": ports}})
+    subset = {"addresses": [{"ip": "127.0.0.1"}], "ports": [{"name": "https", "port": port}]}
+    cluster.kubectl.apply({"apiVersion": "v1", "kind": "Endpoints", "metadata": meta, "subsets": [subset]})
+
+
+def aliquot_why(cluster: PocketCluster, *words: str) -> subprocess.CompletedProcess[str]:
+    """What a user types."""
+    argv = [sys.executable, "-m", "aliquot.cli", "why", "--kubeconfig", str(cluster.kubeconfig), *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+def fill(cluster: PocketCluster, extender: Extender) -> None:
+    """Two pods on n1, three on n2; no card has more than 8 GiB left."""
+    for node, sizes in (("n1", (12, 8)), ("n2", (14, 14, 1))):
+        for gib in sizes:
+            assert (
+                extender.bind(create(cluster, gib=gib, name=f"tenant-{node}-{gib}-{next(NUMBER)}"), node)
+                == ""
+            )
+
+
+def test_why_over_http_and_by_the_command(cluster: PocketCluster, extender: Extender):
+    """The same answer, with names where the caller may list pods; nothing is reserved."""
+    serve(cluster, extender.port)
+    fill(cluster, extender)
+    create(cluster, gib=12, name="train")
+    before = extender.promised(), extender.places()
+    raw = extender.get("/why?namespace=default&pod=train")
+    assert raw.status == 200
+    assert b"tenant" not in raw.data
+    told = json.loads(raw.data)
+    assert sum(cause["nodes"] for cause in told["causes"]) == told["nodes"] == 2
+    plain = aliquot_why(cluster, "--service", "default/http:extender:9443", "default/train")
+    direct = aliquot_why(cluster, "--extender", extender.url, "train")
+    assert (plain.returncode, plain.stderr) == (0, "")
+    assert plain.stdout == direct.stdout
+    assert plain.stdout.startswith("default/train waits: none of 2 nodes has room for it\n")
+    assert "     2  short of memory on every card\n" in plain.stdout
+    assert "ask for 8Gi of memory in place of 12Gi" in plain.stdout
+    named = json.loads(aliquot_why(cluster, "--extender", extender.url, "--json", "train").stdout)
+    assert {change["kind"] for change in named["changes"]} == {"Memory"}
+    assert (extender.promised(), extender.places()) == before
+
+
+def test_pods_to_move_are_named_to_those_who_may_list_them(cluster: PocketCluster, extender: Extender):
+    """By UID over HTTP, by name in the command."""
+    add_node(cluster, "n3", ["n3-a"])
+    wait_for("n3 to be known", lambda: "n3-a" in extender.known())
+    assert extender.bind(create(cluster, gib=9, name="small"), "n3") == ""
+    for node in ("n1", "n1", "n2"):
+        assert extender.bind(create(cluster, gib=15), node) == ""
+    assert extender.bind(create(cluster, gib=7), "n2") == ""
+    create(cluster, gib=14, name="train")
+    told = json.loads(extender.get("/why?namespace=default&pod=train").data)
+    (moves,) = [change["moves"] for change in told["changes"] if change["kind"] == "Moves"]
+    assert [(move["memoryMiB"], move["fromNode"], move["toNode"]) for move in moves] == [
+        (7 << 10, "n2", "n3")
+    ]
+    shown = aliquot_why(cluster, "--extender", extender.url, "train").stdout
+    name = next(
+        pod["metadata"]["name"]
+        for pod in cluster.kubectl.list("pods", "default")
+        if pod["metadata"]["uid"] == moves[0]["uid"]
+    )
+    assert f"default/{name} (7Gi) to node n3" in shown
+
+
+def test_why_not(cluster: PocketCluster, extender: Extender):
+    """No such pod, no such Service, no extender, no pod in the question."""
+    assert extender.get("/why?pod=x").status == 400
+    absent = aliquot_why(cluster, "--extender", extender.url, "nobody")
+    assert (absent.returncode, absent.stdout) == (1, "default/nobody: there is no such pod\n")
+    nowhere = aliquot_why(cluster, "nobody")
+    assert nowhere.returncode == 125
+    assert "aliquot-system/aliquot-scheduler-ext:9443 does not answer" in nowhere.stderr
+    silent = aliquot_why(cluster, "--extender", "http://127.0.0.1:1", "nobody")
+    assert "no answer from http://127.0.0.1:1" in silent.stderr
+    wrong = aliquot_why(cluster, "--extender", f"{extender.url}/metrics?", "nobody")
+    assert "no extender of this version" in wrong.stderr
+
+
 def test_every_replica_answers_with_what_the_leader_has_reserved(cluster: PocketCluster, tmp_path: Path):
     """Followers do not know reservations; they pass questions on."""
     with three(cluster, tmp_path) as replicas:
@@ -101,3 +192,10 @@ def test_every_replica_answers_with_what_the_leader_has_reserved(cluster: Pocket
         pod = manifest(gib=12)
         for replica in replicas.all:
             assert dry_run(replica, pod, NodeNames=["n1", "n2"])["NodeNames"] == ["n2"]
+        waits = create(cluster, gib=12)["metadata"]["name"]
+        assert leader.filter(create(cluster, gib=12), "n2")["NodeNames"] == ["n2"]
+        for replica in replicas.all:
+            told = json.loads(replica.get(f"/why?namespace=default&pod={waits}").data)
+            assert told["summary"] == "1 of 2 nodes has room now: it gets one when kube-scheduler asks again"
+        serve(cluster, replicas.others(leader)[0].port)
+        assert "1 of 2 nodes has room now" in aliquot_why(cluster, "--service", SERVICE, waits).stdout

@@ -49,6 +49,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.now = 0.0
+        self.settled: dict[str, Pod] = {}
         self.ledger = Ledger(lambda: self.now)
         self.quotas = Quotas(self.ledger.accounts)
         self.placer = Placer(self.ledger.table)
@@ -79,12 +80,13 @@ class Cluster:
         self.ledger.release(twin.metadata.uid)
         return chosen[0] if chosen else ""
 
-    def settle(self, pod: Pod) -> None:
+    def settle(self, pod: Pod, *nodes: str) -> None:
         """A pod is placed and bound, where it has room."""
-        self.ask(pod)
+        self.ask(pod, *nodes)
         entry = self.ledger.entry(pod.metadata.uid)
         if entry is not None:
-            self.ledger.confirm(entry.uid, entry.placement)
+            self.ledger.confirm(entry.uid, entry.placement, namespace=pod.metadata.namespace)
+            self.settled[entry.uid] = pod
 
     def state(self) -> tuple[object, ...]:
         """All that filter could have changed, but for counters of the table."""

@@ -20,7 +20,7 @@ from scheduler_ext.wire import WireError
 from tests.unit.scheduler_ext.clusters import Cluster, clusters, pod_document, pods, read, statuses
 from tests.unit.scheduler_ext.placing import GIB
 
-SOME = settings(max_examples=60, deadline=None)
+SOME = settings(max_examples=40, deadline=None)
 
 
 def ask(cluster: Cluster, pod: dict[str, Any], nodes: list[str] | list[dict[str, Any]]) -> DryRunResult:
@@ -257,3 +257,12 @@ def test_containers_that_fit_one_by_one_must_fit_together():
     told = ask(Cluster(status), three, list(status))
     assert told.NodeNames == ["n3"]
     assert told.FailedNodes == dict.fromkeys(("n1", "n2"), "containers do not fit together")
+
+
+def test_a_copy_of_a_sick_node_is_healthy():
+    """What is imagined has yet to fall ill."""
+    sick = msgspec.structs.replace(H100, health="Unhealthy")
+    cluster = Cluster({"here": GPUNodeStatus(cards=(sick,))})
+    node = {"metadata": {"name": "new", "labels": {CARDS_LIKE: "here"}}}
+    told = ask(cluster, pod_document([{"gpu-mem": "1Gi"}]), [{"metadata": {"name": "here"}}, node])
+    assert (told.NodeNames, causes(told)) == (["new"], {"here": "card unhealthy"})

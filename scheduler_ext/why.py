@@ -1,0 +1,167 @@
+"""Says why a pod waits: what keeps it from each node, and which single change would help.
+
+Every node of the cluster is counted once. Those that kube-scheduler did not offer, when it asked for the pod last, are
+its own business; the others get filter's reasons. Nothing is reserved, and nobody but the pod asked about is named.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from aliquot.kube.api import ApiError
+from aliquot.kube.objects import Pod
+from aliquot.kube.resources import PODS, Resource
+from aliquot.request import PodRequest, RequestError
+from aliquot.why import Answer, Cause, CauseKind, Change, State
+from scheduler_ext.changes import Changes, count_nodes
+from scheduler_ext.filter import Filter
+from scheduler_ext.imagined import Known
+from scheduler_ext.judgement import Judge, Judgement
+from scheduler_ext.ledger import Stage
+from scheduler_ext.moves import Moves, PodLister
+
+ROOM: Final = "has room"
+GATED: Final = "SchedulingGated"
+NOT_OFFERED: Final = "not offered by kube-scheduler (taints, affinity, CPU, memory or volumes)"
+
+
+class PodReader(PodLister, Protocol):
+    """What is needed of the API server; `aliquot.kube.api.Api` has it."""
+
+    async def get(self, resource: Resource[Pod], name: str, namespace: str = "", /) -> Pod:
+        """Read a pod; ApiError when that fails."""
+
+
+class Why:
+    """Answers for one pod at a time."""
+
+    def __init__(self, api: PodReader, decide: Filter, known: Known) -> None:
+        """Ask nothing yet.
+
+        Args:
+            api: The cluster.
+            decide: Who would answer.
+            known: The nodes there are.
+        """
+        self._api = api
+        self._filter = decide
+        self._known = known
+        self._judge = Judge(decide)
+        self._changes = Changes(decide)
+        self._moves = Moves(api, decide)
+
+    async def answer(self, namespace: str, name: str) -> Answer:
+        """Why this pod waits, or that it does not.
+
+        Raises:
+            ApiError: the API server does not say what the pod is, or what others are that would move.
+        """
+        try:
+            pod = await self._api.get(PODS, name, namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            return Answer(namespace=namespace, pod=name, state=State.ABSENT, summary="there is no such pod")
+        try:
+            request = self._filter.request_of(pod)
+        except RequestError as error:
+            return _answer(pod, State.INVALID, f"its request cannot be honoured: {error}")
+        other = self._not_waiting(pod, request)
+        return other or await self._waiting(pod, request)
+
+    def _not_waiting(self, pod: Pod, request: PodRequest) -> Answer | None:
+        """What is said of pods that wait for nothing of ours."""
+        held, node = self._filter.ledger.entry(request.uid), pod.spec.node_name
+        what = "MIG instances, which kube-scheduler counts" if request.wants_mig else "no part of a card"
+        bind = "kube-scheduler has yet to bind it, and may be waiting for its volumes"
+        states = (
+            (pod.finished, State.FINISHED, f"it has finished: {pod.status.phase}"),
+            (bool(node), State.BOUND, f"it waits no more: it is bound to node {node}"),
+            (bool(pod.metadata.deletion_timestamp), State.LEAVING, "it is being deleted"),
+            (
+                _scheduled(pod)[0] == GATED,
+                State.GATED,
+                "its scheduling gates hold it: kube-scheduler does not look yet",
+            ),
+            (not request.wants_slices, State.NO_SLICES, f"it asks for {what}: nothing here keeps it waiting"),
+            (
+                held is not None and held.stage is Stage.HELD,
+                State.HELD,
+                f"a place on node {held.node if held else ''} is held for it, which others are leaving",
+            ),
+            (held is not None, State.RESERVED, f"it has a place on node {held.node if held else ''}; {bind}"),
+        )
+        return next((_answer(pod, state, text) for holds, state, text in states if holds), None)
+
+    async def _waiting(self, pod: Pod, request: PodRequest) -> Answer:
+        waiter = self._filter.waiting.get(request.uid)
+        nodes = sorted({*self._known.nodes, *self._filter.ledger.table.nodes()})
+        offered = nodes
+        if waiter is not None:
+            there = set(waiter.nodes)
+            offered = [name for name in nodes if name in there]
+        told = self._judge.judge(pod, request, offered)
+        causes = _causes(told, len(nodes) - len(offered))
+        group = self._filter.gangs.why(request.uid) if self._filter.gangs else ""
+        changes = () if told.fits else await self._helpful(pod, request, offered, told)
+        return _answer(
+            pod,
+            State.WAITING,
+            _summary(len(nodes), causes, group),
+            group=group,
+            nodes=len(nodes),
+            causes=causes,
+            asked=waiter is not None,
+            changes=changes,
+        )
+
+    async def _helpful(
+        self, pod: Pod, request: PodRequest, offered: Sequence[str], told: Judgement
+    ) -> tuple[Change, ...]:
+        """What would help, by its cost."""
+        foreign = self._filter.foreign.nodes_serving(pod)
+        found = await self._changes.find(request, [name for name in offered if name not in foreign])
+        moves = await self._moves.find(request, told.refused)
+        return tuple(sorted([*found, *([moves] if moves else [])], key=lambda change: change.cost))
+
+
+def _answer(pod: Pod, state: State, summary: str, **more: object) -> Answer:
+    meta = pod.metadata
+    return Answer(
+        namespace=meta.namespace,
+        pod=meta.name,
+        uid=meta.uid,
+        state=state,
+        summary=summary,
+        scheduler=_scheduled(pod)[1],
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _scheduled(pod: Pod) -> tuple[str, str]:
+    """What kube-scheduler has said of the pod: a reason and a message."""
+    for condition in pod.status.conditions:
+        if (condition.type, condition.status) == ("PodScheduled", "False"):
+            return condition.reason, condition.message
+    return "", ""
+
+
+def _causes(told: Judgement, not_offered: int) -> tuple[Cause, ...]:
+    """What holds of how many nodes; room first, then by the number of nodes."""
+    counts: Counter[tuple[CauseKind, str]] = Counter()
+    counts[CauseKind.ROOM, ROOM] = len(told.fits)
+    counts.update((CauseKind.CARDS, why.text(told.cards)) for why in told.refused.values())
+    counts.update((CauseKind.QUOTA, why) for why in told.barred.values())
+    counts[CauseKind.NOT_OFFERED, NOT_OFFERED] = not_offered
+    order = sorted(counts.items(), key=lambda item: (item[0][0] is not CauseKind.ROOM, -item[1], item[0][1]))
+    return tuple(Cause(kind=kind, text=text, nodes=count) for (kind, text), count in order if count)
+
+
+def _summary(nodes: int, causes: Sequence[Cause], group: str) -> str:
+    room = next((cause.nodes for cause in causes if cause.kind is CauseKind.ROOM), 0)
+    if room:
+        have = f"{room} of {count_nodes(nodes)} {'has' if room == 1 else 'have'} room"
+        if group:
+            return f"{have} for it alone, but its group has to wait: {group}"
+        return f"{have} now: it gets one when kube-scheduler asks again"
+    return f"none of {count_nodes(nodes)} has room for it" if nodes else "the cluster has no nodes"

@@ -1,0 +1,367 @@
+"""Why a pod waits: every node is counted once, each change helps when it is made, and asking changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import Phase, event, given, settings
+from hypothesis import strategies as st
+
+from aliquot.inventory import Card, GPUNodeStatus
+from aliquot.kube.api import ApiError
+from aliquot.kube.listing import Listing
+from aliquot.kube.objects import Condition, PodStatus
+from aliquot.quota import GPUQuota
+from aliquot.why import Answer, CauseKind, Change, ChangeKind, State
+from scheduler_ext.why import Why
+from tests.unit.scheduler_ext.clusters import MODELS, Cluster, clusters, pod_document, pods, read, renamed
+from tests.unit.scheduler_ext.placing import GIB
+from tests.unit.scheduler_ext.world import World, WorldPod
+
+if TYPE_CHECKING:
+    from aliquot.kube.objects import Pod
+    from aliquot.kube.resources import Resource
+
+SOME = settings(max_examples=40, deadline=None)
+
+
+class Reader(World):
+    """An API server that lists the tenants of a node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self.cluster = cluster
+
+    async def list(
+        self, _resource: Resource[Pod], _namespace: str = "", /, *, field_selector: str = ""
+    ) -> Listing[Pod]:
+        """The pods on one node."""
+        node = field_selector.removeprefix("spec.nodeName=")
+        ledger, settled = self.cluster.ledger, self.cluster.settled
+        return Listing("1", tuple(settled[entry.uid] for entry in ledger.on(node) if entry.uid in settled))
+
+
+def ask(cluster: Cluster, pod: Pod | dict[str, Any], **stored: Any) -> Answer:
+    """Why this pod waits, which the API server has."""
+    made = pod if not isinstance(pod, dict) else read(pod)
+    world = Reader(cluster)
+    world.pods[made.metadata.name] = WorldPod(made, annotations=dict(made.metadata.annotations), **stored)
+    why = Why(world, cluster.filter, cluster.known)
+    return asyncio.run(why.answer(made.metadata.namespace, made.metadata.name))
+
+
+def changed(pod: dict[str, Any], change: Change) -> Pod:
+    """The pod after a change of its own."""
+    made = copy.deepcopy(pod)
+    annotations = {**made["metadata"]["annotations"], **change.annotations}
+    made["metadata"]["annotations"] = {key: value for key, value in annotations.items() if value is not None}
+    for container in (*made["spec"]["initContainers"], *made["spec"]["containers"]):
+        if container["name"] == change.container:
+            container["resources"] = {"limits": change.limits}
+    return renamed(read(made))
+
+
+def make(cluster: Cluster, pod: dict[str, Any], change: Change) -> None:
+    """Make a change; AssertionError when the pod, or one that moves for it, finds no room then."""
+    if change.kind is not ChangeKind.MOVES:
+        assert cluster.takes(changed(pod, change))
+        return
+    moved = {move.uid: cluster.settled[move.uid] for move in change.moves}
+    for uid in moved:
+        cluster.ledger.depart(uid)
+    (node,) = {move.from_node for move in change.moves}
+    assert cluster.ask(renamed(read(pod)), node).NodeNames == [node]
+    for move in change.moves:
+        assert move.to_node != node
+        assert cluster.ask(renamed(moved[move.uid]), move.to_node).NodeNames == [move.to_node]
+
+
+FULL = clusters(tenants=12)
+
+
+@SOME
+@given(cluster=FULL, pod=pods(), offered=st.sets(st.sampled_from(["n0", "n1", "n2", "n3", "n4"])))
+def test_every_node_is_counted_once(cluster: Cluster, pod: dict[str, Any], offered: set[str]):
+    """Under the words that filter has for it; nodes that were not offered by themselves."""
+    before = cluster.state()
+    told = ask(cluster, pod)
+    assert cluster.state() == before
+    assert sum(cause.nodes for cause in told.causes) == told.nodes == len(cluster.nodes)
+    for name in cluster.nodes:
+        real = cluster.ask(renamed(read(pod)), name)
+        words = next(iter((real.FailedNodes | real.FailedAndUnresolvableNodes).values()), "has room")
+        assert words in {cause.text for cause in told.causes}
+        for uid in [entry.uid for entry in cluster.ledger.unconfirmed()]:
+            cluster.ledger.release(uid)
+    offered &= set(cluster.nodes)
+    cluster.filter.waiting.refused(read(pod), cluster.filter.request_of(read(pod)), tuple(offered))
+    told = ask(cluster, pod)
+    assert sum(cause.nodes for cause in told.causes) == told.nodes == len(cluster.nodes)
+    others = [cause.nodes for cause in told.causes if cause.kind is CauseKind.NOT_OFFERED]
+    assert others == ([len(cluster.nodes) - len(offered)] if len(offered) < len(cluster.nodes) else [])
+
+
+def crowd(seed: int) -> tuple[Cluster, list[dict[str, Any]]]:
+    """A cluster that is nearly full, and pods that ask for more than is left."""
+    chance = random.Random(seed)
+    nodes = {
+        f"n{n}": GPUNodeStatus(
+            slices_per_card=chance.choice([3, 10]),
+            cards=tuple(
+                Card(uuid=f"n{n}-{i}", model=chance.choice(MODELS), memory_mib=chance.choice([16, 24]) * GIB)
+                for i in range(chance.randint(1, 3))
+            ),
+        )
+        for n in range(chance.randint(2, 5))
+    }
+    amounts = [{"memoryMiB": chance.randint(16, 120) * GIB} for _ in range(4)]
+    specs = [
+        {"namespaces": [team], "guaranteed": amounts.pop(), "limit": amounts.pop()} for team in ("a", "b")
+    ]
+    chosen = chance.sample(specs, chance.choice([0, 0, 1, 2]))
+    quotas = [
+        msgspec.convert({"metadata": {"name": spec["namespaces"][0]}, "spec": spec}, GPUQuota)
+        for spec in chosen
+    ]
+    cluster = Cluster(nodes, quotas)
+    for _ in range(30):
+        cluster.settle(read(_some_pod(chance, chance.choice([2, 3, 5, 7, 9]))))
+    asking = [_some_pod(chance, chance.choice([6, 9, 12, 16])) for _ in range(6)]
+    return cluster, asking
+
+
+def _some_pod(chance: random.Random, gib: int) -> dict[str, Any]:
+    containers = []
+    for _ in range(chance.choice([1, 1, 1, 2])):
+        limits = {"gpu": chance.choice(["1", "1", "1", "2"])}
+        if chance.random() < 0.8:
+            limits["gpu-mem"] = f"{gib}Gi"
+        elif chance.random() < 0.7:
+            limits["gpu-mem-percent"] = str(gib * 5)
+        if len(limits) > 1 and chance.random() < 0.4:
+            limits["gpu-core"] = str(chance.choice([20, 40, 70]))
+        containers.append(limits)
+    only = {"card_model": chance.choice(MODELS)} if chance.random() < 0.3 else {}
+    init = chance.choice([0, len(containers) - 1])
+    return pod_document(containers, chance.choice("ab"), init, **only)
+
+
+@settings(max_examples=30, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(seed=st.integers(0, 1 << 32))
+def test_each_change_helps(seed: int):
+    """Made, it gives the pod room by the real filter, and every pod that moves for it, too."""
+    cluster, asking = crowd(seed)
+    for pod in asking:
+        before = cluster.state()
+        told = ask(cluster, pod)
+        assert cluster.state() == before
+        assert [change.cost for change in told.changes] == sorted(change.cost for change in told.changes)
+        if told.changes:
+            assert not cluster.takes(read(pod))
+        for change in sorted(told.changes, key=lambda change: len(change.moves)):
+            event(f"{change.kind}, {len(change.moves)} moved, {len(pod['spec']['initContainers'])} init")
+            make(cluster, pod, change)
+        if any(change.moves for change in told.changes):
+            break  # the cluster is another now
+
+
+@SOME
+@given(cluster=FULL, pod=pods(1))
+def test_no_smaller_reduction_would_do(cluster: Cluster, pod: dict[str, Any]):
+    """One MiB, percent or card more than proposed, and there is no room."""
+    for change in ask(cluster, pod).changes:
+        more = {
+            ChangeKind.MEMORY: ("aliquot.dev/gpu-mem", "aliquot.dev/gpu-mem-percent"),
+            ChangeKind.CORES: ("aliquot.dev/gpu-core",),
+            ChangeKind.CARDS: ("aliquot.dev/gpu",),
+        }.get(change.kind, ())
+        for key in set(more).intersection(change.limits):
+            assert not cluster.takes(changed(pod, with_limit(change, key, one_more(change.limits[key]))))
+
+
+def with_limit(change: Change, key: str, value: str) -> Change:
+    """The same change, but for one limit."""
+    return msgspec.structs.replace(change, limits={**change.limits, key: value})
+
+
+def one_more(value: str) -> str:
+    """A limit that is one more."""
+    for suffix, mib in (("Gi", GIB), ("Mi", 1)):
+        if value.endswith(suffix):
+            return f"{int(value.removesuffix(suffix)) * mib + 1}Mi"
+    return str(int(value) + 1)
+
+
+def cards(name: str, count: int, gib: int = 16, model: str = "NVIDIA H200") -> GPUNodeStatus:
+    """A node of equal cards."""
+    return GPUNodeStatus(
+        cards=tuple(Card(uuid=f"{name}-{n}", model=model, memory_mib=gib * GIB) for n in range(count))
+    )
+
+
+def tenant(cluster: Cluster, node: str, **limits: str) -> str:
+    """A pod that is bound to a node; its UID."""
+    pod = read(pod_document([{key.replace("_", "-"): value for key, value in limits.items()}]))
+    cluster.settle(pod, node)
+    return pod.metadata.uid
+
+
+def kinds(told: Answer) -> list[ChangeKind]:
+    """What would help, the cheapest first."""
+    return [change.kind for change in told.changes]
+
+
+def test_the_fewest_pods_with_the_least_memory_move():
+    """One of 7 GiB, for which there is room; one of 6 would not do, and those of 9 and 14 have nowhere to go."""
+    cluster = Cluster({name: cards(name, 1) for name in ("n0", "n1", "n2")})
+    tenant(cluster, "n0", gpu_mem="14Gi")
+    tenant(cluster, "n1", gpu_mem="9Gi")
+    for size in ("6Gi", "7Gi"):
+        tenant(cluster, "n2", gpu_mem=size)
+    told = ask(cluster, pod_document([{"gpu-mem": "10Gi"}]))
+    moves = next(change for change in told.changes if change.kind is ChangeKind.MOVES)
+    assert [(m.memory_mib, m.from_node, m.to_node) for m in moves.moves] == [(7 * GIB, "n2", "n1")]
+    assert told.summary == "none of 3 nodes has room for it"
+    assert [(cause.text, cause.nodes) for cause in told.causes] == [("short of memory on every card", 3)]
+
+
+def test_a_pod_that_has_nowhere_to_go_is_not_to_be_moved():
+    """There is no such proposal where all other nodes are as full."""
+    cluster = Cluster({name: cards(name, 1) for name in ("n0", "n1")})
+    for name in cluster.nodes:
+        tenant(cluster, name, gpu_mem="12Gi")
+    told = ask(cluster, pod_document([{"gpu-mem": "8Gi"}]))
+    assert kinds(told) == [ChangeKind.MEMORY]
+    assert told.changes[0].limits == {"aliquot.dev/gpu": "1", "aliquot.dev/gpu-mem": "4Gi"}
+    assert told.changes[0].text == "ask for 4Gi of memory in place of 8Gi"
+
+
+def test_another_model_is_the_cheapest_change():
+    """It costs the pod nothing of its size."""
+    cluster = Cluster(
+        {"n0": cards("n0", 1), "n1": cards("n1", 2, model="Tesla T4"), "n2": cards("n2", 1, model="A10")}
+    )
+    tenant(cluster, "n0", gpu="1")
+    told = ask(cluster, pod_document([{"gpu-mem": "8Gi"}], card_model="H200", not_card_uuid="n1-0"))
+    assert kinds(told)[0] is ChangeKind.MODEL
+    assert told.changes[0].text == "take cards of model A10; or of Tesla T4 (1 node)"
+    assert told.changes[0].annotations["aliquot.dev/card-model"] == "A10"
+    assert told.changes[0].annotations["aliquot.dev/not-card-uuid"] is None
+
+
+def test_a_node_is_emptied_for_whole_cards_or_a_part_is_taken():
+    """Who asks for whole cards is told how much of a card there is."""
+    cluster = Cluster({"n0": cards("n0", 1), "n1": cards("n1", 1)})
+    tenant(cluster, "n0", gpu_mem="4Gi")
+    tenant(cluster, "n1", gpu_mem="5Gi")
+    told = ask(cluster, pod_document([{"gpu": "1"}]))
+    assert kinds(told) == [ChangeKind.MOVES, ChangeKind.PART]
+    assert told.changes[0].moves[0].memory_mib == 4 * GIB
+    assert told.changes[1].limits == {"aliquot.dev/gpu": "1", "aliquot.dev/gpu-mem-percent": "75"}
+
+
+def test_only_bound_pods_are_moved():
+    """A reservation may become a binding at any moment."""
+    cluster = Cluster({"n0": cards("n0", 1), "n1": cards("n1", 1, model="Tesla T4")})
+    other, pod = (
+        read(pod_document([{"gpu-mem": "4Gi"}])),
+        pod_document([{"gpu-mem": "14Gi"}], card_model="H200"),
+    )
+    cluster.ask(other, "n0")
+    assert ChangeKind.MOVES not in kinds(ask(cluster, pod))
+    cluster.settle(other, "n0")
+    assert ChangeKind.MOVES in kinds(ask(cluster, pod))
+
+
+STATES = {
+    State.FINISHED: {"phase": "Succeeded"},
+    State.BOUND: {"node": "n0"},
+}
+
+
+@pytest.mark.parametrize(("state", "stored"), STATES.items(), ids=STATES.keys())
+def test_pods_that_do_not_wait(state: State, stored: dict[str, str]):
+    """They are told so, without a look at any node."""
+    told = ask(Cluster({"n0": cards("n0", 1)}), pod_document([{"gpu-mem": "1Gi"}]), **stored)
+    assert (told.state, told.nodes, told.changes) == (state, 0, ())
+
+
+def test_pods_that_wait_for_something_else():
+    """Gates, a request that makes no sense, no slices, a place that waits for its bind, and no pod at all."""
+    cluster = Cluster({"n0": cards("n0", 1)})
+    gated = Condition(type="PodScheduled", status="False", reason="SchedulingGated", message="gated")
+    pod = msgspec.structs.replace(
+        read(pod_document([{"gpu-mem": "1Gi"}])), status=PodStatus(conditions=(gated,))
+    )
+    assert ask(cluster, pod).state is State.GATED
+    assert "did you mean" in ask(cluster, pod_document([{"gpu-mem": "1"}])).summary
+    assert ask(cluster, pod_document([{}])).state is State.NO_SLICES
+    placed = pod_document([{"gpu-mem": "1Gi"}])
+    cluster.ask(read(placed))
+    assert ask(cluster, placed).state is State.RESERVED
+    assert "node n0" in ask(cluster, placed).summary
+    why = Why(World(), cluster.filter, cluster.known)
+    assert asyncio.run(why.answer("a", "nobody")).state is State.ABSENT
+    world = World()
+    world.line = "down"
+    with pytest.raises(ApiError):
+        asyncio.run(Why(world, cluster.filter, cluster.known).answer("a", "nobody"))
+
+
+def test_a_pod_that_has_room_by_now():
+    """It is told to wait for kube-scheduler, whose own words are kept."""
+    refused = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="0/2 nodes")
+    pod = msgspec.structs.replace(
+        read(pod_document([{"gpu-mem": "1Gi"}])), status=PodStatus(conditions=(refused,))
+    )
+    told = ask(Cluster({name: cards(name, 1) for name in ("n0", "n1")}), pod)
+    assert told.summary == "2 of 2 nodes have room now: it gets one when kube-scheduler asks again"
+    assert (told.scheduler, told.asked, told.changes) == ("0/2 nodes", False, ())
+
+
+def test_nobody_but_the_pod_is_named():
+    """The answer has no name of any other pod or namespace."""
+    cluster = Cluster({"n0": cards("n0", 1), "n1": cards("n1", 1)})
+    tenant(cluster, "n0", gpu_mem="4Gi")
+    tenant(cluster, "n1", gpu_mem="5Gi")
+    text = msgspec.json.encode(ask(cluster, pod_document([{"gpu": "1"}], namespace="b"))).decode()
+    assert '"moves"' in text
+    assert '"a"' not in text
+    assert not any(pod.metadata.name in text for pod in cluster.settled.values())
+
+
+def test_a_tenant_goes_only_where_its_own_request_lets_it():
+    """As the API server has it: one that must have its model, or its very card, has nowhere to go."""
+    for only, goes in (({}, True), ({"card_model": "H200"}, False), ({"card_uuid": "n0-0"}, False)):
+        cluster = Cluster({"n0": cards("n0", 1), "n1": cards("n1", 1, model="Tesla T4", gib=24)})
+        cluster.settle(read(pod_document([{"gpu-mem": "12Gi"}], **only)), "n0")
+        told = ask(cluster, pod_document([{"gpu-mem": "8Gi"}], card_model="H200"))
+        assert (ChangeKind.MOVES in kinds(told)) is goes
+
+
+def test_a_percentage_is_not_moved_to_a_larger_card():
+    """It would take more there than it has, which its quota may not bear."""
+    cluster = Cluster({"n0": cards("n0", 1), "n1": cards("n1", 1, gib=24)})
+    tenant(cluster, "n0", gpu_mem_percent="25")
+    tenant(cluster, "n1", gpu_mem="16Gi")
+    pod = pod_document([{"gpu-mem": "13Gi"}])
+    assert ChangeKind.MOVES not in kinds(ask(cluster, pod))
+    cluster.put("n2", cards("n2", 1))
+    tenant(cluster, "n2", gpu_mem="4Gi")
+    assert ChangeKind.MOVES in kinds(ask(cluster, pod))
+
+
+def test_pods_of_a_daemon_set_stay():
+    """They would be made again on the same node."""
+    for kind, goes in (("ReplicaSet", True), ("DaemonSet", False)):
+        cluster = Cluster({"n0": cards("n0", 1), "n1": cards("n1", 1, model="Tesla T4")})
+        made = pod_document([{"gpu-mem": "12Gi"}])
+        made["metadata"]["ownerReferences"] = [{"kind": kind, "name": "owner"}]
+        cluster.settle(read(made), "n0")
+        told = ask(cluster, pod_document([{"gpu-mem": "8Gi"}], card_model="H200"))
+        assert (ChangeKind.MOVES in kinds(told)) is goes
