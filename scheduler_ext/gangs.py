@@ -107,6 +107,12 @@ class Gangs:
         """The groups."""
         return list(self._gangs.values())
 
+    def goes_together(self, pod: Pod) -> bool:
+        """Whether a pod that waits gets its place only with others."""
+        key = group_of(pod.metadata, pod.spec.scheduling_group)
+        gang = self._gangs.get(key) if key is not None and self._hold_seconds else None
+        return gang is not None and self._together(gang)
+
     def why(self, uid: str) -> str:
         """What keeps a member of a group without its place, in words; empty for a pod that goes alone or has one."""
         gang = self._of.get(uid)

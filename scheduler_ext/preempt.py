@@ -44,6 +44,8 @@ class Preemption:
             return PreemptResult()
         if not request.wants_slices:
             return PreemptResult({node: _written(uids, 0) for node, uids in given.items() if uids})
+        if self.decide.gangs is not None and self.decide.gangs.goes_together(args.Pod):
+            return PreemptResult()  # room for one would be of no use without room for the others
         departures = self.departures(args.Pod, request, given)
         if any(not departure.pods and not given[departure.node] for departure in departures):
             return PreemptResult()

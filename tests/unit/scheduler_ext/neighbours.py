@@ -10,15 +10,17 @@ import msgspec
 from aliquot.kube.objects import Pod
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
-from aliquot.request import ContainerKind
+from aliquot.request import ContainerKind, read_pod_request
 from scheduler_ext.choose import Placer
 from scheduler_ext.disruption import Budget, Budgets
 from scheduler_ext.evictable import Evictable
 from scheduler_ext.feed import Feed
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
+from scheduler_ext.gangs import Gangs
 from scheduler_ext.holds import Holds
 from scheduler_ext.ledger import Ledger
+from scheduler_ext.passed_over import PassedOver
 from scheduler_ext.pods import PlacedPod
 from scheduler_ext.preempt import Preemption
 from scheduler_ext.quotas import Quotas
@@ -46,13 +48,16 @@ class Neighbours:
             self.ledger, self.residents, self.budgets, self.quotas, min_run_seconds, lambda: self.now
         )
         self.holds = Holds(self.ledger, self.waiting, self.evictable)
-        foreign = ForeignAgents(())
+        foreign, passed_over = ForeignAgents(()), PassedOver()
+        self.gangs = Gangs(self.ledger, self.waiting, passed_over, read_pod_request)
         self.filter = Filter(
             self.ledger,
             foreign,
             Placer(self.ledger.table),
             quotas=self.quotas,
+            passed_over=passed_over,
             waiting=self.waiting,
+            gangs=self.gangs,
             holds=self.holds,
         )
         self.preemption = Preemption(self.filter, self.evictable, self.holds)

@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aliquot.kube.objects import Pod
 from scheduler_ext.evictable import Departure
+from scheduler_ext.groups import PLUGINS, GroupKey, Terms
 from scheduler_ext.ledger import Stage
 from scheduler_ext.victims import Leaver, place_after
 from scheduler_ext.wire import WireError, read_preempt
@@ -33,6 +36,19 @@ def test_whoever_kube_scheduler_wants_gone_goes_and_counts() -> None:
     here.runs("b", "n1-b", 16, priority=5)
     assert here.victims(waiter(8), n1=["b"]) == {"n1": {"b"}}
     assert here.victims(waiter(8), n1=["no-cards"]) == {"n1": {"no-cards", "a"}}
+
+
+def test_nobody_is_evicted_for_a_part_of_a_group() -> None:
+    """Room for one would be of no use; once its group is small enough it is a pod like others."""
+    here = Neighbours()
+    here.runs("a", "n1-a", 16)
+    here.runs("b", "n1-b", 16, priority=5)
+    body = msgspec.to_builtins(waiter(8))
+    body["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "train"}
+    member = msgspec.convert(body, Pod)
+    for needs, victims in ((2, {}), (0, {"n1": {"a"}})):
+        here.gangs.put_terms(GroupKey("default", "train", PLUGINS), Terms(needs))
+        assert here.victims(member) == victims
 
 
 def test_nobody_of_the_same_or_a_higher_priority_goes() -> None:
