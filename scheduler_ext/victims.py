@@ -4,9 +4,10 @@ The caller says who may leave and how gladly: every `Leaver` has a rank, and a l
 admit the request the least is wanted: the one whose highest rank is lowest, then with the fewest of that rank, then
 so on down the ranks; of equal ones the one whose pods started last. None of a set found could stay.
 
-A request of one slice on one card asks each card for itself, which is exact but for `STEPS` that bound the search on a
-card. Everything else is placed on the node as it would be without all leavers, on the cards that cost least; who must
-leave those is asked card by card, and whoever turns out not to be needed stays.
+A request of one slice asks each card for itself and takes the cheapest. That is exact, but for `STEPS` that bound the
+search on a card, and as long as nobody of those found is on several cards. Everything else, and what says how its cards
+are linked, is placed on the node as it would be without all leavers, on the cards that cost least; who must leave those
+is asked card by card, and whoever turns out not to be needed stays.
 """
 
 from collections import defaultdict
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from aliquot.placement import Charge, Placement
 from aliquot.policy import Policy
 from aliquot.request import PodRequest, SliceRequest
+from aliquot.topology import Rdma
 from scheduler_ext.cards import CardState
 from scheduler_ext.fit import fit
 
@@ -63,8 +65,12 @@ def least(
     on_card = _by_card(leavers)
     slices = {n: c.slice for n, c in enumerate(request.containers) if c.slice}
     wanted = next(iter(slices.values()), None)
-    if wanted is not None and len(slices) == wanted.cards == 1:
-        return _from_one_card(wanted, cards, on_card)
+    if wanted is not None and len(slices) == 1 and wanted.topology is None and wanted.rdma is Rdma.NONE:
+        if wanted.cards == 1:
+            return _from_one_card(wanted, cards, on_card)
+        found = _from_cards(wanted, cards, on_card)
+        if found is None or all(len(leaver.charges) == 1 for leaver in found):
+            return found
     if fit(request, node, cards, policy) is not None:
         return ()
     emptied = relieved(cards, leavers)
@@ -115,6 +121,22 @@ def _from_one_card(
         if best == ():
             break
     return best
+
+
+def _from_cards(
+    wanted: SliceRequest, cards: Sequence[CardState], on_card: Mapping[str, list[Leaver]]
+) -> Leavers | None:
+    """The least sets of as many cards as are wanted, the cheapest; None where there are not so many."""
+    found = []
+    for n, card in enumerate(cards):
+        charge = _charge_on(card, wanted)
+        leavers = None if charge is None else _least_on(card, charge, on_card.get(card.uuid, []))
+        if leavers is not None:
+            found.append((_cost(leavers), n, leavers))
+    if len(found) < wanted.cards:
+        return None
+    chosen = {one.uid: one for _, _, leavers in sorted(found)[: wanted.cards] for one in leavers}
+    return tuple(sorted(chosen.values(), key=_reluctance))
 
 
 def _charge_on(card: CardState, wanted: SliceRequest) -> Charge | None:
