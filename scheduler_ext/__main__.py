@@ -13,6 +13,7 @@ from aliquot import service
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
 from aliquot.tls import CertificatePair, server_context
+from scheduler_ext.collector import Collector
 from scheduler_ext.election import WRITE_SECONDS, DeposedError, Election
 from scheduler_ext.forward import Forwarder
 from scheduler_ext.metrics import ReplicaMetrics
@@ -46,7 +47,9 @@ async def run_alone(options: argparse.Namespace) -> None:
     async with Api.from_kubeconfig(options.kubeconfig, user_agent=AGENT) as api:
         parts = Parts(api, options)
         ReplicaMetrics(parts.registry, leads=lambda: True, transitions=lambda: 0)
-        await serve(parts.extender().app(), options, tls, *parts.feeds, *parts.workers)
+        await serve(
+            parts.extender().app(), options, tls, Collector(parts.feeds), *parts.feeds, *parts.workers
+        )
 
 
 async def run_replica(options: argparse.Namespace) -> bool:
@@ -69,6 +72,7 @@ async def run_replica(options: argparse.Namespace) -> bool:
                     app,
                     options,
                     tls,
+                    Collector(parts.feeds),
                     *parts.feeds,
                     election,
                     office,
