@@ -11,7 +11,7 @@ The cost grows with the number of nodes offered and of nodes that have changed, 
 """
 
 from collections import OrderedDict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,8 +30,8 @@ from scheduler_ext.waste import Waste
 
 DEEP_TRIES: Final = 16
 """Nodes that are searched with the whole budget for one pod; about 10 ms each at most."""
-MOST_MISSES: Final = 16
-"""Nodes that turn out not to be offered, before it is looked up which are."""
+MOST_LOOKUPS: Final = 16
+"""Nodes that are searched for among the names offered, before it is looked up which node each name is."""
 MOST_CLASSES: Final = 256
 """Classes of pods whose rankings are kept; the one that was not asked for longest goes first."""
 
@@ -82,28 +82,26 @@ class Placer:
 
     def look(self, request: PodRequest, names: Sequence[str]) -> Choice:
         """What `choose` would say, learning nothing from being asked."""
-        found = self._look_at_all(request, names) if self._offered_nearly_all(names) else None
-        if found is not None:
-            return Choice(found)
-        rows = self._table.rows_of(names)
-        ranked = self._rank(request, rows)
-        placement = _Race(self._table, names, rows, ranked).run(request)
+        placement = self._race(request, names).run(request)
         if placement is not None:
             return Choice(placement)
-        return refuse(self._table, request, names, rows)
+        return refuse(self._table, request, names, self._table.rows_of(names))
+
+    def _race(self, request: PodRequest, names: Sequence[str]) -> "_Race":
+        """Among the nodes that are offered, or among all where those are nearly all.
+
+        Which row each of thousands of names has takes longer to look up than all the rest of a choice.
+        """
+        if self._offered_nearly_all(names):
+            rows = np.arange(len(self._table.names))
+            ranked = self._rank(request, rows)
+            return _Race(self._table, self._table.names, rows, ranked, offered=names)
+        rows = self._table.rows_of(names)
+        return _Race(self._table, names, rows, self._rank(request, rows))
 
     def _offered_nearly_all(self, names: Sequence[str], /) -> bool:
         """Whether the best node of all is likely to be among them, and nodes are all compared alike."""
         return 2 * len(names) > len(self._table) and len(self._table.preferences) == 1
-
-    def _look_at_all(self, request: PodRequest, names: Sequence[str]) -> Placement | None:
-        """The best of all nodes, if it is one of these; None where that takes too long to find.
-
-        Which row each of thousands of names has takes longer to look up than all the rest of a choice.
-        """
-        rows = np.arange(len(self._table.names))
-        race = _Race(self._table, self._table.names, rows, self._rank(request, rows), offered=names)
-        return race.run(request)
 
     def _rank(self, request: PodRequest, rows: Ints) -> "_Ranked":
         """The rankings that speak for these rows.
@@ -224,11 +222,12 @@ class _Race:
         rows: Ints,
         ranked: _Ranked,
         *,
-        offered: Container[str] | None = None,
+        offered: Sequence[str] | None = None,
     ) -> None:
         self._table = table
         self._names = names
         self._offered = offered
+        self._lookups = 0
         self._rows = rows
         self._ranked = ranked
         self._keys, self._ties = ranked.read(rows)
@@ -239,11 +238,9 @@ class _Race:
             self._leave_out_hopeless(request)
         named = any(wanted.only.uuids or wanted.only.not_uuids for wanted in slices_of(request))
         seen: set[bytes] = set()
-        misses = 0
-        while (position := self._best()) is not None and misses < MOST_MISSES:
+        while (position := self._best()) is not None:
             self._keys[position] = -np.inf
-            if self._offered is not None and self._names[position] not in self._offered:
-                misses += 1
+            if self._offered is not None and not self._is_offered(position, self._offered):
                 continue
             row = int(self._rows[position])
             signature = self._table.signature(row)
@@ -254,6 +251,16 @@ class _Race:
             if placement is not None:
                 return placement
         return None
+
+    def _is_offered(self, position: int, names: Sequence[str]) -> bool:
+        """Whether a node of all is offered; after some that were asked for one by one, all are looked up."""
+        self._lookups += 1
+        if self._lookups <= MOST_LOOKUPS:
+            return self._names[position] in names
+        rows, others = self._table.rows_of(names), np.ones(len(self._keys), np.bool_)
+        others[rows[rows != UNKNOWN]] = False
+        self._keys[others], self._offered = -np.inf, None
+        return not others[position]
 
     def _leave_out_hopeless(self, request: PodRequest) -> None:
         (possible,) = np.nonzero(self._keys > -np.inf)

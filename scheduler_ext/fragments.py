@@ -131,9 +131,14 @@ class Cards:
     @staticmethod
     def of(yard: Yardstick, part: CardTable) -> "Cards":
         """The cards as they are."""
-        offered = part.healthy & ~part.mig & (part.holders == 0) & (part.slots < part.slots_each)
         left, cores = part.left(burst=False), part.usable_cores - part.cores
-        return Cards.with_left(yard, part, left, cores, offered)
+        return Cards.with_left(yard, part, left, cores, _offered(part))
+
+    @staticmethod
+    def known(yard: Yardstick, part: CardTable, codes: Ints, value: Floats) -> "Cards":
+        """The cards as they are, where their codes and values have been worked out before."""
+        left, cores = part.left(burst=False), part.usable_cores - part.cores
+        return Cards(yard, part, left, cores, _offered(part), codes, value)
 
     @staticmethod
     def with_left(yard: Yardstick, part: CardTable, left: Ints, cores: Ints, offered: Bools) -> "Cards":
@@ -178,6 +183,11 @@ class Cards:
         """What is free on each card, times the weight of the pods that have no room there."""
         useless: Floats = self.value * self.yard.useless[self.codes]
         return useless
+
+
+def _offered(part: CardTable) -> Bools:
+    offered: Bools = part.healthy & ~part.mig & (part.holders == 0) & (part.slots < part.slots_each)
+    return offered
 
 
 @dataclass(frozen=True)

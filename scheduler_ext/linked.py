@@ -31,6 +31,7 @@ _NEAR: Final = 1e4
 """More than any card is liked."""
 _FULL: Final = 4096.0
 """More than any link is worth."""
+_BYTE: Final = 8
 _HINT: Final = 1e-12
 """So little that it decides between cards that are liked alike only."""
 
@@ -151,7 +152,7 @@ def _hints(part: CardTable) -> Keys:
         sets = part.sets[number]
         if sets.shape.uniform:
             continue
-        empty = np.array(_masks(_empty(part))) if empty is None else empty
+        empty = _bits(_empty(part)) if empty is None else empty
         rows = np.flatnonzero(part.shape == number)
         bits = np.int64(1) << np.arange(sets.shape.cards)[:, None]
         hints[: sets.shape.cards, rows] = _HINT * sets.rest[empty[rows] & ~bits]
@@ -166,6 +167,15 @@ def _empty(part: CardTable) -> Bools:
 
 def _masks(cards: Bools) -> list[int]:
     """The cards that are set in each row, as a mask of columns; cards beyond those of any shape are left out."""
+    masks: list[int] = _bits(cards).tolist()
+    return masks
+
+
+def _bits(cards: Bools) -> Ints:
+    """The same as an array."""
+    if cards.shape[0] == _BYTE:
+        bytewise: Ints = np.packbits(cards, axis=0, bitorder="little")[0].astype(np.int64)
+        return bytewise
     bits = np.int64(1) << np.arange(min(len(cards), MOST_CARDS))
-    masks: list[int] = (bits @ cards[: len(bits)].astype(np.int64)).tolist()
+    masks: Ints = bits @ cards[: len(bits)].astype(np.int64)
     return masks

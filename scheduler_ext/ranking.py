@@ -21,7 +21,7 @@ from scheduler_ext.fit import turn
 from scheduler_ext.fragments import CHUNK, Cards, Sums
 from scheduler_ext.linked import Linker
 from scheduler_ext.scarcity import Prices
-from scheduler_ext.table import CardTable, Ints, Room, memory_needed
+from scheduler_ext.table import Bools, CardTable, Ints, Room, memory_needed
 from scheduler_ext.waste import Waste
 
 Keys = npt.NDArray[np.float64]
@@ -144,35 +144,41 @@ class Ranking:
 
     def _lay(self, rows: Ints) -> None:
         """Lay the pod out on some rows, by itself on each."""
-        whole = self._table.at(rows)
+        whole, room = self._table.at(rows), None
         fits = np.ones(len(rows), np.bool_)
         for _, wanted in self._turns:
-            fits &= _enough(whole, wanted)
+            room = Room(whole, wanted)
+            fits &= room.enough(room.fits)
         self.keys[rows] = -np.inf
+        first = room.fits if room else np.zeros((0, len(rows)), np.bool_)
         if not fits.all():
-            rows = rows[fits]
+            rows, first = rows[fits], first[:, fits]
             whole = self._table.at(rows)
         if len(rows):
-            self._lay_fitting(rows, whole)
+            self._lay_fitting(rows, whole, first)
 
-    def _lay_fitting(self, rows: Ints, whole: CardTable) -> None:
+    def _lay_fitting(self, rows: Ints, whole: CardTable, first: Bools) -> None:
+        """Lay it out where each container has room by itself: a single one on the cards in `first`."""
         laid = _Laid(whole, whole if len(self._turns) < 2 else whole.twin())  # noqa: PLR2004 - one container
         if self._waste is not None and Policy.FRAG_AWARE in (self._preference.node, self._preference.card):
-            laid.cards = laid.before = Cards.of(self._waste.yard, whole)
+            laid.cards = laid.before = self._waste.cards(rows, whole)
         for position, wanted in self._turns:
             if self._request.containers[position].kind is not ContainerKind.INIT:
-                self._columns[position][:, rows] = self._put(laid, position, wanted)
+                self._columns[position][:, rows] = self._put(laid, position, wanted, first)
         keys, self.ties[rows] = self._judge(rows, laid)
         # A single container that finds no cards now finds none; several may, in another order.
         apart = -np.inf if len(self._turns) < 2 else keys + NOT_TOGETHER  # noqa: PLR2004 - one container
         self.keys[rows] = np.where(laid.together, keys, apart)
 
-    def _put(self, laid: "_Laid", position: int, wanted: SliceRequest) -> Ints:
+    def _put(self, laid: "_Laid", position: int, wanted: SliceRequest, first: Bools) -> Ints:
         """Give one container its cards; the columns of shape (cards, rows)."""
-        need, room = memory_needed(laid.whole, wanted), Room(laid.part, wanted)
-        laid.together &= room.enough(room.fits)
+        need, fits = memory_needed(laid.whole, wanted), first
+        if laid.part is not laid.whole:
+            room = Room(laid.part, wanted)
+            fits = room.fits
+            laid.together &= room.enough(fits)
         after = laid.cards and laid.cards.less(need, wanted.cores, exclusive=wanted.exclusive)
-        linked = self._linkers[position].choose(laid.part, self._likes(laid, after), room.fits)
+        linked = self._linkers[position].choose(laid.part, self._likes(laid, after), fits)
         columns = linked.columns
         laid.together &= linked.found
         laid.grade += linked.grade / len(self._turns)
@@ -226,11 +232,6 @@ class Ranking:
 def _chunks(rows: Ints) -> Iterator[Ints]:
     for start in range(0, len(rows), CHUNK):
         yield rows[start : start + CHUNK]
-
-
-def _enough(part: CardTable, wanted: SliceRequest) -> npt.NDArray[np.bool_]:
-    room = Room(part, wanted)
-    return room.enough(room.fits)
 
 
 def _fill(part: CardTable) -> Keys:

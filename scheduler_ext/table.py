@@ -367,11 +367,11 @@ class Room:
         near: And it is as near to NICs as is demanded.
         big_enough: It could hold this one if it were empty.
         memory, compute, slot: It has enough of this resource free.
-        alone: It may be held alone: nobody is on it.
         fits: All that the slice needs.
     """
 
     def __init__(self, table: CardTable, wanted: SliceRequest) -> None:
+        self._table = table
         self._count = wanted.cards
         need = memory_needed(table, wanted)
         self.offered: Bools = table.healthy & ~table.mig
@@ -383,10 +383,16 @@ class Room:
         self.memory: Bools = self.big_enough & (table.left(wanted.burst) >= need)
         self.compute: Bools = self.near & (table.usable_cores - table.cores >= wanted.cores)
         self.slot: Bools = self.near & (table.slots < table.slots_each)
-        self.alone: Bools = self.near & (table.slots == 0) & (table.used == 0) & (table.cores == 0)
         self.fits: Bools = self.memory & self.compute & self.slot & (table.holders == 0)
         if wanted.exclusive:
             self.fits &= self.alone
+
+    @property
+    def alone(self) -> Bools:
+        """Where it may be held alone: nobody is on it."""
+        table = self._table
+        alone: Bools = self.near & (table.slots == 0) & (table.used == 0) & (table.cores == 0)
+        return alone
 
     def enough(self, mask: Bools) -> Bools:
         """The nodes on which at least as many cards as asked for are set; shape (nodes,)."""

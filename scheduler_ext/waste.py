@@ -21,7 +21,7 @@ MUCH_LIKE: Final = 0.05
 
 @dataclass
 class _Rows:
-    """What is kept per row; arrays whose first axis is the rows."""
+    """What is kept per row; arrays of shape (rows, …), `codes` and `value` of shape (cards, rows)."""
 
     useful: Floats
     count: Floats
@@ -29,9 +29,11 @@ class _Rows:
     fragment: Floats
     possible: Bools
     sizes: Floats
+    codes: Ints
+    value: Floats
 
     @staticmethod
-    def empty(rows: int, kinds: int) -> "_Rows":
+    def empty(cards: int, rows: int, kinds: int) -> "_Rows":
         wide = (rows, kinds)
         return _Rows(
             np.zeros(wide, np.float32),
@@ -40,6 +42,8 @@ class _Rows:
             np.zeros(rows, np.float32),
             np.zeros(wide, np.bool_),
             np.zeros(wide, np.float32),
+            np.zeros((cards, rows), np.int64),
+            np.zeros((cards, rows), np.float32),
         )
 
 
@@ -66,7 +70,7 @@ class Waste:
     def __post_init__(self) -> None:
         self.yard = Yardstick(self.typical, self.table)
         self.prices = prices(self.asked, self.table)
-        self._rows = _Rows.empty(len(self.table.slots_each), len(self.typical))
+        self._rows = _Rows.empty(*self.table.exists.shape, len(self.typical))
 
     def much_like(self, other: "Waste") -> bool:
         """Whether hardly any pod would be placed otherwise by the other one's experience."""
@@ -83,7 +87,7 @@ class Waste:
     @property
     def fitting(self) -> bool:
         """Whether the table still has the shape and the kinds of cards of when this was made."""
-        same = len(self.table.slots_each) == len(self._rows.free)
+        same = self.table.exists.shape == self._rows.codes.shape
         return same and len(self.table.kinds) == len(self.yard.kinds)
 
     def prepare(self) -> Iterator[None]:
@@ -100,6 +104,11 @@ class Waste:
         for rows in self._due():
             self._refresh(rows, shaped=shaped)
         self._tick = self.table.tick
+
+    def cards(self, rows: Ints, part: CardTable) -> Cards:
+        """The cards of some rows as they are; `part` has those rows."""
+        kept = self._rows
+        return Cards.known(self.yard, part, kept.codes.take(rows, axis=1), kept.value.take(rows, axis=1))
 
     def before(self, rows: Ints) -> tuple[Sums, Floats]:
         """Sums and fragments of some rows as they are."""
@@ -124,5 +133,6 @@ class Waste:
             limit = yard.host_limit(part.whole_cpu, part.whole_mib)
             kept.possible[rows] = (Sums.of(cards.emptied()).count >= yard.cards) & (limit >= 1)
             kept.sizes[rows] = yard.sizes[part.kind[0]]
+        kept.codes[:, rows], kept.value[:, rows] = cards.codes, cards.value
         kept.useful[rows], kept.count[rows], kept.free[rows] = sums.useful, sums.count, sums.free
         kept.fragment[rows] = self.after(rows, part, sums, HostShare())

@@ -1,7 +1,7 @@
 """An extender that leads, as a process of its own on one core, with an API server beside it."""
 
+import json
 import os
-import signal
 import socket
 import ssl
 import subprocess
@@ -9,10 +9,9 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
-from http.client import HTTPResponse
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from aliquot.certs import write_pair
 from bench.extender.wire import Wire
@@ -20,6 +19,9 @@ from bench.extender.wire import Wire
 ROOT = Path(__file__).parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
 PATIENCE_S = 180.0
+ENDING_S = 20.0
+_NOBODY = {"Pod": {"metadata": {"name": "nobody", "uid": "nobody"}}, "NodeNames": ["nowhere"]}
+"""A call that every leader answers, and that changes nothing."""
 
 
 class Leader:
@@ -43,35 +45,47 @@ class Leader:
 
     def __enter__(self) -> Self:
         os.sched_setaffinity(0, self._rest)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        argv = [sys.executable, "-m", "bench.extender.apiserver", *self._world]
-        self._server = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-        assert self._server.stdout is not None
-        port = self._server.stdout.readline().strip()
-        kubeconfig = self._root / "kubeconfig"
-        kubeconfig.write_text(_kubeconfig(f"http://127.0.0.1:{port}"))
-        self._log = (self._root / "extender.log").open("wb")
-        argv = [sys.executable, "-m", "scheduler_ext", "--kubeconfig", kubeconfig, "--port", str(self._port)]
-        argv += ["--tls-cert", self._pair.cert, "--tls-key", self._pair.key, "--tls-ca", self._pair.ca]
-        argv += ["--leader-elect", "--advertise-url", f"https://127.0.0.1:{self._port}"]
-        self._process = subprocess.Popen(
-            argv,
-            cwd=ROOT,
-            env=environment,
-            stderr=self._log,
-        )
-        os.sched_setaffinity(self._process.pid, self._own)
-        self._wait("/readyz", lambda _: True)
-        self.started_s = self.cpu_s()
-        self._wait("/metrics", lambda text: b"aliquot_scheduler_leader 1.0" in text)
+        with ExitStack() as stack:
+            self._start(stack)
+            self._wait("/readyz")
+            self.started_s = self.cpu_s()
+            self._wait("/filter", json.dumps(_NOBODY).encode(), lambda answer: b"Error" not in answer)
+            self._ending = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(30)
-        self._server.kill()
-        self._server.wait()
-        self._log.close()
+        self._ending.close()
+
+    def _start(self, stack: ExitStack) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        argv = [sys.executable, "-m", "bench.extender.apiserver", *self._world]
+        server = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+        stack.callback(_end, server)
+        assert server.stdout is not None
+        kubeconfig = self._root / "kubeconfig"
+        kubeconfig.write_text(_kubeconfig(f"http://127.0.0.1:{server.stdout.readline().strip()}"))
+        log = stack.enter_context((self._root / "extender.log").open("wb"))
+        argv = [
+            sys.executable,
+            "-m",
+            "scheduler_ext",
+            "--kubeconfig",
+            str(kubeconfig),
+            "--port",
+            str(self._port),
+        ]
+        argv += [
+            "--tls-cert",
+            str(self._pair.cert),
+            "--tls-key",
+            str(self._pair.key),
+            "--tls-ca",
+            str(self._pair.ca),
+        ]
+        argv += ["--leader-elect", "--advertise-url", f"https://127.0.0.1:{self._port}"]
+        self._process = subprocess.Popen(argv, cwd=ROOT, env=environment, stderr=log)
+        stack.callback(_end, self._process)
+        os.sched_setaffinity(self._process.pid, self._own)
 
     def wire(self) -> Wire:
         """A connection to it."""
@@ -95,21 +109,29 @@ class Leader:
         """What it has written."""
         return (self._root / "extender.log").read_text()
 
-    def _wait(self, path: str, good: Callable[[bytes], bool]) -> None:
+    def _wait(
+        self, path: str, body: bytes | None = None, good: Callable[[bytes], bool] = lambda _: True
+    ) -> None:
+        """Wait for a good answer; a body makes the call a POST."""
+        call = urllib.request.Request(f"https://127.0.0.1:{self._port}{path}", body)
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             if self._process.poll() is not None:
                 raise RuntimeError(f"the extender has ended: {self.log()[-2000:]}")
-            with suppress(OSError), self._get(path) as answer:
+            with suppress(OSError), urllib.request.urlopen(call, timeout=10, context=self._context) as answer:  # noqa: S310
                 if good(answer.read()):
                     return
             time.sleep(0.05)
         raise RuntimeError(f"{path} of the extender: {self.log()[-2000:]}")
 
-    def _get(self, path: str) -> HTTPResponse:
-        url = f"https://127.0.0.1:{self._port}{path}"
-        answer: HTTPResponse = urllib.request.urlopen(url, timeout=10, context=self._context)
-        return answer
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    process.terminate()
+    try:
+        process.wait(ENDING_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _cores() -> tuple[set[int], set[int]]:

@@ -76,6 +76,26 @@ def test_the_best_of_all_is_the_best_of_those_offered(seed: int):
             ledger.release(uid)
 
 
+def test_many_better_nodes_that_are_not_offered_are_passed_by():
+    """Whole cards go to the nodes offered one after the other, then nowhere; names of no node offer none."""
+    ledger = Ledger(lambda: 0.0)
+    for n in range(60):
+        ledger.put_node(f"n{n:03}", node(card(f"{n}", 16)))
+    placer, offered = Placer(ledger.table), ["stranger", *(f"n{n:03}" for n in range(28, 59))]
+    for n in range(31):
+        ask_for(placer, ledger, f"u{n}", offered)
+        assert ledger.entry(f"u{n}").node == f"n{28 + n:03}"
+    assert placer.choose(pod(whole(1), uid="last"), offered).placement is None
+
+
+def ask_for(placer: Placer, ledger: Ledger, uid: str, offered: Sequence[str]) -> None:
+    """A pod takes one of these cards for itself."""
+    request = pod(whole(1), uid=uid)
+    placement = placer.choose(request, offered).placement
+    assert placement is not None
+    ledger.reserve(request, placement)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_lesson_ends_where_learning_at_once_would(seed: int):
     """However the cluster changes between the steps, afterwards every answer is that of one who learned at the end."""
