@@ -4,6 +4,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def name_of(pod: Document) -> str:
 
 
 def place(replica: Replica, pod: Document) -> None:
-    """Filter and bind, which another leader's last moments may delay."""
+    """Filter and bind, which another leader's last moments may delay, or pods of the same group."""
     wait_for("filter to place", lambda: replica.filter(pod, "n1").get("NodeNames") == ["n1"], TAKES_OVER_S)
     wait_for("bind to bind", lambda: replica.bind(pod, "n1") == "", TAKES_OVER_S)
 
@@ -90,6 +91,33 @@ def test_a_killed_leader_is_followed_and_what_was_bound_is_kept(cluster: PocketC
     wait_for("bind to be answered", lambda: follower.bind(reserved, "n1") == "", TAKES_OVER_S)
     assert "no room" in follower.bind(create(cluster, gib=4), "n1")
     assert bound(cluster) == {name_of(held), name_of(reserved)}
+
+
+@pytest.mark.slow
+def test_a_group_has_no_places_with_a_new_leader_until_it_is_placed_anew(
+    cluster: PocketCluster, replicas: Replicas
+):
+    """A bind without them is refused; then all come, through two replicas, and are bound together."""
+    leader = replicas.leader()
+    pods = []
+    for _ in range(2):
+        body = manifest()
+        body["metadata"] |= {
+            "labels": {"scheduling.x-k8s.io/pod-group": "train"},
+            "annotations": {"aliquot.dev/group-min-members": "2"},
+        }
+        pods.append(cluster.kubectl.create(body))
+    one, other = replicas.others(leader)
+    wait_for("the places of both", lambda: one.filter(pods[0], "n1").get("NodeNames") == ["n1"])
+    assert leader.promised() == {"n1-a": 8192}
+    leader.process.stop()
+    replicas.leader(leader)
+    wait_for("a word on its place", lambda: "holds no place" in one.bind(pods[0], "n1"), TAKES_OVER_S)
+    assert bound(cluster) == set()
+    with ThreadPoolExecutor() as pool:
+        for call in [pool.submit(place, r, pod) for r, pod in zip((one, other), pods, strict=True)]:
+            call.result()
+    assert bound(cluster) == {name_of(pod) for pod in pods}
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from aliquot.kube.objects import Pod
 from aliquot.pool import GPUPool
 from aliquot.request import read_pod_request
 from aliquot.resize import encode_status, read_asks
+from scheduler_ext.groups import terms_of
+from scheduler_ext.pods import PlacedPod
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PODS = [
@@ -43,6 +45,14 @@ def test_the_burst_of_the_examples_is_what_its_pool_is_for() -> None:
     assert pool.spec.memory_percent > 100
     assert container.slice is not None
     assert container.slice.burst
+
+
+def test_the_group_of_the_examples_is_whole() -> None:
+    """As many workers as they say that they need, all of one group."""
+    documents = yaml.safe_load_all((EXAMPLES / "gang" / "workers.yaml").read_text())
+    pods = [msgspec.convert(document, PlacedPod) for document in documents]
+    assert {str(pod.group) for pod in pods} == {"/train"}
+    assert {terms_of(pod.metadata).members for pod in pods} == {len(pods)}
 
 
 def test_the_program_of_the_examples_is_python() -> None:
