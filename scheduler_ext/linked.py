@@ -91,7 +91,7 @@ class Linker:
 
     def _improve(self, linked: Linked, part: CardTable, likes: Keys, fits: Bools) -> None:
         """Put the best linked cards in the place of the best liked ones."""
-        for number in np.unique(part.shape).tolist():
+        for number in _numbers(part.shape):
             sets, rows = part.sets[number], np.flatnonzero(part.shape == number)
             free = not (self.topology.demands or sets.shape.groups(self.wanted.rdma))
             if sets.shape.uniform and free:
@@ -112,13 +112,11 @@ class Linker:
         here = classes[:, rows]
         last = np.sort(here, axis=0)[-self.wanted.cards]
         musts, mays = _masks(here > last), _masks((here >= last) & (here > -np.inf))
-        empties, wish = _masks(_empty(part)[:, rows]), self.wish
-        for row, must, may, empty in zip(rows.tolist(), musts, mays, empties, strict=True):
-            pick = sets.best(wish, must, may, empty)
-            linked.found[row] = bool(pick.columns)
-            if pick.columns:
-                linked.columns[:, row] = pick.columns
-                linked.grade[row] = pick.weakest / _FULL
+        picks = sets.best_of_each(self.wish, musts, mays, _masks(_empty(part)[:, rows]))
+        nothing = (0,) * self.wanted.cards
+        linked.columns[:, rows] = np.array([pick.columns or nothing for pick in picks]).T
+        linked.grade[rows] = np.array([pick.weakest for pick in picks]) / _FULL
+        linked.found[rows] = [pick.columns != () for pick in picks]
 
 
 def unlinked(table: CardTable, wanted: SliceRequest, room: Room, rows: Ints) -> tuple[Bools, Bools]:
@@ -127,11 +125,13 @@ def unlinked(table: CardTable, wanted: SliceRequest, room: Room, rows: Ints) -> 
     never, now = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
     if wanted.cards > 1 and topology.demands:
         wish = Wish(wanted.cards, topology)
+        shapes, none = table.shape[rows], np.zeros(len(rows), np.int64)
         large, free = _masks(room.big_enough[:, rows]), _masks(room.fits[:, rows])
-        for n, number in enumerate(table.shape[rows].tolist()):
-            sets = table.sets[number]
-            never[n] = not sets.best(wish, 0, large[n], 0).columns
-            now[n] = not sets.best(wish, 0, free[n], 0).columns
+        for number in _numbers(shapes):
+            here, sets = shapes == number, table.sets[number]
+            for masks, absent in ((large[here], never), (free[here], now)):
+                picks = sets.best_of_each(wish, none[here], masks, none[here])
+                absent[here] = [pick.columns == () for pick in picks]
     return never, now
 
 
@@ -148,15 +148,21 @@ def _liked(likes: Keys, fits: Bools, cards: int) -> Ints:
 def _hints(part: CardTable) -> Keys:
     """Least for the cards that others would miss most; 0 where that is all the same."""
     hints, empty = np.zeros(part.exists.shape), None
-    for number in np.unique(part.shape).tolist():
+    for number in _numbers(part.shape):
         sets = part.sets[number]
         if sets.shape.uniform:
             continue
-        empty = _bits(_empty(part)) if empty is None else empty
+        empty = _masks(_empty(part)) if empty is None else empty
         rows = np.flatnonzero(part.shape == number)
         bits = np.int64(1) << np.arange(sets.shape.cards)[:, None]
         hints[: sets.shape.cards, rows] = _HINT * sets.rest[empty[rows] & ~bits]
     return hints
+
+
+def _numbers(shapes: Ints) -> list[int]:
+    """Which there are."""
+    numbers: list[int] = np.flatnonzero(np.bincount(shapes)).tolist()
+    return numbers
 
 
 def _empty(part: CardTable) -> Bools:
@@ -165,14 +171,8 @@ def _empty(part: CardTable) -> Bools:
     return np.logical_and(nobody, part.healthy & ~part.mig)
 
 
-def _masks(cards: Bools) -> list[int]:
+def _masks(cards: Bools) -> Ints:
     """The cards that are set in each row, as a mask of columns; cards beyond those of any shape are left out."""
-    masks: list[int] = _bits(cards).tolist()
-    return masks
-
-
-def _bits(cards: Bools) -> Ints:
-    """The same as an array."""
     if cards.shape[0] == _BYTE:
         bytewise: Ints = np.packbits(cards, axis=0, bitorder="little")[0].astype(np.int64)
         return bytewise

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from aliquot.links import Level, Link
 from aliquot.topology import Rdma, Topology
-from scheduler_ext.topology import UNKNOWN_SHAPE, Shape
+from scheduler_ext.topology import MOST_CARDS, UNKNOWN_SHAPE, Shape
 
 Masks = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -36,7 +36,8 @@ _AFTER_TOTAL: Final = 1 << 20
 _AFTER_SPREAD: Final = 1 << 52
 """Weights that keep the parts of an order apart: 16 cards with 36 NVLinks between each two stay below."""
 _MOST_KEPT: Final = 1 << 16
-"""Choices that are remembered a shape."""
+"""Choices that are remembered, for each shape and wish."""
+_MASK: Final = (1 << MOST_CARDS) - 1
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Sets:
         self.shape = shape
         self._sized: dict[int, _Sized] = {}
         self._rest: Masks | None = None
-        self._kept: dict[tuple[Wish, int, int, int], Pick] = {}
+        self._kept: dict[Wish, dict[int, Pick]] = {}
 
     def best(self, wish: Wish, must: int, may: int, empty: int) -> Pick:
         """The best set, out of masks of columns.
@@ -83,13 +84,14 @@ class Sets:
             may: Cards that may be part of it, those of `must` among them.
             empty: Cards that nobody is on.
         """
-        key = (wish, must, may, empty)
-        pick = self._kept.get(key)
-        if pick is None:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            pick = self._kept[key] = self._best(wish, must, may, empty)
+        (pick,) = self.best_of_each(wish, *(np.array([mask], np.int64) for mask in (must, may, empty)))
         return pick
+
+    def best_of_each(self, wish: Wish, musts: Masks, mays: Masks, empties: Masks) -> list[Pick]:
+        """The same for many nodes; arrays of masks."""
+        kept = self._kept.setdefault(wish, {})
+        codes = ((musts << 2 * MOST_CARDS) | (mays << MOST_CARDS) | empties).tolist()
+        return [kept.get(code) or self._keep(kept, wish, code) for code in codes]
 
     def all(self, wish: Wish, order: Sequence[int]) -> list[list[int]]:
         """The columns of every set that has what is demanded, of columns in `order` alone.
@@ -114,6 +116,13 @@ class Sets:
                 (self._partitions(size) for size in LATER), np.zeros(1 << self.shape.cards, np.int64)
             )
         return self._rest
+
+    def _keep(self, kept: dict[int, Pick], wish: Wish, code: int) -> Pick:
+        if len(kept) >= _MOST_KEPT:
+            kept.clear()
+        must, may, empty = (code >> shift & _MASK for shift in (2 * MOST_CARDS, MOST_CARDS, 0))
+        pick = kept[code] = self._best(wish, must, may, empty)
+        return pick
 
     def _best(self, wish: Wish, must: int, may: int, empty: int) -> Pick:
         sized = self._of(wish.cards)
