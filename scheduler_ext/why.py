@@ -73,7 +73,7 @@ class Why:
         """What is said of pods that wait for nothing of ours."""
         held, node = self._filter.ledger.entry(request.uid), pod.spec.node_name
         what = "MIG instances, which kube-scheduler counts" if request.wants_mig else "no part of a card"
-        bind = "kube-scheduler has yet to bind it, and may be waiting for its volumes"
+        bind = "its bind waits for kube-scheduler, its volumes, or the others of its group"
         states = (
             (pod.finished, State.FINISHED, f"it has finished: {pod.status.phase}"),
             (bool(node), State.BOUND, f"it waits no more: it is bound to node {node}"),

@@ -199,3 +199,6 @@ def test_every_replica_answers_with_what_the_leader_has_reserved(cluster: Pocket
             assert told["summary"] == "1 of 2 nodes has room now: it gets one when kube-scheduler asks again"
         serve(cluster, replicas.others(leader)[0].port)
         assert "1 of 2 nodes has room now" in aliquot_why(cluster, "--service", SERVICE, waits).stdout
+        straight = ("--extender", leader.url, "--ca", str(tmp_path / "tls" / "ca.crt"))
+        assert "1 of 2 nodes has room now" in aliquot_why(cluster, *straight, waits).stdout
+        assert "no answer from" in aliquot_why(cluster, "--extender", leader.url, waits).stderr

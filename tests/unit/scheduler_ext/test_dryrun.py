@@ -266,3 +266,15 @@ def test_a_copy_of_a_sick_node_is_healthy():
     node = {"metadata": {"name": "new", "labels": {CARDS_LIKE: "here"}}}
     told = ask(cluster, pod_document([{"gpu-mem": "1Gi"}]), [{"metadata": {"name": "here"}}, node])
     assert (told.NodeNames, causes(told)) == (["new"], {"here": "card unhealthy"})
+
+
+def test_an_init_container_needs_room_on_its_pods_own_cards():
+    """There is a card for either, and none for both."""
+    status = GPUNodeStatus(cards=tuple(Card(uuid=f"n1-{n}", memory_mib=16 * GIB) for n in range(2)))
+    cluster = Cluster({"n1": status})
+    cluster.settle(read(pod_document([{"gpu-mem": "11Gi"}], card_uuid="n1-0")))
+    cluster.settle(read(pod_document([{"gpu-mem": "6Gi", "gpu-core": "60"}], card_uuid="n1-1")))
+    pod = pod_document([{"gpu-mem": "10Gi"}, {"gpu-mem": "4Gi", "gpu-core": "50"}], init=1)
+    told = ask(cluster, pod, ["n1"])
+    assert (told.NodeNames, told.FailedNodes) == ([], {"n1": "containers do not fit together"})
+    assert not cluster.takes(read(pod))

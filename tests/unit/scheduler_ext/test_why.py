@@ -18,9 +18,13 @@ from aliquot.kube.listing import Listing
 from aliquot.kube.objects import Condition, PodStatus
 from aliquot.quota import GPUQuota
 from aliquot.why import Answer, CauseKind, Change, ChangeKind, State
+from scheduler_ext.imagined import Known
+from scheduler_ext.ledger import Stage
 from scheduler_ext.why import Why
 from tests.unit.scheduler_ext.clusters import MODELS, Cluster, clusters, pod_document, pods, read, renamed
+from tests.unit.scheduler_ext.drill import Drill
 from tests.unit.scheduler_ext.placing import GIB
+from tests.unit.scheduler_ext.teams import quota
 from tests.unit.scheduler_ext.world import World, WorldPod
 
 if TYPE_CHECKING:
@@ -266,16 +270,38 @@ def test_a_node_is_emptied_for_whole_cards_or_a_part_is_taken():
 
 
 def test_only_bound_pods_are_moved():
-    """A reservation may become a binding at any moment."""
+    """What has been written, but not been seen, may be otherwise."""
     cluster = Cluster({"n0": cards("n0", 1), "n1": cards("n1", 1, model="Tesla T4")})
     other, pod = (
         read(pod_document([{"gpu-mem": "4Gi"}])),
         pod_document([{"gpu-mem": "14Gi"}], card_model="H200"),
     )
-    cluster.ask(other, "n0")
-    assert ChangeKind.MOVES not in kinds(ask(cluster, pod))
     cluster.settle(other, "n0")
     assert ChangeKind.MOVES in kinds(ask(cluster, pod))
+    cluster.ledger.release(other.metadata.uid)
+    cluster.ask(other, "n0")
+    cluster.ledger.move_on(other.metadata.uid, Stage.ASSUMED)
+    assert ChangeKind.MOVES not in kinds(ask(cluster, pod))
+
+
+def test_one_card_less_is_proposed_where_that_is_enough():
+    """The least reduction may be of one."""
+    cluster = Cluster({"n0": cards("n0", 3)})
+    (change,) = ask(cluster, pod_document([{"gpu": "4", "gpu-mem": "8Gi"}])).changes
+    assert (change.text, change.limits["aliquot.dev/gpu"]) == ("ask for 3 cards in place of 4", "3")
+
+
+def test_who_borrowed_what_is_owed_by_now_is_not_to_be_moved():
+    """It would not be let in again."""
+    cluster = Cluster({"n0": cards("n0", 1), "n1": cards("n1", 1)})
+    cluster.settle(read(pod_document([{"gpu-mem": "12Gi"}], namespace="b")), "n0")
+    del cluster.settled[
+        tenant(cluster, "n1", gpu_mem="2Gi")
+    ]  # it is gone from the API server: nobody to move
+    pod = pod_document([{"gpu-mem": "16Gi"}])
+    assert ChangeKind.MOVES in kinds(ask(cluster, pod))
+    cluster.quotas.put(quota("a", "a", guaranteed=(30, None, None)))
+    assert ChangeKind.MOVES not in kinds(ask(cluster, pod))
 
 
 STATES = {
@@ -365,3 +391,30 @@ def test_pods_of_a_daemon_set_stay():
         cluster.settle(read(made), "n0")
         told = ask(cluster, pod_document([{"gpu-mem": "8Gi"}], card_model="H200"))
         assert (ChangeKind.MOVES in kinds(told)) is goes
+
+
+def test_a_place_that_others_are_leaving():
+    """Neither has room now nor waits for more."""
+    cluster = Cluster({"n0": cards("n0", 1)})
+    pod = read(pod_document([{"gpu-mem": "1Gi"}]))
+    request = cluster.filter.request_of(pod)
+    placement = cluster.placer.look(request, ["n0"]).placement
+    assert placement
+    cluster.ledger.hold(request, placement)
+    told = ask(cluster, pod)
+    assert told.state is State.HELD
+    assert told.summary == "a place on node n0 is held for it, which others are leaving"
+
+
+def test_a_member_of_a_group_is_told_what_the_group_waits_for():
+    """Room for one is not enough; nodes are counted as for a pod that goes alone."""
+    drill = Drill()
+    members = drill.group("train", 5)
+    text = "group default/train: 4 of the 5 members that it needs fit at once"
+    assert drill.why(members[0]) == text
+    drill.world.pods[members[0].metadata.name] = WorldPod(members[0])
+    meta = members[0].metadata
+    told = asyncio.run(Why(drill.world, drill.filter, Known()).answer(meta.namespace, meta.name))
+    assert told.group == text
+    assert told.summary == f"2 of 2 nodes have room for it alone, but its group has to wait: {text}"
+    assert told.changes == ()
