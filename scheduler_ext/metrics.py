@@ -27,6 +27,7 @@ class ExtenderMetrics:
         self.bind = made.timer("bind", "Time to answer bind, the API write included: ok, refused or bad.")
         self.dry_run = made.timer("filter_dryrun", "Time to answer filter-dryrun: room, none, error or bad.")
         self.volcano = made.timer("volcano", "Time to answer a call of Volcano's: ok, error or bad.")
+        self.defragment = made.timer("defragment", "Time to answer defragment: ok, error or bad.")
         self.why = made.timer("why", "Time to answer why: ok, error or bad.")
         self.resizes = made.counter(
             "scheduler_resizes", "Resizes answered, by outcome: approved or refused.", ["outcome"]

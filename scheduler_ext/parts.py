@@ -12,6 +12,7 @@ from aliquot.policy import Preference
 from aliquot.request import read_pod_request
 from scheduler_ext.bind import Binder
 from scheduler_ext.choose import Placer
+from scheduler_ext.defragment import Defragmenter
 from scheduler_ext.disruption import BudgetFeed, Budgets
 from scheduler_ext.dryrun import DryRun
 from scheduler_ext.evictable import Evictable
@@ -155,7 +156,7 @@ class Parts:
         """Who answers calls."""
         dry_run = DryRun(self._decide, Imagination(self._feed.known))
         why = Why(self._api, self._decide, self._feed.known)
-        questions = Questions(dry_run, why, self._metrics)
+        questions = Questions(dry_run, why, Defragmenter(self._api, self._decide), self._metrics)
         return Extender(
             self._decide,
             self._binder,

@@ -1,4 +1,4 @@
-"""The HTTP side of what is asked and changes nothing: `/filter-dryrun` and `/why`.
+"""The HTTP side of what is asked and changes nothing: `/filter-dryrun`, `/why` and `/defragment`.
 
 They are open to whoever reaches the port, as the metrics are, which tell as much: they name nodes and quotas, and no
 pod but the one that was asked about. Replicas that do not lead pass them on, for reservations are known to the leader
@@ -11,7 +11,9 @@ from http import HTTPStatus
 import msgspec
 from aiohttp import web
 
+from aliquot.defragment import WrongRequestError
 from aliquot.kube.api import ApiError
+from scheduler_ext.defragment import Defragmenter
 from scheduler_ext.dryrun import DryRun, DryRunResult, read_dry_run
 from scheduler_ext.forward import ForwardError
 from scheduler_ext.metrics import ExtenderMetrics
@@ -27,16 +29,20 @@ _encode = msgspec.json.Encoder().encode
 class Questions:
     """Answers them."""
 
-    def __init__(self, dry_run: DryRun, why: Why, metrics: ExtenderMetrics) -> None:
+    def __init__(
+        self, dry_run: DryRun, why: Why, defragmenter: Defragmenter, metrics: ExtenderMetrics
+    ) -> None:
         """Put the parts together.
 
         Args:
             dry_run: Answers filter-dryrun.
             why: Answers why.
+            defragmenter: Answers defragment.
             metrics: Where calls are counted, apart from those of filter.
         """
         self._dry_run = dry_run
         self._why = why
+        self._defragmenter = defragmenter
         self._metrics = metrics
         self._elsewhere: Elsewhere = _here
 
@@ -45,6 +51,7 @@ class Questions:
         self._elsewhere = elsewhere
         app.router.add_post("/filter-dryrun", self.dry_run)
         app.router.add_get("/why", self.why)
+        app.router.add_get("/defragment", self.defragment)
 
     async def dry_run(self, request: web.Request) -> web.Response:
         """Say which nodes this pod could go to."""
@@ -80,6 +87,22 @@ class Questions:
                     outcome.word = "forwarded"
                     return _body(forwarded)
                 return _json(await self._why.answer(namespace, pod))
+            except (ForwardError, ApiError) as error:
+                outcome.word = "error"
+                return _json({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def defragment(self, request: web.Request) -> web.Response:
+        """Say who would have to move for a request: `?gpu-mem=40Gi&gpu-core=50&namespace=`."""
+        with self._metrics.defragment.measure() as outcome:
+            try:
+                forwarded = await self._elsewhere(request)
+                if forwarded is not None:
+                    outcome.word = "forwarded"
+                    return _body(forwarded)
+                return _json(await self._defragmenter.answer(request.query))
+            except WrongRequestError as error:
+                outcome.word = "bad"
+                return _json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
             except (ForwardError, ApiError) as error:
                 outcome.word = "error"
                 return _json({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)

@@ -14,6 +14,7 @@ COMMANDS = {
     "resize": "aliquot.cli.resize",
     "top": "aliquot.cli.top",
     "why": "aliquot.cli.why",
+    "defragment": "aliquot.cli.defragment",
     "simulate": "aliquot.cli.replay",
     "demo": "aliquot.cli.demo",
 }

@@ -1,18 +1,14 @@
 """`aliquot why`: what keeps a pod of the cluster waiting, and which single change would help."""
 
 import asyncio
-import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import quote
 
-import aiohttp
 import click
 import msgspec
 
+from aliquot.cli.extender import Where, ask, extender_options
 from aliquot.cli.options import Refusal
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api, ApiError
@@ -21,36 +17,9 @@ from aliquot.kube.resources import PODS
 from aliquot.units import MIB, format_bytes
 from aliquot.why import Answer, CauseKind, Change, Move, State
 
-SERVICE = "aliquot-system/aliquot-scheduler-ext:9443"
-ANSWER_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class Where:
-    """Who is asked, as the command line says."""
-
-    kubeconfig: Path | None
-    service: str
-    extender: str | None
-    ca: Path | None
-
 
 @click.command()
-@click.option(
-    "--kubeconfig", type=click.Path(path_type=Path), help="Default: the pod's account, or ~/.kube/config."
-)
-@click.option(
-    "--service",
-    default=SERVICE,
-    metavar="NAMESPACE/NAME:PORT",
-    help="The extender's Service, reached through the API server. Before NAME may stand http: for one without TLS.",
-    show_default=True,
-)
-@click.option("--extender", metavar="URL", help="Ask the extender at this URL, past the API server.")
-@click.option(
-    "--ca", type=click.Path(path_type=Path), help="CA of the extender's certificate, with --extender."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@extender_options
 @click.argument("pod", metavar="[NAMESPACE/]POD")
 def why(
     *,
@@ -78,9 +47,7 @@ def why(
 
 async def _ask(where: Where, question: Mapping[str, str]) -> Answer:
     """The extender's answer, with the names of pods that this user may list. Raises Refusal where there is none."""
-    raw = await (
-        _from_url(where.extender, where.ca, question) if where.extender else _from_service(where, question)
-    )
+    raw = await ask(where, "why", question)
     try:
         answer = msgspec.json.decode(raw, type=Answer)
     except UNREADABLE as error:
@@ -88,43 +55,20 @@ async def _ask(where: Where, question: Mapping[str, str]) -> Answer:
     return await _named(answer, where.kubeconfig)
 
 
-async def _from_service(where: Where, question: Mapping[str, str]) -> bytes:
-    """Ask through the API server's proxy."""
-    namespace, _, service = where.service.partition("/")
-    scheme = "" if service.startswith(("http:", "https:")) else "https:"
-    path = f"/api/v1/namespaces/{quote(namespace)}/services/{scheme}{quote(service, safe=':')}/proxy/why"
-    try:
-        async with Api.from_kubeconfig(where.kubeconfig, timeout_seconds=ANSWER_SECONDS) as api:
-            return await api.request("GET", path, params=question)
-    except AccessError as error:
-        raise Refusal(str(error)) from error
-    except ApiError as error:
-        raise Refusal(
-            f"the extender's Service {where.service} does not answer: {error}; give --service, or --extender URL"
-        ) from error
-
-
-async def _from_url(url: str, ca: Path | None, question: Mapping[str, str]) -> bytes:
-    """Ask the extender itself."""
-    timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
-    try:
-        tls = ssl.create_default_context(cafile=ca)
-        connector = aiohttp.TCPConnector(ssl=tls)
-        async with (
-            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-            session.get(f"{url.rstrip('/')}/why", params=question) as answer,
-        ):
-            body = await answer.read()
-            if answer.status != HTTPStatus.OK:
-                raise Refusal(f"{url} answers HTTP {answer.status}: {body.decode(errors='replace').strip()}")
-            return body
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-        raise Refusal(f"no answer from {url}: {error or type(error).__name__}") from error
-
-
 async def _named(answer: Answer, kubeconfig: Path | None) -> Answer:
     """The same with the names of the pods that would move, as far as this user may list them."""
     nodes = {move.from_node for change in answer.changes for move in change.moves}
+    names = await names_of(nodes, kubeconfig)
+
+    def named(change: Change) -> Change:
+        moves = (msgspec.structs.replace(move, pod=names.get(move.uid, "")) for move in change.moves)
+        return msgspec.structs.replace(change, moves=tuple(moves))
+
+    return msgspec.structs.replace(answer, changes=tuple(map(named, answer.changes)))
+
+
+async def names_of(nodes: Collection[str], kubeconfig: Path | None) -> dict[str, str]:
+    """The pods on these nodes by UID, as NAMESPACE/NAME, as far as this user may list them."""
     names: dict[str, str] = {}
     if nodes:
         with suppress(AccessError, ApiError):
@@ -132,12 +76,7 @@ async def _named(answer: Answer, kubeconfig: Path | None) -> Answer:
                 for node in sorted(nodes):
                     found = await api.list(PODS, field_selector=f"spec.nodeName={node}")
                     names |= {pod.metadata.uid: pod.key for pod in found.items}
-
-    def named(change: Change) -> Change:
-        moves = (msgspec.structs.replace(move, pod=names.get(move.uid, "")) for move in change.moves)
-        return msgspec.structs.replace(change, moves=tuple(moves))
-
-    return msgspec.structs.replace(answer, changes=tuple(map(named, answer.changes)))
+    return names
 
 
 def _lines(answer: Answer) -> Iterator[str]:
@@ -175,11 +114,12 @@ def _details(change: Change) -> Iterator[str]:
         limits = ", ".join(f"{name}: {amount}" for name, amount in change.limits.items())
         yield f"container {change.container}: {{{limits}}}"
     yield from (f"{key}: {value}" for key, value in change.annotations.items() if value is not None)
-    yield from map(_moved, change.moves)
+    yield from map(moved, change.moves)
     if not change.moves:
         yield f"room then on {change.nodes} node{'' if change.nodes == 1 else 's'}"
 
 
-def _moved(move: Move) -> str:
+def moved(move: Move) -> str:
+    """Who goes where, for people."""
     pod = move.pod or "a pod that you may not see"
     return f"{pod} ({format_bytes(move.memory_mib * MIB)}) to node {move.to_node}"

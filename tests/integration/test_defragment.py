@@ -1,0 +1,101 @@
+"""A plan of moves, asked for over HTTP and by the command; nothing comes of it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.cluster.cluster import PocketCluster
+from tests.integration.extenders import Document, Extender, add_node, create
+
+
+@pytest.fixture(name="cluster")
+def run_cluster(tmp_path: Path) -> Iterator[PocketCluster]:
+    """An API server, and two nodes with two cards of 16 GiB each."""
+    with PocketCluster(tmp_path / "d") as cluster:
+        cluster.start_apiserver()
+        cluster.kubectl.apply(Path("deploy/crds/gpunodes.yaml"))
+        for name in ("n1", "n2"):
+            add_node(cluster, name, [f"{name}-a", f"{name}-b"])
+        yield cluster
+
+
+@pytest.fixture(name="extender")
+def run_extender(cluster: PocketCluster) -> Iterator[Extender]:
+    """An extender that spreads pods over the cards: fragments everywhere."""
+    extender = Extender(cluster, "--node-policy", "Spread", "--card-policy", "Spread")
+    extender.start()
+    yield extender
+    extender.process.stop()
+
+
+def bind(cluster: PocketCluster, extender: Extender, gib: int) -> Document:
+    """A pod that has got its place."""
+    pod = create(cluster, gib)
+    (node,) = extender.filter(pod, "n1", "n2")["NodeNames"]
+    assert extender.bind(pod, node) == ""
+    return pod
+
+
+def aliquot_defragment(
+    cluster: PocketCluster, extender: Extender, *words: str
+) -> subprocess.CompletedProcess[str]:
+    """What a user types."""
+    argv = [sys.executable, "-m", "aliquot.cli", "defragment", "--extender", extender.url, *words]
+    whole = [*argv, "--kubeconfig", str(cluster.kubeconfig)]
+    return subprocess.run(whole, capture_output=True, text=True, check=False, timeout=60)
+
+
+def plan(extender: Extender, query: str) -> Document:
+    """What the route answers."""
+    return json.loads(extender.get(f"/defragment?{query}").data)
+
+
+def test_a_plan_makes_room_once_it_is_carried_out_and_not_before(
+    cluster: PocketCluster, extender: Extender
+) -> None:
+    """Every card has a hole of 8 GiB; a pod for 12 has room when one of its neighbours has moved to another hole."""
+    pods = {
+        pod["metadata"]["uid"]: pod["metadata"]["name"]
+        for pod in (bind(cluster, extender, 8) for _ in range(4))
+    }
+    before = extender.promised()
+    assert sorted(before.values()) == [8192] * 4
+    told = plan(extender, "gpu-mem=12Gi")
+    assert told["room"] == "moves"
+    (move,) = told["moves"]
+    assert {move["fromNode"], move["toNode"]} == {"n1", "n2"}
+    assert "pod" not in move or not move["pod"], "names are for those who may list pods"
+    said = aliquot_defragment(cluster, extender, "--mem", "12Gi")
+    assert said.returncode == 0, said.stderr
+    assert f"default/{pods[move['uid']]} (8Gi) to node {move['toNode']}" in said.stdout
+    assert extender.promised() == before
+    waiting = create(cluster, 12)
+    assert extender.filter(waiting, "n1", "n2")["NodeNames"] == []
+    cluster.kubectl.delete("pods", pods[move["uid"]], grace=0)
+    again = create(cluster, 8)
+    assert move["toNode"] in plan(extender, "gpu-mem=8Gi")["nodes"]
+    wait = extender.filter(again, move["toNode"])
+    assert wait["NodeNames"] == [move["toNode"]]
+    assert extender.filter(waiting, "n1", "n2")["NodeNames"] == [move["fromNode"]]
+
+
+def test_room_as_it_is_and_none_at_all(cluster: PocketCluster, extender: Extender) -> None:
+    """Nobody has to move, or nobody could."""
+    bind(cluster, extender, 8)
+    assert plan(extender, "gpu-mem=12Gi")["room"] == "free"
+    assert plan(extender, "gpu-mem=17Gi")["room"] == "none"
+    said = aliquot_defragment(cluster, extender, "--mem", "17Gi", "--json")
+    assert said.returncode == 1
+    assert json.loads(said.stdout)["room"] == "none"
+
+
+@pytest.mark.parametrize("query", ["", "gpu-mem=much", "namespace=a"])
+def test_a_request_that_is_none(extender: Extender, query: str) -> None:
+    """HTTP 400 and a sentence."""
+    reply = extender.get(f"/defragment?{query}")
+    assert reply.status == 400
+    assert json.loads(reply.data)["error"]
