@@ -8,7 +8,7 @@ from typing import Any
 
 import urllib3
 
-from sandbox.cluster.cluster import PocketCluster
+from sandbox.cluster.cluster import FRUGAL, PocketCluster
 from sandbox.cluster.processes import Process, free_port, wait_for
 
 Document = dict[str, Any]
@@ -31,7 +31,7 @@ class Extender:
             "extender",
             [*argv, "--port", str(self.port), *flags],
             cluster.root / f"extender-{self.port}.log",
-            {"PYTHONPATH": str(ROOT)},
+            {**FRUGAL, "PYTHONPATH": str(ROOT)},
             self.listens,
         )
 

@@ -20,6 +20,7 @@ from aliquot.cdi import Spec, read_spec
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
 from aliquot.request import ContainerKind
 from libshim._pages import ffi, lib
+from sandbox.cluster.cluster import FRUGAL
 from sandbox.gpus import SimCard, SimMachine
 from tests.integration.plugin.small_kubelet import Held, SmallKubelet, until
 
@@ -42,7 +43,11 @@ class ApiServer:
         command = ["-m", "sandbox.cluster.apiserver", "--dir", str(self.directory), "--port", str(self.port)]
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *command], cwd=REPOSITORY, stdout=log, stderr=log
+                [sys.executable, *command],
+                cwd=REPOSITORY,
+                env={**os.environ, **FRUGAL},
+                stdout=log,
+                stderr=log,
             )
         until(self._answers, "API server up")
 
@@ -148,7 +153,7 @@ class World:
 
     def env(self) -> dict[str, str]:
         """An environment in which the loader finds the simulated driver."""
-        return {**os.environ, **self.machine.env(), "NO_PROXY": "*"}
+        return {**os.environ, **FRUGAL, **self.machine.env(), "NO_PROXY": "*"}
 
     def kill_plugin(self, number: int = signal.SIGKILL) -> None:
         """Ends the plugin, by default without a warning."""
