@@ -20,7 +20,7 @@ class Member:
     """A pod of a group.
 
     Attributes:
-        pod: What it asks for, as it was read last.
+        pod: What it asks for, as it was read last; empty once it is placed.
         request: The same, understood; None where it asks for no slice.
         terms: What it says of its group.
         placed: It is on a node, or has done its work there.

@@ -45,6 +45,9 @@ HOLD_SECONDS: Final = 60.0
 BIND_PATIENCE_SECONDS: Final = 3.0
 """How long a bind call waits for the others; after it kube-scheduler tries again, and the place is kept."""
 
+PLACED: Final = Pod()
+"""What is kept of a member that is on its node."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -157,12 +160,8 @@ class Gangs:
         if leaving or pod.status.phase == "Failed":
             self.depart(uid)
             return
-        placed = bool(pod.spec.node_name) or pod.finished
-        known = self._of.get(uid)
-        if placed and known:
-            self._put(key, uid, replace(known.members[uid], placed=True))
-        elif placed:
-            self._put(key, uid, Member(Pod(metadata=pod.metadata), None, terms_of(pod.metadata), placed=True))
+        if pod.spec.node_name or pod.finished:
+            self._put(key, uid, Member(PLACED, None, terms_of(pod.metadata), placed=True))
         else:
             self._put_pending(key, pod.asking(), gated=bool(pod.spec.scheduling_gates))
 
