@@ -145,3 +145,19 @@ def test_a_rule_that_is_no_cel_is_refused_with_its_definition() -> None:
     version["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = [{"rule": "self.("}]
     (said,) = DefinitionStrategy().validate(definition, None)
     assert "compilation failed" in said
+
+
+@pytest.mark.parametrize(
+    ("plural", "good", "bad"),
+    [
+        ("gpupools", pool(topology="best-links"), pool(topology="nvlink")),
+        ("gpunodes", node(links="NODE18 SYS", pcieRoot="pci0000:15"), node(links=18)),
+        ("gpunodes", node(), {**node(), "status": {"nics": [{"numaNode": 0}]}}),
+    ],
+)
+def test_topology_is_published_and_wished_for_in_the_words_that_there_are(
+    plural: str, good: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    """A pool demands no links, and what is listed has a name."""
+    assert errors_of(good, schema(plural)) == []
+    assert errors_of(bad, schema(plural))

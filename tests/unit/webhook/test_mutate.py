@@ -236,6 +236,11 @@ def edit(before: Document, after: Document) -> None:
             {"main.aliquot.dev/core-limit": "150"},
             "container 'main': main.aliquot.dev/core-limit: 150 is no percentage",
         ),
+        (
+            {"aliquot.dev/topology": "fast"},
+            "container 'main': aliquot.dev/topology: 'fast' is none of none, best-effort, best-links, numa",
+        ),
+        ({"main.aliquot.dev/rdma": "yes"}, "main.aliquot.dev/rdma: 'yes' is none of none, near, numa, pcie"),
         ({"aliquot.dev/priority": "high"}, "container 'main': aliquot.dev/priority: 'high' is no priority"),
     ],
 )
