@@ -179,7 +179,19 @@ def _least_on(
     need = _need(card, charge)
     if need == ENOUGH:
         return ()
+    if charge.exclusive:
+        return _everybody(card.uuid, need, leavers, best)
     return _Search(card.uuid, need, leavers, best).run()
+
+
+def _everybody(uuid: str, need: Need, leavers: Sequence[Leaver], best: Leavers | None) -> Leavers | None:
+    """All of them, for whoever wants a card alone; None where that is not enough, or does not beat `best`."""
+    given = ENOUGH
+    for leaver in leavers:
+        given = _plus(given, _given(leaver.charges[uuid]))
+    if not _covers(given, need) or (best is not None and _cost(leavers) >= _cost(best)):
+        return None
+    return tuple(sorted(leavers, key=_reluctance))
 
 
 def _cheapest_first(
