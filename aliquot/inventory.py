@@ -4,6 +4,7 @@ One cluster-scoped object a node, of the node's name; the agent owns its status.
 server enforces is `deploy/crds/gpunodes.yaml`.
 """
 
+import sys
 from typing import Final
 
 import msgspec
@@ -57,6 +58,12 @@ class Card(KubeStruct, frozen=True, kw_only=True):
     reason: str = ""
     mig_enabled: bool = False
     mig: tuple[MigInstance, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Placements name the card by the same text, and tens of thousands of cards are of few models.
+        msgspec.structs.force_setattr(self, "uuid", sys.intern(self.uuid))
+        msgspec.structs.force_setattr(self, "model", sys.intern(self.model))
+        msgspec.structs.force_setattr(self, "health", sys.intern(self.health))
 
     @property
     def usable_mib(self) -> int:

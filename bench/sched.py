@@ -22,13 +22,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.extender import world
 from bench.extender.apiserver import FRESH_KINDS
 from bench.extender.leader import Leader
-from bench.extender.wire import Wire, bind_call, filter_call
+from bench.extender.wire import Wire, bind_call, filter_call, preempt_call
 
 NODES, SLICES, OTHERS = 5000, 40_000, 10_000
 LEARN, STEADY, RATE = 1200, 3000, 2000
 CURVE = (1000, 5000, 10_000, 15_000)
 CURVE_CALLS = 600
 ORDERS = 50
+PREEMPTIONS, PREEMPT_NODES = 20, 100
 
 
 @dataclass
@@ -103,6 +104,17 @@ class Client:
                 assert not answer["Error"], answer
         return times
 
+    def preempt(self, count: int) -> list[float]:
+        """Milliseconds of calls for pods that want a whole node, about a hundred nodes each."""
+        times, kind = list[float](), len(self._pods.kinds) - FRESH_KINDS - 1
+        for _ in range(count):
+            self._number += 1
+            pod = world.pending(self._pods, world.pod_name(kind, self._number))
+            pod["spec"]["priority"] = 1000
+            nodes = [world.node_name(n) for n in self._dice.sample(range(NODES), PREEMPT_NODES)]
+            assert "NodeNameToMetaVictims" in self._timed(preempt_call(pod, nodes), times, [])
+        return times
+
     def rate(self, count: int) -> float:
         """Filter calls in a second, one after the other on one connection; nothing is bound."""
         calls = []
@@ -145,6 +157,7 @@ def measure(report: Report) -> None:
         report.tell("filter.refused", steady.refused, "pods")
         report.tell("bind.p50_ms", statistics.median(steady.binds), "ms")
         report.tell("bind.cpu_ms", statistics.mean(steady.busy_binds), "ms", 1.0)
+        report.tell("preempt.ms", statistics.median(client.preempt(PREEMPTIONS)), "ms", 20.0)
         report.tell("filter.per_second", client.rate(RATE), "1/s", 700.0, higher=True)
         report.tell("rss_mib", leader.rss_mib(), "MiB", 150.0)
 

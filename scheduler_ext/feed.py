@@ -1,11 +1,12 @@
 """Feeds the ledger from the cluster: pods, nodes and the cards their agents publish; and says who asks for a resize."""
 
 import asyncio
+from typing import Final
 
 from aliquot.host import read_host
 from aliquot.inventory import GPUNode
 from aliquot.kube.api import Api
-from aliquot.kube.objects import Node
+from aliquot.kube.objects import Node, ObjectMeta
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import GPU_NODES, GPU_POOLS, NODES, Resource
 from aliquot.placement import Placement
@@ -56,7 +57,12 @@ class Feed:
             api, GPU_NODES, on_add=self._put_cards, on_update=self._change_cards, on_delete=self._drop_cards
         )
         self._nodes = Reflector(
-            api, NODES, on_add=self._put_node, on_update=self._change_node, on_delete=self._drop_node
+            api,
+            NODES,
+            on_add=self._put_node,
+            on_update=self._change_node,
+            on_delete=self._drop_node,
+            keep=_with_its_labels,
         )
         self._pools = Reflector(
             api,
@@ -229,3 +235,20 @@ class Feed:
     def _drop_node(self, node: Node) -> None:
         self._foreign.drop_node(node.metadata.name)
         self._ledger.hosts.drop_node(node.metadata.name)
+
+
+def _with_its_labels(node: Node) -> Node:
+    """What is asked for of a node later: which pool its cards are in."""
+    meta = node.metadata
+    return Node(
+        metadata=ObjectMeta(
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            labels=meta.labels,
+            annotations=_NO_ANNOTATIONS,
+        )
+    )
+
+
+_NO_ANNOTATIONS: Final[dict[str, str]] = {}

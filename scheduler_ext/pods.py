@@ -71,6 +71,9 @@ class _Meta(ObjectMeta, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "namespace", sys.intern(self.namespace))
 
 
+_NONE: Final[dict[str, str]] = {}
+
+
 def shared(texts: Mapping[str, str]) -> dict[str, str]:
     """The same texts, in one object for all pods of a template; nobody may change them."""
     return _shared(tuple(texts.items()))
@@ -130,6 +133,8 @@ class PlacedPod(KubeObject, frozen=True, kw_only=True):
                 namespace=meta.namespace,
                 uid=meta.uid,
                 resource_version=meta.resource_version,
+                labels=_NONE,
+                annotations=_NONE,
             )
         )
 

@@ -3,6 +3,7 @@
 import json
 import socket
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,13 @@ def filter_call(pod: dict[str, Any], names: bytes) -> bytes:
     """A filter call; the names are an encoded list."""
     said = json.dumps(pod, separators=(",", ":")).encode()
     return call("/filter", b'{"Pod":%s,"Nodes":null,"NodeNames":%s}\n' % (said, names))
+
+
+def preempt_call(pod: dict[str, Any], nodes: Sequence[str]) -> bytes:
+    """A preempt call as newer versions of kube-scheduler send it, that know of no victims themselves."""
+    nobody = {"Pods": [], "NumPDBViolations": 0}
+    body = {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": dict.fromkeys(nodes, nobody)}
+    return call("/preempt", json.dumps(body, separators=(",", ":")).encode())
 
 
 def bind_call(pod: dict[str, Any], node: str) -> bytes:
