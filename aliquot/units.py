@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -56,7 +57,12 @@ def parse_quantity(text: Quantity) -> Fraction:
     Raises:
         QuantityError: not a quantity, negative, or more than a signed 64-bit integer holds.
     """
-    written = _written(text)
+    return _parse(_written(text))
+
+
+@lru_cache(maxsize=4096)
+def _parse(written: str) -> Fraction:
+    """The same few texts are in thousands of pods."""
     match = _GRAMMAR.fullmatch(written)
     if match is None or not (match["whole"] or match["decimals"]):
         raise QuantityError(f"{written!r} is no quantity; write a number with a suffix, such as 8Gi")
