@@ -37,6 +37,7 @@ def tools() -> Iterator[Programs]:
         yield made
 
 
+@pytest.mark.alone
 def test_tenants_that_do_not_fit_together_get_on_by_long_leases(tools: Programs):
     """At least twice as far, and both of them: the agent finds by itself that they do not fit."""
     case = next(case for case in all_cases() if case.name == f"thrash/2x{SET_MIB}-of-{CARD_MIB}")
