@@ -106,7 +106,7 @@ class DryRun:
         standing = self._standing(request, names)
         if standing is not None:
             return _as_dry_run(standing)
-        with self._filter.ledger.without(request.uid):
+        with self._filter.waiting.trial(), self._filter.ledger.without(request.uid):
             told = self._judge.judge(pod, request, names, imagined)
         result = _as_dry_run(refusal(dict(told.refused), told.cards, dict(told.barred)))
         result.NodeNames = list(told.fits)

@@ -278,3 +278,18 @@ def test_an_init_container_needs_room_on_its_pods_own_cards():
     told = ask(cluster, pod, ["n1"])
     assert (told.NodeNames, told.FailedNodes) == ([], {"n1": "containers do not fit together"})
     assert not cluster.takes(read(pod))
+
+
+def test_nobody_who_waits_is_looked_at_for_a_question():
+    """Not even while the asking pod's own reservation counts as free."""
+    cluster = Cluster({"n1": GPUNodeStatus(cards=(Card(uuid="n1-0", memory_mib=16 * GIB),))})
+    waiting = cluster.filter.waiting
+    cluster.ledger.on_change(waiting.something_changed)
+    pod = pod_document([{"gpu-mem": "9Gi"}])
+    cluster.ask(read(pod))
+    cluster.ask(read(pod_document([{"gpu-mem": "9Gi"}])))
+    assert len(waiting) == 1
+    waiting.changed.clear()
+    changes = waiting.changes
+    assert ask(cluster, pod, ["n1"]).NodeNames == ["n1"]
+    assert (waiting.changed.is_set(), waiting.changes) == (False, changes)
