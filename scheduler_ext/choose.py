@@ -294,7 +294,8 @@ def refuse(table: CardTable, request: PodRequest, names: Sequence[str], rows: In
         chosen = np.where(room.enough(room.fits), chosen, causes)
     codes = np.where(rows == UNKNOWN, ORDER.index(Reason.NO_AGENT), chosen[rows])
     for wanted, room in asked:
-        codes = _refuse_links(table, wanted, room, rows, codes)
+        if wanted.topology and wanted.topology.demands:
+            codes = _refuse_links(table, wanted, room, rows, codes)
     refused = {name: ORDER[code] for name, code in zip(names, codes.tolist(), strict=True)}
     return Choice(None, refused, max((wanted.cards for wanted, _ in asked), default=1))
 
