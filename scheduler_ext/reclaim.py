@@ -7,8 +7,8 @@ for the pod (`holds`). Whoever comes to lead finds the plan in the pod and carri
 not in the plan, and of those only who is needed yet and could be chosen now, since anybody might have written the
 plan. One pod has one plan in its life: where it did not help, nobody else is evicted for it.
 
-Evictions are bounded by the minute. A round costs a look at the nodes on which somebody has borrowed, for the first
-waiting pod of each kind.
+Evictions are bounded by the minute. A round costs a search of the nodes offered, for the first waiting pod of each kind
+that is owed room.
 """
 
 import asyncio
@@ -38,7 +38,9 @@ from scheduler_ext.waiting import Feed, Waiter, Waiting
 EVICTIONS_PER_MINUTE: Final = 10
 PAUSE_SECONDS: Final = 1.0
 """Between rounds."""
-NODES_AT_ONCE: Final = 32
+PAUSES_PER_ROUND: Final = 10
+"""A long round is followed by a pause so many times as long: looking is no more than a tenth of the work."""
+NODES_AT_ONCE: Final = 8
 """Looked at without a pause, in which filter calls are answered."""
 COMPONENT: Final = "aliquot-scheduler-ext"
 
@@ -135,9 +137,11 @@ class Reclaimer:
         for feed in self._feeds:
             await feed.read()
         while True:
+            start = self._clock()
             await self.look()
             self._looked()
-            await asyncio.sleep(PAUSE_SECONDS)
+            took = self._clock() - start
+            await asyncio.sleep(max(PAUSE_SECONDS, took * PAUSES_PER_ROUND))
 
     async def look(self) -> None:
         """One round: carry on with every plan, and make one for those that are owed room."""
