@@ -12,7 +12,7 @@ import urllib3
 
 from sandbox.cluster.cluster import PocketCluster
 from sandbox.cluster.processes import wait_for
-from tests.integration.extenders import Document, add_node, create, manifest
+from tests.integration.extenders import Document, add_node, create, manifest, patch_status
 from tests.integration.replicas import LEASE, LEASES, NAMESPACE, TAKES_OVER_S, Replica, Replicas, three
 from tests.integration.wires import Mode
 
@@ -66,6 +66,28 @@ def test_all_are_ready_and_all_answer_but_one_decides(cluster: PocketCluster, re
     for replica in replicas.all:
         wait_for("the follower to see it", lambda r=replica: r.promised() == {"n1-a": 4096})
     assert 'aliquot_scheduler_forwarded_total{outcome="ok"} 1.0' in one.get("/metrics").data.decode()
+
+
+def test_preempt_is_the_leaders_to_answer(cluster: PocketCluster, replicas: Replicas):
+    """Through a follower, whose own watch has seen the victim, too; the leader holds the room."""
+    leader = replicas.leader()
+    low = create(cluster, gib=16, priority=1)
+    place(leader, low)
+    follower = replicas.others(leader)[0]
+    wait_for("the leader to see it bound", lambda: 'stage="bound"} 1.0' in placements(leader))
+    high = create(cluster, gib=12, priority=9)
+    nodes = {"n1": {"Pods": None, "NumPDBViolations": 0}}
+    status, answer = follower.post("/preempt", {"Pod": high, "NodeNameToMetaVictims": nodes})
+    assert status == 200
+    assert answer["NodeNameToMetaVictims"]["n1"]["Pods"] == [{"UID": low["metadata"]["uid"]}]
+    path = f"/api/v1/namespaces/default/pods/{name_of(high)}"
+    patch_status(cluster, path, {"nominatedNodeName": "n1"})
+    wait_for("the leader to hold its place", lambda: 'stage="held"} 1.0' in placements(leader))
+
+
+def placements(replica: Replica) -> str:
+    """What its metrics say of its ledger."""
+    return replica.get("/metrics").data.decode()
 
 
 def test_a_leader_that_ends_hands_over_at_once(cluster: PocketCluster, replicas: Replicas):
