@@ -17,9 +17,9 @@ UID:
   amounts change by `resize`, in the same place; an edit seen in the annotation alone can add to them and frees nothing.
 
 After a restart the bound pods come back from the watch and the reservations from kube-scheduler's next tries.
-What grows: one entry per pod that holds a slice or is about to (about 1.8 KiB each, accounts included), the card
-table, and the names of the last `REMEMBERED_DEPARTURES` pods that went. Every change costs the number of cards of
-that pod, whatever the cluster's size.
+What grows: one entry per pod that holds a slice or is about to (some 2 KiB each, with all that is kept of the pod
+elsewhere), the card table, and the names of the last `REMEMBERED_DEPARTURES` pods that went. Every change costs the
+number of cards of that pod, whatever the cluster's size.
 """
 
 from collections import OrderedDict

@@ -15,8 +15,11 @@ from scheduler_ext.fragments import CHUNK, Cards, Floats, Sums, Yardstick
 from scheduler_ext.scarcity import Prices, prices
 from scheduler_ext.table import Bools, CardTable, Ints
 
-MUCH_LIKE: Final = 0.05
-"""Part of the pods that are of other kinds than before, and of a card's price, below which nothing is learned."""
+MUCH_LIKE: Final = 0.1
+"""Part of the pods that are of other kinds than before, below which nothing is learned: twice what chance makes of the
+last 4,000 pods of a hundred kinds."""
+SAME_PRICE: Final = 0.05
+"""Of a card."""
 
 
 @dataclass
@@ -81,7 +84,7 @@ class Waste:
             apart <= 2 * MUCH_LIKE
             and self.fitting
             and other.fitting
-            and bool(np.allclose(self.prices, other.prices, rtol=0, atol=MUCH_LIKE))
+            and bool(np.allclose(self.prices, other.prices, rtol=0, atol=SAME_PRICE))
         )
 
     @property
