@@ -1,8 +1,8 @@
 """What pods have been asking for of late, which is the best guess at what they will ask for next.
 
 A sliding histogram over the last `WINDOW` pods that asked for slices, each counted once. Nothing is configured and
-nothing is stored: a fresh extender knows nothing, places by what is left and used alone, and has learned what
-matters after some tens of pods.
+nothing is stored: an extender that begins learns from the pods that it finds bound (`experience`). Where there are
+none it places by what is left and used alone, and has learned what matters after some tens of pods.
 """
 
 from collections import Counter, deque
@@ -36,10 +36,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Typical:
-    """A kind of pod and its weight; the weights add up to 1."""
+    """A kind of pod, its weight, and how many there were; the weights add up to 1."""
 
     wanted: Wanted
     weight: float
+    count: int
 
 
 class Demand:
@@ -76,11 +77,11 @@ class Demand:
         A kind weighs as many pods as there were, times a power of the cards that each asks for: few pods ask for
         many cards at once, and for them it takes least to make a node useless.
         """
-        weighed = [(w, count * w.slice.cards**CARDS_POWER) for w, count in self._counts.items()]
-        weighed.sort(key=lambda item: (-item[1], repr(item[0])))
+        weighed = [Typical(w, n * w.slice.cards**CARDS_POWER, n) for w, n in self._counts.items()]
+        weighed.sort(key=lambda kind: (-kind.weight, repr(kind.wanted)))
         kept = weighed[:MOST_CLASSES]
-        total = sum(weight for _, weight in kept)
-        return [Typical(wanted, weight / total) for wanted, weight in kept]
+        total = sum(kind.weight for kind in kept)
+        return [replace(kind, weight=kind.weight / total) for kind in kept]
 
     def asked(self) -> Iterator[tuple[Wanted, int]]:
         """All that was asked for, and how often."""

@@ -12,6 +12,8 @@ from aliquot.kube.resources import GPU_NODES, GPU_POOLS, NODES, Resource
 from aliquot.placement import Placement
 from aliquot.pool import PooledAs, pooled_as
 from scheduler_ext.bind import placement_of
+from scheduler_ext.demand import Demand
+from scheduler_ext.experience import learn
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.gangs import Gangs
 from scheduler_ext.holds import Holds
@@ -41,8 +43,10 @@ class Feed:
         residents: Residents | None = None,
         holds: Holds | None = None,
         late: LatePlacements | None = None,
+        demand: Demand | None = None,
     ) -> None:
         self._api = api
+        self._demand = demand
         self._gangs = gangs
         self._late = late
         self._ledger = ledger
@@ -132,6 +136,8 @@ class Feed:
         """Have a bound pod in the ledger; what it says that it has of cards."""
         uid, meta = pod.metadata.uid, pod.metadata
         placement = placement_of(meta.annotations, uid, pod.spec.node_name)
+        if self._demand is not None and placement and self._ledger.entry(uid) is None:
+            learn(self._demand, pod, placement)
         if self._late is None or not self._late.takes(pod, placement):
             self._ledger.confirm(uid, placement, version_of(meta.resource_version), meta.namespace)
         self._ledger.hosts.put_pod(uid, pod.spec.node_name, pod.spec.host)

@@ -85,6 +85,8 @@ class Parts:
         )
         self.registry.register(GangCollector(gangs))
         self._late = LatePlacements(api, ledger, read, options.volcano)
+        preference = Preference(options.node_policy, options.card_policy)
+        placer, self._quiet = Placer(ledger.table, preference, patient=True), Quiet()
         self._feed = Feed(
             api,
             ledger,
@@ -95,10 +97,9 @@ class Parts:
             residents=residents,
             holds=holds,
             late=self._late,
+            demand=placer.demand,
         )
         quota_feed = QuotaFeed(api, quotas, self._feed.pools_known)
-        preference = Preference(options.node_policy, options.card_policy)
-        placer, self._quiet = Placer(ledger.table, preference, patient=True), Quiet()
         self._binder = Binder(api, ledger, placer, dialects=dialects, quotas=quotas, gangs=gangs)
         patience = options.reservation_seconds
         keeper = Keeper(ledger, self._binder, time.monotonic, reservation_seconds=patience)

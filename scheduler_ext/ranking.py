@@ -195,7 +195,7 @@ class Ranking:
             return -_fill(laid.part)
         if self._preference.card is Policy.BINPACK or laid.cards is None or after is None:
             return _fill(laid.part)
-        gain = np.floor((laid.cards.useless() - after.useless()) / QUANTUM + _GRAIN)
+        gain = np.floor((laid.cards.lost() - after.lost()) / QUANTUM + _GRAIN)
         likes: Keys = gain * 8 - laid.cards.value
         return likes
 

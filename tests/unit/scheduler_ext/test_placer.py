@@ -13,8 +13,9 @@ from aliquot.request import PodRequest, SliceRequest
 from scheduler_ext.cards import CardState
 from scheduler_ext.choose import Placer
 from scheduler_ext.demand import Typical
-from scheduler_ext.fragments import AHEAD
+from scheduler_ext.fragments import AHEAD, FILL, FLOW, NO_FLOW, flow_weight
 from scheduler_ext.ledger import Ledger
+from scheduler_ext.rests import STEPS, worths
 from scheduler_ext.table import CardTable
 from scheduler_ext.waste import Waste
 from tests.unit.scheduler_ext.placing import GIB, card, node, part, pod, state, whole
@@ -70,6 +71,39 @@ def test_where_cpu_is_gone_cards_are_of_no_use_and_are_used_first():
     for n in range(20):
         placer.demand.note(replace(pod(part(8), uid=f"seen-{n}"), host=HostShare(4000, GIB)))
     assert chosen(placer, table, replace(pod(part(8)), host=HostShare(1000, GIB))) == "b: b0"
+
+
+def test_cpu_that_does_not_suffice_for_all_cards_counts_before_it_is_gone():
+    """The usual pod finds CPU on both nodes, but less often than cards on b: what needs little goes there."""
+    table = cluster(a=[state(f"a{n}") for n in range(4)], b=[state(f"b{n}") for n in range(4)])
+    table.put_host("a", HostShare(64000, 1 << 20), HostShare(64000, 1 << 20))
+    table.put_host("b", HostShare(64000, 1 << 20), HostShare(9000, 1 << 20))
+    placer = Placer(table)
+    for n in range(20):
+        placer.demand.note(replace(pod(part(16), uid=f"seen-{n}"), host=HostShare(4000, GIB)))
+    assert chosen(placer, table, replace(pod(part(16)), host=HostShare(100, GIB))) == "b: b0"
+
+
+@pytest.mark.parametrize(("full", "weight"), [(0, 1), (4, 25 / 81), (7, 4 / 81), (9, 0), (10, 0)])
+def test_short_cpu_weighs_less_the_fuller_the_cluster_is(full: int, weight: float):
+    """Ten cards, of which so many are taken; with a tenth free it weighs nothing."""
+    cards = [state(f"a{n}", used=16 if n < full else 0) for n in range(9)]
+    rest = [state("b0", used=0 if full < 10 else 16)]
+    assert flow_weight(cluster(a=cards, b=rest)) == pytest.approx(FLOW * weight, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (cluster(a=[state("a0", used=4), state("a1", used=3)]), "a: a1"),
+        (cluster(a=[state("a0", used=4)], b=[state("b0", used=3)]), "b: b0"),
+    ],
+)
+def test_a_rest_that_slices_fill_to_the_brim_is_left_as_it_is(table: CardTable, expected: str):
+    """Three slices of 4 GiB fill 12 GiB; 13 hold one of 1 GiB beside them. By cards of a node, and by nodes."""
+    placer = taught(table, part(4), part(4), part(4))
+    placer.demand.note(pod(part(1), uid="small"))
+    assert chosen(placer, table, pod(part(1))) == expected
 
 
 def test_nodes_for_large_pods_are_not_broken_into():
@@ -160,7 +194,7 @@ def unburdened(kept: Placer, table: CardTable) -> Placer:
     fresh.demand, fresh._version = kept.demand, kept._version
     assert kept._waste
     fresh._waste = Waste(table, kept._waste.typical, kept.demand.asked())
-    fresh._waste.prices = kept._waste.prices
+    fresh._waste.prices, fresh._waste.flow = kept._waste.prices, kept._waste.flow
     return fresh
 
 
@@ -189,6 +223,11 @@ def plain_fragment(table: CardTable, name: str, typical: list[Typical], memory_w
     """The measure word for word, one card and one kind of pod after the other."""
     cards = table.cards(name)
     row = int(table.rows_of([name])[0])
+    host_cpu = int(table.host_cpu[row])
+
+    def parts(c: CardState, wanted: SliceRequest) -> tuple[float, float]:
+        cores = c.usable_cores if wanted.exclusive else wanted.cores
+        return c.share(wanted).memory_mib / c.usable_mib, cores / c.usable_cores
 
     def value(c: CardState) -> float:
         memory, time = c.left_mib() / c.usable_mib, (c.usable_cores - c.used_cores) / c.usable_cores
@@ -202,10 +241,13 @@ def plain_fragment(table: CardTable, name: str, typical: list[Typical], memory_w
         return allowed and need.memory_mib <= share.left_mib() and cores <= c.usable_cores - share.used_cores
 
     def size(wanted: SliceRequest) -> float:
-        c = cards[0]
-        cores = c.usable_cores if wanted.exclusive else wanted.cores
-        memory = min(c.share(wanted).memory_mib / c.usable_mib, 1)
-        return wanted.cards * (memory_weight * memory + (1 - memory_weight) * cores / c.usable_cores)
+        memory, time = parts(cards[0], wanted)
+        return wanted.cards * (memory_weight * min(memory, 1) + (1 - memory_weight) * time)
+
+    def worth(c: CardState) -> float:
+        shares = [max(parts(c, kind.wanted.slice)) for kind in typical]
+        rest = min(max(c.left_mib(), 0) / c.usable_mib, (c.usable_cores - c.used_cores) / c.usable_cores)
+        return float(worths(shares, [k.count * k.wanted.slice.cards for k in typical])[round(rest * STEPS)])
 
     free, total = sum(map(value, cards)), 0.0
     for kind in typical:
@@ -213,13 +255,18 @@ def plain_fragment(table: CardTable, name: str, typical: list[Typical], memory_w
         if sum(room(c, wanted, empty=True) for c in cards) < wanted.cards:
             continue
         useful = [value(c) for c in cards if room(c, wanted, empty=False)]
-        limit = int(table.host_cpu[row]) / max(host.cpu_milli, 1)
+        limit = host_cpu / max(host.cpu_milli, 1)
         if len(useful) < wanted.cards or limit < 1:
             total += kind.weight * free
             continue
         reach = min(sum(useful), limit * size(wanted))
         total += kind.weight * (free - (1 - AHEAD) * sum(useful) - AHEAD * reach)
-    return total
+    asked = sum(kind.count * size(kind.wanted.slice) for kind in typical)
+    each = sum(kind.count * kind.wanted.host.cpu_milli for kind in typical) / asked
+    empty = [1 - min(c.used_mib / c.usable_mib, 1) for n in table.nodes() for c in table.cards(n)]
+    weight = FLOW * max((sum(empty) / len(empty) - NO_FLOW) / (1 - NO_FLOW), 0) ** 2
+    total += weight * max(free - host_cpu / each, 0)
+    return total + FILL * (free - sum(map(worth, cards)))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,0 +1,105 @@
+"""An extender that begins learns from the pods that it finds bound."""
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.inventory import GPUNodeStatus
+from aliquot.names import PLACEMENT_ANNOTATION
+from aliquot.placement import encode_placement
+from scheduler_ext.demand import Wanted
+from scheduler_ext.options import parse_arguments
+from scheduler_ext.parts import Parts
+from scheduler_ext.pods import PlacedPod
+from scheduler_ext.wire import FilterArgs
+from tests.unit.scheduler_ext.clusters import pod_document, read
+from tests.unit.scheduler_ext.placing import card, node
+
+NODES: dict[str, GPUNodeStatus] = {
+    "n1": node(*(card(f"a{n}", 80) for n in range(8))),
+    "n2": node(*(card(f"b{n}", 80) for n in range(8))),
+}
+
+
+def extender() -> Parts:
+    """An extender as it is put together in earnest, with two nodes, that reads no cluster."""
+    parts = Parts(None, parse_arguments([]))  # type: ignore[arg-type] - nothing of it runs
+    for name, status in NODES.items():
+        parts._feed._ledger.put_node(name, status)
+    return parts
+
+
+def asked(parts: Parts) -> Counter[Wanted]:
+    """What it has learned."""
+    return Counter(dict(parts._decide.placer.demand.asked()))
+
+
+def bound(parts: Parts, document: dict[str, Any]) -> PlacedPod:
+    """A pod that is placed and bound, as the watch shows it."""
+    pod = read(document)
+    assert parts._decide.answer(FilterArgs(Pod=pod, NodeNames=tuple(NODES))).NodeNames
+    entry = parts._feed._ledger.entry(pod.metadata.uid)
+    assert entry
+    spec = document["spec"] | {"nodeName": entry.node}
+    meta = document["metadata"]
+    written = meta["annotations"] | {PLACEMENT_ANNOTATION: encode_placement(entry.placement)}
+    return msgspec.convert({"metadata": meta | {"annotations": written}, "spec": spec}, PlacedPod)
+
+
+CPU = {"cpu": "4", "memory": "8Gi"}
+
+
+def documents() -> list[dict[str, Any]]:
+    """Pods of many kinds, some of them twice."""
+    small, timed = {"gpu": "1", "gpu-mem": "10Gi"}, {"gpu": "2", "gpu-mem": "20Gi", "gpu-core": "30"}
+    made = [
+        pod_document([small]),
+        pod_document([small]),
+        pod_document([timed]),
+        pod_document([{"gpu": "4"}]),
+        pod_document([timed, small, small], init=1),
+        pod_document([small], not_card_model="Tesla T4"),
+        pod_document([small], memory_class="burst"),
+    ]
+    for document in made[1:]:
+        document["spec"]["containers"][0]["resources"]["requests"] = CPU
+    return made
+
+
+def test_an_extender_that_begins_knows_what_the_one_before_it_knew():
+    """The kinds of pods and how many of each, from nothing but the pods that are bound."""
+    before, after = extender(), extender()
+    pods = [bound(before, document) for document in documents()]
+    assert len(asked(before)) > 4
+    for pod in pods:
+        after._feed.put_pod(pod)
+    assert asked(after) == asked(before)
+
+
+def test_a_pod_is_learned_once():
+    """Not again when it is seen bound, nor when it changes long after, when others have taken its place in memory."""
+    before, after = extender(), extender()
+    pods = [bound(before, document) for document in documents()]
+    for parts in (before, after):
+        for pod in pods:
+            parts._feed.put_pod(pod)
+        assert asked(parts).total() == len(pods)
+        demand = parts._decide.placer.demand
+        for _ in pods:
+            demand._forget_oldest()
+        for pod in pods:
+            parts._feed.put_pod(pod)
+        assert not asked(parts)
+
+
+@pytest.mark.parametrize("annotation", ["card-model", "c0.card-uuid"])
+def test_a_wish_that_makes_no_sense_any_more_is_passed_over(annotation: str):
+    """Somebody has emptied the annotation since; the pod is counted all the same."""
+    before, after = extender(), extender()
+    pod = bound(before, pod_document([{"gpu": "1", "gpu-mem": "10Gi"}]))
+    spoiled = pod.metadata.annotations | {f"aliquot.dev/{annotation}": ""}
+    meta = msgspec.structs.replace(pod.metadata, annotations=spoiled)
+    after._feed.put_pod(msgspec.structs.replace(pod, metadata=meta))
+    assert asked(after).total() == 1
