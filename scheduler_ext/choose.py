@@ -134,8 +134,8 @@ class Placer:
 
     @property
     def has_lessons(self) -> bool:
-        """Whether what is typical should be looked at again."""
-        return self._waste is not None and self.demand.version != self._version
+        """Whether what is typical should be looked at again between the calls."""
+        return self._patient and self._waste is not None and self.demand.version != self._version
 
     def lessons(self) -> Iterator[None]:
         """Work out anew what is typical and how good each node is by that, a little at each step.

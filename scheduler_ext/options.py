@@ -104,6 +104,11 @@ def _add_placing(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="place pods without slices, too; for a scheduler that is told of no managedResources",
     )
+    parser.add_argument(
+        "--learn-at-once",
+        action="store_true",
+        help="learn what pods ask for while a call of filter waits, as `aliquot simulate` does; for replays",
+    )
 
 
 def _policy(word: str) -> Policy:

@@ -86,7 +86,7 @@ class Parts:
         self.registry.register(GangCollector(gangs))
         self._late = LatePlacements(api, ledger, read, options.volcano)
         preference = Preference(options.node_policy, options.card_policy)
-        placer, self._quiet = Placer(ledger.table, preference, patient=True), Quiet()
+        placer, self._quiet = Placer(ledger.table, preference, patient=not options.learn_at_once), Quiet()
         self._feed = Feed(
             api,
             ledger,

@@ -50,7 +50,7 @@ class OverHttp:
         port = self._url.rpartition(":")[2]
         self._cluster.start(
             "extender",
-            [*argv, "--port", port, "--place-all-pods", *flags],
+            [*argv, "--port", port, "--place-all-pods", "--learn-at-once", *flags],
             ready_url=f"{self._url}/readyz",
         )
         return self
