@@ -99,6 +99,8 @@ class Sets:
         Sets whose last card in that order comes earlier are first, then those whose cards come earlier in all.
         """
         sized, most = self._of(wish.cards), self.shape.cards
+        if wish.cards > most:
+            return []
         turns = np.full(most, most)
         turns[list(order)] = np.arange(len(order))
         places = turns[sized.columns]

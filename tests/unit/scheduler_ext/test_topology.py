@@ -18,7 +18,7 @@ from aliquot.request import PodRequest, SliceRequest
 from aliquot.topology import Rdma, Topology
 from scheduler_ext.choose import Placer
 from scheduler_ext.ledger import Ledger
-from scheduler_ext.sets import Sets, Wish
+from scheduler_ext.sets import UNKNOWN_SETS, Sets, Wish
 from scheduler_ext.survey import survey
 from scheduler_ext.topology import UNKNOWN_SHAPE, Shape, shape_of
 from tests.unit.scheduler_ext.machines import links_within, meets, quads, score, twins, wired
@@ -94,6 +94,11 @@ def test_all_sets_are_those_that_meet_the_demand_early_cards_first(dice: random.
     places = [[order.index(n) for n in chosen] for chosen in found]
     late = [(max(where), sum(where)) for where in places]
     assert late == sorted(late)
+
+
+def test_no_cards_of_unknown_links_meet_a_demand():
+    """Nor is anything looked for among them, though the node has cards."""
+    assert UNKNOWN_SETS.all(Wish(2, Topology.NVLINK), [0, 1]) == []
 
 
 def test_sixteen_cards_are_worked_out_in_time():
