@@ -14,8 +14,11 @@ pytestmark = pytest.mark.timed
 
 SECONDS = 2.0
 TOLERANCE = 6.0
-MEETING = 70
-"""Percent of what a tenant has in which its kernels do not wait for one another; without leases some 60."""
+WHOLE = 20.0
+"""The same below shares that are all of a card: what handing over takes is missing then, the more the later a machine
+wakes its threads. How much it is at its best `bench/compute.py` measures."""
+MEETING = 68
+"""Percent of what a tenant has in which its kernels do not wait for one another, at least; without leases 60 to 66."""
 SHARES = ((50, 50), (30, 60), (20, 40))
 
 
@@ -41,8 +44,9 @@ def launches(seen: Run) -> list[int]:
 
 def is_shared(tools: Programs, *shares: float) -> None:
     """Each has its share of each card, all its kernels meet, and most of its time they do not wait."""
+    below = TOLERANCE if sum(shares) < 100 else WHOLE
 
-    def furthest() -> float:
+    def lacking() -> float:
         case = collectives(*shares)
         seen = run(tools, case, SECONDS)
         got = [[seen.percent(index, card) for card in range(2)] for index in range(len(shares))]
@@ -51,9 +55,9 @@ def is_shared(tools: Programs, *shares: float) -> None:
         assert min(launches(seen)) > 0
         errors = [percent - share for own, share in zip(got, shares, strict=True) for percent in own]
         assert max(errors) < TOLERANCE
-        return min(*errors, *(percent - MEETING for percent in met if percent < MEETING), 0)
+        return min(min(errors) + below, min(met) - MEETING, 0)
 
-    assert attempts(furthest, 0, TOLERANCE)[-1] > -TOLERANCE
+    assert attempts(lacking, 0, 1e-9)[-1] == 0
 
 
 def test_collectives_of_two_tenants_share_two_cards_by_their_shares(tools: Programs):
