@@ -15,7 +15,7 @@ from scheduler_ext.filter import Filter, deleted, only_where_it_is, refusal
 from scheduler_ext.imagined import Imagination
 from scheduler_ext.judgement import Imagined, Judge
 from scheduler_ext.ledger import Stage
-from scheduler_ext.wire import FilterResult, WireError
+from scheduler_ext.wire import FilterResult, WireError, decoded
 
 
 class NodeList(msgspec.Struct, frozen=True):
@@ -52,12 +52,7 @@ def read_dry_run(body: bytes) -> DryRunArgs:
     Raises:
         WireError: the body is cut short, no JSON, or lacks what is needed.
     """
-    try:
-        args = _ARGS.decode(body)
-    except UNREADABLE as error:
-        raise WireError(
-            f"the body is no ExtenderArgs ({error}); it has Pod, and NodeNames or Nodes"
-        ) from error
+    args = decoded(_ARGS, body, "ExtenderArgs", "it has Pod, and NodeNames or Nodes")
     if (args.NodeNames is None) == (args.Nodes is None):
         raise WireError("give either NodeNames, or Nodes with items")
     return args

@@ -1,8 +1,12 @@
 """kube-scheduler's extender protocol, `k8s.io/kube-scheduler/extender/v1`: JSON with capitalised keys."""
 
+from typing import TypeVar
+
 import msgspec
 
 from aliquot.kube.objects import UNREADABLE, Pod
+
+Args = TypeVar("Args")
 
 
 class WireError(ValueError):
@@ -99,18 +103,31 @@ _FILTER = msgspec.json.Decoder(FilterArgs)
 _BIND = msgspec.json.Decoder(BindArgs)
 
 
+def decoded(decoder: msgspec.json.Decoder[Args], body: bytes, kind: str, hint: str) -> Args:
+    """What a body says.
+
+    Args:
+        decoder: Of what it should be,
+        body: which this should be,
+        kind: what the protocol calls that,
+        hint: and what is in it.
+
+    Raises:
+        WireError: it is cut short, no JSON, or lacks what it needs.
+    """
+    try:
+        return decoder.decode(body)
+    except UNREADABLE as error:
+        raise WireError(f"the body is no {kind} ({error}); {hint}") from error
+
+
 def read_filter(body: bytes) -> FilterArgs:
     """Read a filter call.
 
     Raises:
         WireError: the body is cut short, no JSON, or lacks what filter needs.
     """
-    try:
-        args = _FILTER.decode(body)
-    except UNREADABLE as error:
-        raise WireError(
-            f"the body is no ExtenderArgs ({error}); kube-scheduler sends Pod and NodeNames"
-        ) from error
+    args = decoded(_FILTER, body, "ExtenderArgs", "kube-scheduler sends Pod and NodeNames")
     if args.NodeNames is None:
         raise WireError("NodeNames is missing; set nodeCacheCapable: true for this extender")
     if not args.Pod.metadata.uid:
@@ -124,12 +141,7 @@ def read_bind(body: bytes) -> BindArgs:
     Raises:
         WireError: the body is cut short, no JSON, or lacks what bind needs.
     """
-    try:
-        args = _BIND.decode(body)
-    except UNREADABLE as error:
-        raise WireError(
-            f"the body is no ExtenderBindingArgs ({error}); it has PodName, PodNamespace, PodUID and Node"
-        ) from error
+    args = decoded(_BIND, body, "ExtenderBindingArgs", "it has PodName, PodNamespace, PodUID and Node")
     if not (args.PodName and args.PodNamespace and args.PodUID and args.Node):
         raise WireError("PodName, PodNamespace, PodUID and Node must all be set")
     return args
@@ -141,12 +153,9 @@ def read_preempt(body: bytes) -> PreemptArgs:
     Raises:
         WireError: the body is cut short, no JSON, or lacks what preempt needs.
     """
-    try:
-        args = _PREEMPT.decode(body)
-    except UNREADABLE as error:
-        raise WireError(
-            f"the body is no ExtenderPreemptionArgs ({error}); kube-scheduler sends Pod and NodeNameToMetaVictims"
-        ) from error
+    args = decoded(
+        _PREEMPT, body, "ExtenderPreemptionArgs", "kube-scheduler sends Pod and NodeNameToMetaVictims"
+    )
     if not args.Pod.metadata.uid:
         raise WireError("the pod has no UID; only pods that the API server has accepted can be placed")
     return args
