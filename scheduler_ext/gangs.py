@@ -390,9 +390,17 @@ class Gangs:
         )
 
     def _heed_losses(self, gang: Gang) -> None:
-        """Without as many places as it needs a group has none."""
-        if gang.since is not None and not gang.whole:
+        """Without as many places as it needs a group has none.
+
+        A place may also come back to a group that has given up: of a write whose answer was lost, and which the API
+        server knows nothing of.
+        """
+        if gang.since is None and (gang is self.saver or not (gang.held and gang.needed)):
+            return
+        if not gang.whole:
             self._give_back(gang, "a member or its place has gone")
+        elif gang.since is None:
+            gang.since = self._clock()
 
     def _give_back(self, gang: Gang, why: str) -> None:
         _log.info("group %s gives %d places back: %s", gang.key, len(gang.held), why)

@@ -181,6 +181,40 @@ def test_a_lost_place_takes_the_others_with_it():
     assert drill.holds(*members) == 0
 
 
+def test_a_place_that_comes_back_after_the_others_have_gone_goes_too():
+    """The answer to its write was lost, another member has left, and then the write proves not to have landed."""
+    drill = Drill()
+    members = drill.group("train", 2)
+    places = {pod.metadata.uid: drill.where(pod) for pod in members}
+
+    async def come() -> None:
+        first = asyncio.create_task(drill.bind(members[0], places[members[0].metadata.uid]))
+        await asyncio.sleep(0)
+        drill.world.line = "lost before"
+        await drill.bind(members[1], places[members[1].metadata.uid])
+        await first
+        drill.world.line = "good"
+        drill.leave(members[0])
+        (entry,) = drill.ledger.unconfirmed()
+        await drill.binder.settle(entry)
+
+    asyncio.run(come())
+    assert drill.holds(*members) == 1
+    drill.pass_time(1.0)
+    assert drill.holds(*members) == 0
+
+
+def test_the_place_of_one_beyond_those_needed_is_held_for_the_others_once_one_is_missing():
+    """Enough were bound without it; one of those has gone, and with it there are enough again."""
+    drill = Drill()
+    members = drill.group("train", 3, needs=2)
+    places = [drill.where(pod) for pod in members]
+    assert asyncio.run(drill.bind_all(*members[:2])) == ["", ""]
+    drill.pass_time(60.0)
+    drill.leave(members[0])
+    assert asyncio.run(drill.bind(members[2], places[2])) == ""
+
+
 def test_the_time_limit_is_for_those_that_are_needed():
     """Two of three are, and run; the third's volume may take its time."""
     drill = Drill()
