@@ -414,6 +414,11 @@ class Gangs:
 
     # ---- what bind asks ----
 
+    def holds_up(self, uid: str) -> bool:
+        """Whether a pod may be bound only with others."""
+        gang = self._of.get(uid)
+        return gang is not None and self._together(gang)
+
     async def admit(self, uid: str, node: str) -> None:
         """Return when a pod may be bound to this node: at once for one that goes alone.
 

@@ -204,6 +204,23 @@ def test_a_place_that_comes_back_after_the_others_have_gone_goes_too():
     assert drill.holds(*members) == 0
 
 
+@pytest.mark.parametrize(("line", "bound"), [("lost before", 0), ("lost after", 1)])
+def test_a_write_without_an_answer_is_not_repeated_once_another_has_no_place(line: str, bound: int):
+    """It is asked what became of it instead: nobody is bound now who was not then."""
+    drill = Drill()
+    members = drill.group("train", 3)
+    places = [drill.where(pod) for pod in members]
+    drill.world.line = line
+    assert all("could not be bound" in error for error in asyncio.run(drill.bind_all(*members)))
+    drill.world.line = "good"
+    drill.leave(members[2])
+    heir = pod_in("train")
+    drill.create(heir)
+    error = asyncio.run(drill.bind(members[0], places[0]))
+    assert ("holds no place" in error) is not bool(bound)
+    assert drill.bound(members[0]) == bound
+
+
 def test_the_place_of_one_beyond_those_needed_is_held_for_the_others_once_one_is_missing():
     """Enough were bound without it; one of those has gone, and with it there are enough again."""
     drill = Drill()
