@@ -96,7 +96,7 @@ class Binder:
 
     async def _bind(self, args: BindArgs) -> None:
         entry = self._ledger.entry(args.PodUID)
-        if entry is not None and entry.stage is Stage.UNCERTAIN and self._gangs and self._gangs.holds_up(entry.uid):
+        if entry and entry.stage is Stage.UNCERTAIN and self._gangs and self._gangs.holds_up(entry.uid):
             # The places of the others may be gone by now: without them it may only be bound if it is already.
             self._learn(entry.uid, await self._read(args))
             entry = self._ledger.entry(args.PodUID)
