@@ -4,7 +4,7 @@ Asking changes nothing, and nothing is ever moved from here: the plan is for peo
 one container's, in the words of a pod's limits. The moves are looked for as for a pod that waits (`moves`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -12,9 +12,10 @@ from aliquot.defragment import Defragmentation, Room, WrongRequestError
 from aliquot.kube.objects import Pod
 from aliquot.names import DOMAIN
 from aliquot.request import PodRequest, RequestError
+from scheduler_ext.confines import Reader
 from scheduler_ext.filter import Filter
 from scheduler_ext.judgement import Judge
-from scheduler_ext.moves import Moves, PodLister
+from scheduler_ext.moves import Moves, evict_any
 
 AMOUNTS = ("gpu", "gpu-mem", "gpu-mem-percent", "gpu-core")
 
@@ -22,16 +23,17 @@ AMOUNTS = ("gpu", "gpu-mem", "gpu-mem-percent", "gpu-core")
 class Defragmenter:
     """Makes plans."""
 
-    def __init__(self, api: PodLister, decide: Filter) -> None:
+    def __init__(self, api: Reader, decide: Filter, kept: Callable[[str], bool] = evict_any) -> None:
         """Make none yet.
 
         Args:
             api: The cluster.
             decide: Who would answer for such a pod.
+            kept: Whether the pod of a UID may not be evicted.
         """
         self._filter = decide
         self._judge = Judge(decide)
-        self._moves = Moves(api, decide)
+        self._moves = Moves(api, decide, kept)
 
     async def answer(self, question: Mapping[str, str]) -> Defragmentation:
         """The plan for one request.

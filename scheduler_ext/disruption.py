@@ -6,7 +6,7 @@ picks every pod of the namespace, as policy/v1 has it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -16,38 +16,8 @@ from aliquot.kube.api import Api
 from aliquot.kube.objects import KubeObject, KubeStruct
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import Resource
+from aliquot.kube.selectors import LabelSelector
 from scheduler_ext.residents import Resident
-
-
-class Requirement(KubeStruct, frozen=True, kw_only=True):
-    """One expression of a label selector."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] | None = ()
-
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels are as it wants; an operator that is not known holds for none."""
-        value, values = labels.get(self.key), self.values or ()
-        outcomes = {
-            "In": value in values,
-            "NotIn": value not in values,
-            "Exists": value is not None,
-            "DoesNotExist": value is None,
-        }
-        return outcomes.get(self.operator, False)
-
-
-class LabelSelector(KubeStruct, frozen=True, kw_only=True):
-    """Picks pods; one that says nothing picks all."""
-
-    match_labels: dict[str, str] | None = None
-    match_expressions: tuple[Requirement, ...] | None = None
-
-    def picks(self, labels: Mapping[str, str]) -> bool:
-        """Whether a pod of these labels is meant."""
-        named = all(labels.get(key) == value for key, value in (self.match_labels or {}).items())
-        return named and all(one.holds(labels) for one in self.match_expressions or ())
 
 
 class _Spec(KubeStruct, frozen=True, kw_only=True):

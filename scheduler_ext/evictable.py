@@ -70,6 +70,11 @@ class Evictable:
         """Who is beyond their guarantee, as of now: good for one decision."""
         return Borrowing(self.quotas)
 
+    def kept(self, uid: str) -> bool:
+        """Whether a disruption budget lets nobody evict this pod now."""
+        pod = self.residents.get(uid)
+        return pod is not None and self.budgets.spares(pod)
+
     def settled(self, pod: Resident, borrowing: Borrowing) -> bool:
         """Whether a pod has run for as long as it is left alone."""
         spared = max(self.min_run_seconds, borrowing.min_run_seconds(pod.namespace))

@@ -1,28 +1,27 @@
 """Which pods, moved elsewhere, would make room for a pod: the fewest, then those with the least memory.
 
 Told, never done. Each of the pods, as the API server has it, has been found a place on another node, beside the others
-and within its namespace's quotas. What else binds a pod to its node (affinity, taints, volumes, CPU) is not looked at
-here; pods of DaemonSets and of the node itself stay.
+and within its namespace's quotas: with cards, CPU and memory for it, where its affinity, its tolerations and its
+neighbours let it be (`confines`; volumes are not looked at). Pods that a disruption budget lets nobody evict stay.
 
 Looked at are the `MOST_NODES` nodes that lack least, and `MOST_SETS` sets of pods of theirs.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
-from aliquot.kube.listing import Listing
-from aliquot.kube.objects import Pod
-from aliquot.kube.resources import PODS, Resource
 from aliquot.placement import Charge, Placement
 from aliquot.policy import Policy
 from aliquot.request import PodRequest, RequestError, SliceRequest
 from aliquot.units import MIB, format_bytes
 from aliquot.why import Change, ChangeKind, Move
 from scheduler_ext.choose import slices_of
+from scheduler_ext.confines import Confines, Reader, Tenant
 from scheduler_ext.filter import Filter
 from scheduler_ext.fit import fit
 from scheduler_ext.ledger import Stage
@@ -33,24 +32,16 @@ from scheduler_ext.victims import Leaver, least
 
 MOST_NODES: Final = 64
 MOST_SETS: Final = 8
-MOST_TRIES: Final = 8
-"""Nodes on which a pod that would move is tried, of those with room on their cards."""
+MOST_TRIES: Final = 24
+"""Nodes on which a pod that would move is tried, of those with room; each is read from the API server, once."""
 COST_OF_FIRST: Final = 20
 COST_OF_MORE: Final = 10
 """What moving a pod weighs against taking less, in percent of what is asked for."""
 
 
-BOUND_TO_NODE: Final = frozenset({"DaemonSet", "Node"})
-"""Owners whose pods are made again where they were."""
-
-
-class PodLister(Protocol):
-    """What is needed of the API server; `aliquot.kube.api.Api` has it."""
-
-    async def list(
-        self, resource: Resource[Pod], namespace: str = "", /, *, field_selector: str = ""
-    ) -> Listing[Pod]:
-        """Read all pods that a selector picks; ApiError when that fails."""
+def evict_any(_uid: str) -> bool:
+    """Where nothing is known of disruption budgets, they keep nobody."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -67,19 +58,38 @@ class Leaving:
         return len(self.leavers), self.memory_mib, self.node
 
 
+@dataclass(frozen=True)
+class Mover:
+    """A pod that would move.
+
+    Attributes:
+        pod: As the API server has it.
+        request: What it asks for.
+        held_mib: What it holds now.
+        nodes: Where it may go to, as far as its cards, CPU and memory are concerned.
+    """
+
+    pod: Tenant
+    request: PodRequest
+    held_mib: int
+    nodes: tuple[str, ...]
+
+
 class Moves:
     """Looks for pods to move."""
 
-    def __init__(self, api: PodLister, decide: Filter) -> None:
+    def __init__(self, api: Reader, decide: Filter, kept: Callable[[str], bool]) -> None:
         """Look for nothing yet.
 
         Args:
             api: The cluster.
             decide: Who would answer.
+            kept: Whether the pod of a UID may not be evicted.
         """
         self._api = api
         self._filter = decide
         self._ledger = decide.ledger
+        self._kept = kept
 
     async def find(self, request: PodRequest, refused: Mapping[str, Reason]) -> Change | None:
         """What would have to move so that a pod has room, if that can be; other work goes on between two nodes.
@@ -97,27 +107,53 @@ class Moves:
             leaving = self._leaving(request, node)
             if leaving is not None:
                 sets.append(leaving)
-        for leaving in sorted(sets, key=lambda one: one.key)[:MOST_SETS]:
-            requests = await self._requests(leaving)
-            moves = requests and self._places(leaving, requests)
+        confines = Confines(self._api)
+        for leaving in await self._willing(
+            request, sorted(sets, key=lambda one: one.key)[:MOST_SETS], confines
+        ):
+            movers = await self._movers(leaving, confines)
+            moves = movers and self._places(leaving, movers, confines)
             if moves:
                 return _change(leaving, moves)
         return None
 
-    async def _requests(self, leaving: Leaving) -> list[PodRequest]:
-        """What each of the pods asks for; nothing where one of them would not go elsewhere."""
-        listed = await self._api.list(PODS, field_selector=f"spec.nodeName={leaving.node}")
-        pods = {pod.metadata.uid: pod for pod in listed.items}
+    async def _willing(
+        self, request: PodRequest, sets: Sequence[Leaving], confines: Confines
+    ) -> list[Leaving]:
+        """The sets on the same nodes without the pods that are to stay where they are."""
         found = []
+        for leaving in sets:
+            await confines.visit(leaving.node)
+            staying = {pod.metadata.uid for pod in confines.on(leaving.node) if pod.stays}
+            others = self._leaving(request, leaving.node, staying)
+            if others is not None:
+                found.append(others)
+        return sorted(found, key=lambda one: one.key)
+
+    async def _movers(self, leaving: Leaving, confines: Confines) -> list[Mover]:
+        """Each of the pods, the largest first, once the nodes with room for it have been read; none if one has gone."""
+        pods = {pod.metadata.uid: pod for pod in confines.on(leaving.node)}
+        movers = []
         for leaver in leaving.leavers:
-            pod = pods.get(leaver.uid)
-            if pod is None or any(owner.kind in BOUND_TO_NODE for owner in pod.metadata.owner_references):
+            mover = self._mover(pods.get(leaver.uid), _memory(leaver.charges), leaving.node)
+            if mover is None:
                 return []
-            try:
-                found.append(self._filter.request_of(pod))
-            except RequestError:
-                return []  # it would not be let in again
-        return found
+            movers.append(mover)
+        for name in dict.fromkeys(name for mover in movers for name in mover.nodes):
+            await confines.visit(name)
+        return sorted(movers, key=lambda one: (-one.held_mib, one.request.uid))
+
+    def _mover(self, pod: Tenant | None, held_mib: int, left: str) -> Mover | None:
+        """A pod, and the nodes with room for it; None when it has gone."""
+        if pod is None:
+            return None
+        try:
+            request = self._filter.request_of(pod)
+        except RequestError:
+            return None  # it would not be let in again
+        table = self._ledger.table
+        names = self._ledger.hosts.with_room(sorted(n for n in table.nodes() if n != left), request.host)
+        return Mover(pod, request, held_mib, tuple(roomy(table, request, names)[:MOST_TRIES]))
 
     def _nearest(self, request: PodRequest, nodes: Sequence[str]) -> list[str]:
         """The nodes that lack least of what the largest container asks for."""
@@ -128,42 +164,55 @@ class Moves:
         order = np.argsort(lacking, kind="stable")[:MOST_NODES]
         return [nodes[n] for n in order.tolist() if np.isfinite(lacking[n])]
 
-    def _leaving(self, request: PodRequest, node: str) -> Leaving | None:
-        """The fewest pods that have to leave a node, and of those the ones that hold least."""
-        bound = [e for e in self._ledger.on(node) if e.stage is Stage.BOUND]
+    def _leaving(
+        self, request: PodRequest, node: str, staying: Container[str] = frozenset()
+    ) -> Leaving | None:
+        """The fewest pods that have to leave a node, and of those the ones that hold least; some stay in any case."""
+        bound = [
+            e
+            for e in self._ledger.on(node)
+            if e.stage is Stage.BOUND and e.uid not in staying and not self._kept(e.uid)
+        ]
         leavers = [
             Leaver(e.uid, e.charges, since=-_memory(e.charges)) for e in sorted(bound, key=lambda e: e.uid)
         ]
         found = least(request, node, self._ledger.table.cards(node), leavers, Policy.BINPACK)
         return Leaving(int(-sum(one.since for one in found)), node, found) if found else None
 
-    def _places(self, leaving: Leaving, requests: Sequence[PodRequest]) -> list[Move]:
-        """Where each of them would go, the largest first; nothing where one has nowhere to go."""
-        table = self._ledger.table.twin()
-        held = {one.uid: _memory(one.charges) for one in leaving.leavers}
-        moves = []
-        for request in sorted(requests, key=lambda one: (-held[one.uid], one.uid)):
-            there = self._place(request, held[request.uid], table, leaving.node)
+    def _places(self, leaving: Leaving, movers: Sequence[Mover], confines: Confines) -> list[Move]:
+        """Where each of them would go; nothing where one has nowhere to go."""
+        table, newcomers, moves = self._ledger.table.twin(), defaultdict[str, list[Mover]](list), list[Move]()
+        for mover in movers:
+            there = self._place(mover, table, newcomers, confines)
             if there is None:
                 return []
             for uuid, charge in there.charges().items():
                 table.charge(there.node, uuid, charge, 1)
+            newcomers[there.node].append(mover)
             moves.append(
                 Move(
-                    uid=request.uid,
-                    memory_mib=held[request.uid],
+                    uid=mover.request.uid,
+                    memory_mib=mover.held_mib,
                     from_node=leaving.node,
                     to_node=there.node,
                 )
             )
         return moves
 
-    def _place(self, request: PodRequest, held_mib: int, table: CardTable, left: str) -> Placement | None:
-        """A place for a pod on any node but the one that it leaves, where it takes no more than it has."""
-        names = sorted(name for name in table.nodes() if name != left)
-        for name in roomy(table, request, names)[:MOST_TRIES]:
+    def _place(
+        self, mover: Mover, table: CardTable, newcomers: Mapping[str, Sequence[Mover]], confines: Confines
+    ) -> Placement | None:
+        """A place for a pod on another node, beside those that move there, where it takes no more than it has."""
+        request = mover.request
+        for name in mover.nodes:
+            also = newcomers[name]
+            host = sum((other.request.host for other in also), request.host)
+            if not self._ledger.hosts.with_room([name], host):
+                continue
+            if not confines.admit(mover.pod, name, [other.pod for other in also]):
+                continue
             found = fit(request, name, table.cards(name), Policy.BINPACK)
-            if found is None or _memory(found.charges()) > held_mib:
+            if found is None or _memory(found.charges()) > mover.held_mib:
                 continue  # a percentage of a larger card, or a pod that was made smaller
             if not self._filter.quotas.refusal(request.namespace, found, anew=True):
                 return found

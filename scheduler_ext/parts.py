@@ -118,6 +118,7 @@ class Parts:
         self._late.place_by(self._decide)
         self._volcano = Volcano(self._decide) if options.volcano else None
         self._preemption = Preemption(self._decide, evictable, holds)
+        self._kept = evictable.kept
         self.feeds = (self._feed, quota_feed, GangFeed(api, gangs), BudgetFeed(api, budgets))
         waker = Waker(api, waiting, self._decide, self.feeds, touched=self._metrics.touches.inc)
         ledger.on_change(waiting.something_changed)
@@ -156,8 +157,9 @@ class Parts:
     def extender(self, forwarder: Forwarder | None = None) -> Extender:
         """Who answers calls."""
         dry_run = DryRun(self._decide, Imagination(self._feed.known))
-        why = Why(self._api, self._decide, self._feed.known)
-        questions = Questions(dry_run, why, Defragmenter(self._api, self._decide), self._metrics)
+        why = Why(self._api, self._decide, self._feed.known, self._kept)
+        defragmenter = Defragmenter(self._api, self._decide, self._kept)
+        questions = Questions(dry_run, why, defragmenter, self._metrics)
         return Extender(
             self._decide,
             self._binder,

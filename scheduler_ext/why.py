@@ -5,7 +5,7 @@ its own business; the others get filter's reasons. Nothing is reserved, and nobo
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from aliquot.kube.api import ApiError
@@ -14,18 +14,19 @@ from aliquot.kube.resources import PODS, Resource
 from aliquot.request import PodRequest, RequestError
 from aliquot.why import Answer, Cause, CauseKind, Change, State
 from scheduler_ext.changes import Changes, count_nodes
+from scheduler_ext.confines import Reader
 from scheduler_ext.filter import Filter
 from scheduler_ext.imagined import Known
 from scheduler_ext.judgement import Judge, Judgement
 from scheduler_ext.ledger import Stage
-from scheduler_ext.moves import Moves, PodLister
+from scheduler_ext.moves import Moves, evict_any
 
 ROOM: Final = "has room"
 GATED: Final = "SchedulingGated"
 NOT_OFFERED: Final = "not offered by kube-scheduler (taints, affinity, CPU, memory or volumes)"
 
 
-class PodReader(PodLister, Protocol):
+class PodReader(Reader, Protocol):
     """What is needed of the API server; `aliquot.kube.api.Api` has it."""
 
     async def get(self, resource: Resource[Pod], name: str, namespace: str = "", /) -> Pod:
@@ -35,20 +36,23 @@ class PodReader(PodLister, Protocol):
 class Why:
     """Answers for one pod at a time."""
 
-    def __init__(self, api: PodReader, decide: Filter, known: Known) -> None:
+    def __init__(
+        self, api: PodReader, decide: Filter, known: Known, kept: Callable[[str], bool] = evict_any
+    ) -> None:
         """Ask nothing yet.
 
         Args:
             api: The cluster.
             decide: Who would answer.
             known: The nodes there are.
+            kept: Whether the pod of a UID may not be evicted.
         """
         self._api = api
         self._filter = decide
         self._known = known
         self._judge = Judge(decide)
         self._changes = Changes(decide)
-        self._moves = Moves(api, decide)
+        self._moves = Moves(api, decide, kept)
 
     async def answer(self, namespace: str, name: str) -> Answer:
         """Why this pod waits, or that it does not.

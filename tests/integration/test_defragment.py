@@ -5,11 +5,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.cluster.cluster import PocketCluster
-from tests.integration.extenders import Document, Extender, add_node, create
+from sandbox.cluster.processes import wait_for
+from tests.integration.extenders import Document, Extender, add_node, create, manifest
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @pytest.fixture(name="cluster")
@@ -81,6 +85,75 @@ def test_a_plan_makes_room_once_it_is_carried_out_and_not_before(
     wait = extender.filter(again, move["toNode"])
     assert wait["NodeNames"] == [move["toNode"]]
     assert extender.filter(waiting, "n1", "n2")["NodeNames"] == [move["fromNode"]]
+
+
+def full_but_for_holes(cluster: PocketCluster, extender: Extender, **spec: Any) -> None:
+    """Two nodes, on each card of which a pod leaves a hole of 8 GiB."""
+    for node in ("n1", "n1", "n2", "n2"):
+        assert extender.bind(create(cluster, 8, **spec), node) == ""
+
+
+def moving(extender: Extender) -> list[tuple[str, str]]:
+    """From where to where pods move, to make room for one of 12 GiB."""
+    return [(move["fromNode"], move["toNode"]) for move in plan(extender, "gpu-mem=12Gi").get("moves", ())]
+
+
+def test_nobody_moves_to_a_node_that_would_not_have_it(cluster: PocketCluster, extender: Extender) -> None:
+    """One is cordoned, so pods go to the other alone; then neither is to be had."""
+    full_but_for_holes(cluster, extender)
+    cluster.kubectl.apply(
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2"}, "spec": {"unschedulable": True}}
+    )
+    assert moving(extender) == [("n2", "n1")]
+    taints = [{"key": "team", "value": "ml", "effect": "NoSchedule"}]
+    cluster.kubectl.apply(
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "spec": {"taints": taints}}
+    )
+    assert moving(extender) == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": {"kubernetes.io/hostname": "elsewhere"}},
+        {
+            "affinity": {
+                "podAntiAffinity": {
+                    REQUIRED: [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]
+                }
+            }
+        },
+        {
+            "topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+            ]
+        },
+    ],
+    ids=["selector", "anti-affinity", "spread"],
+)
+def test_nobody_moves_who_says_where_to_be(
+    cluster: PocketCluster, extender: Extender, spec: Document
+) -> None:
+    """Its node selector is for no other node, its neighbours would be there too, or nobody can tell."""
+    full_but_for_holes(cluster, extender, **spec)
+    assert moving(extender) == []
+
+
+def test_nobody_moves_whom_a_budget_keeps(cluster: PocketCluster, extender: Extender) -> None:
+    """Nobody of those that it counts may be evicted now."""
+    full_but_for_holes(cluster, extender)
+    assert moving(extender)
+    budget = {"metadata": {"name": "b", "namespace": "default"}, "spec": {"selector": {}}}
+    cluster.kubectl.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"} | budget)
+    wait_for("the budget to be known", lambda: not moving(extender))
+
+
+def test_nobody_moves_to_a_node_without_cpu_for_it(cluster: PocketCluster, extender: Extender) -> None:
+    """Cards are not all that it needs."""
+    containers = manifest(8)["spec"]["containers"]
+    containers[0]["resources"]["requests"] |= {"cpu": "3"}
+    full_but_for_holes(cluster, extender, containers=containers)
+    assert moving(extender) == []
 
 
 def test_room_as_it_is_and_none_at_all(cluster: PocketCluster, extender: Extender) -> None:

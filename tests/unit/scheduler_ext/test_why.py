@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.kube.api import ApiError
 from aliquot.kube.listing import Listing
-from aliquot.kube.objects import Condition, PodStatus
+from aliquot.kube.objects import Condition, Node, PodStatus
+from aliquot.kube.resources import NODES
 from aliquot.quota import GPUQuota
 from aliquot.why import Answer, CauseKind, Change, ChangeKind, State
+from scheduler_ext.confines import Tenant
 from scheduler_ext.imagined import Known
 from scheduler_ext.ledger import Stage
 from scheduler_ext.why import Why
@@ -42,12 +44,15 @@ class Reader(World):
         self.cluster = cluster
 
     async def list(
-        self, _resource: Resource[Pod], _namespace: str = "", /, *, field_selector: str = ""
-    ) -> Listing[Pod]:
-        """The pods on one node."""
-        node = field_selector.removeprefix("spec.nodeName=")
+        self, resource: Resource[Any], _namespace: str = "", /, *, field_selector: str = ""
+    ) -> Listing[Any]:
+        """One node, or the pods on it."""
+        name = field_selector.partition("=")[2]
+        if resource is NODES:
+            return Listing("1", (msgspec.convert({"metadata": {"name": name}}, Node),))
         ledger, settled = self.cluster.ledger, self.cluster.settled
-        return Listing("1", tuple(settled[entry.uid] for entry in ledger.on(node) if entry.uid in settled))
+        there = [settled[entry.uid] for entry in ledger.on(name) if entry.uid in settled]
+        return Listing("1", tuple(msgspec.convert(msgspec.to_builtins(pod), Tenant) for pod in there))
 
 
 def ask(cluster: Cluster, pod: Pod | dict[str, Any], **stored: Any) -> Answer:
