@@ -27,7 +27,7 @@ help:
 	@echo 'make bench-quality  how much of a real cluster placement fills; TRACES=DIR has the traces, SEEDS=10, WHAT="default churn-default"'
 	@echo 'make bench-sched   the extender at 5,000 nodes, from outside: filter, bind, start, memory; some minutes'
 	@echo 'make bench-shim of these, what the interceptor adds to a call; WHAT="launch alloc" some of them'
-	@echo 'make bench-compute  shares of compute time, half an hour; CASES="single* pair/50*" some of them, SECONDS=8, RUNS=3'
+	@echo 'make bench-compute  shares of compute time, 50 minutes; CASES="single* pair/50*" some of them, SECONDS=8, RUNS=3'
 	@echo 'make soak-compute   random mixes of tenants on one card; MIXES=200, SEED=n repeats them'
 	@echo 'make clean      removes what the others made'
 
