@@ -2,6 +2,9 @@
 
 It reads into our own structs and writes plain JSON. Nothing is retried here: what may be repeated, and for
 how long, only the caller knows; `ApiError.transient` tells it what is worth repeating.
+
+A proxy that the environment names is looked up once, as client-go does. aiohttp itself would ask environment and .netrc
+anew for each request, in threads, which costs more than the rest of a small one; credentials are in the kubeconfig.
 """
 
 import socket
@@ -12,6 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -113,6 +117,7 @@ class Api:
         self._user_agent = user_agent
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._session: aiohttp.ClientSession | None = None
+        self._proxy = access.proxy or _proxy_of_environment(access.server)
 
     @classmethod
     def from_kubeconfig(
@@ -371,7 +376,8 @@ class Api:
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 - aiohttp's own kind of timeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Open an answer whose status is good; everything that goes wrong becomes an ApiError."""
-        url = URL(self._access.server + path, encoded=True).update_query(params or {})
+        url = URL(self._access.server + path, encoded=True)
+        url = url.update_query(params) if params else url
         try:
             headers = {
                 **await self._access.headers(),
@@ -384,7 +390,7 @@ class Api:
                 data=data,
                 headers=headers,
                 timeout=timeout or self._timeout,
-                proxy=self._access.proxy,
+                proxy=self._proxy,
                 server_hostname=self._access.server_name,
             ) as answer:
                 await self._refuse_bad(answer)
@@ -406,10 +412,18 @@ class Api:
             tls = self._access.tls if self._access.tls is not None else True
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=tls, limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": self._user_agent},
-                trust_env=self._access.proxy is None,
             )
         return self._session
+
+
+def _proxy_of_environment(server: str) -> str | None:
+    """The proxy through which the environment has a server reached; none for those that it excepts."""
+    url = URL(server)
+    if url.host is None or proxy_bypass(url.host):
+        return None
+    return getproxies().get(url.scheme)
 
 
 @contextmanager

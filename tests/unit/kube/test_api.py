@@ -282,3 +282,34 @@ def test_an_object_that_cannot_be_read_costs_its_page_nothing_else(kube: Kube):
         assert "b" in listing.unreadable[0]
 
     with_client(kube, scene)
+
+
+@pytest.mark.parametrize("excepted", [False, True])
+def test_a_proxy_of_the_environment_is_used_but_for_those_it_excepts(
+    kube: Kube, monkeypatch: pytest.MonkeyPatch, excepted: bool
+):
+    """The server itself is not there: what comes back has come through the proxy."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1" if excepted else "elsewhere.example")
+
+    async def run() -> None:
+        async with kube:
+            monkeypatch.setenv("http_proxy", kube.url)
+            async with Api(Access("http://127.0.0.1:1")) as api:
+                if excepted:
+                    with pytest.raises(ApiError, match="no answer from http://127"):
+                        await api.delete(PODS, "p", "ns")
+                else:
+                    await api.delete(PODS, "p", "ns")
+
+    asyncio.run(run())
+    assert [request[1] for request in kube.requests] == ([] if excepted else ["/api/v1/namespaces/ns/pods/p"])
+
+
+def test_a_request_needs_no_thread(kube: Kube):
+    """Handing each request to a thread and back takes longer than the request."""
+
+    async def scene(api: Api) -> None:
+        await api.delete(PODS, "p", "ns")
+        assert asyncio.get_running_loop()._default_executor is None  # type: ignore[attr-defined]
+
+    with_client(kube, scene)
