@@ -58,7 +58,7 @@ class Filter:
 
     def answer(self, args: FilterArgs) -> FilterResult:
         """Answer one call."""
-        nodes = args.NodeNames or ()
+        nodes = args.NodeNames
         try:
             request = self.request_of(args.Pod)
         except RequestError as error:

@@ -1,24 +1,36 @@
 """kube-scheduler's extender protocol, `k8s.io/kube-scheduler/extender/v1`: JSON with capitalised keys."""
 
-from typing import TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import msgspec
 
 from aliquot.kube.objects import UNREADABLE, Pod
+from scheduler_ext.offer import Offer
 
 Args = TypeVar("Args")
+_NAMES: Final = b',"NodeNames":['
+_SPACES: Final = b" \t\r\n"
 
 
 class WireError(ValueError):
     """A body that is no extender call; the message names what is wrong and what to do."""
 
 
-class FilterArgs(msgspec.Struct, frozen=True):
-    """Which nodes may this pod go to?"""
+class _FilterCall(msgspec.Struct, frozen=True):
+    """A filter call as it is written; `Nodes`, where somebody sends them, are not read."""
 
     Pod: Pod
     NodeNames: tuple[str, ...] | None = None
-    Nodes: msgspec.Raw | None = None
+
+
+@dataclass(frozen=True)
+class FilterArgs:
+    """Which of these nodes may this pod go to?"""
+
+    Pod: Pod
+    NodeNames: Sequence[str]
 
 
 class FilterResult(msgspec.Struct, omit_defaults=True):
@@ -99,7 +111,7 @@ class PreemptResult(msgspec.Struct):
 
 
 _PREEMPT = msgspec.json.Decoder(PreemptArgs)
-_FILTER = msgspec.json.Decoder(FilterArgs)
+_FILTER = msgspec.json.Decoder(_FilterCall)
 _BIND = msgspec.json.Decoder(BindArgs)
 
 
@@ -127,12 +139,39 @@ def read_filter(body: bytes) -> FilterArgs:
     Raises:
         WireError: the body is cut short, no JSON, or lacks what filter needs.
     """
-    args = decoded(_FILTER, body, "ExtenderArgs", "kube-scheduler sends Pod and NodeNames")
-    if args.NodeNames is None:
-        raise WireError("NodeNames is missing; set nodeCacheCapable: true for this extender")
+    args = _names_last(body)
+    if args is None:
+        call = decoded(_FILTER, body, "ExtenderArgs", "kube-scheduler sends Pod and NodeNames")
+        if call.NodeNames is None:
+            raise WireError("NodeNames is missing; set nodeCacheCapable: true for this extender")
+        args = FilterArgs(call.Pod, call.NodeNames)
     if not args.Pod.metadata.uid:
         raise WireError("the pod has no UID; only pods that the API server has accepted can be placed")
     return args
+
+
+def _names_last(body: bytes) -> FilterArgs | None:
+    """A filter call whose names come last, as Go writes it, with the names unread; None for any other.
+
+    What comes before the names is a whole object once it is closed, or they are part of something else.
+    """
+    at, end = body.find(_NAMES), _end(body)
+    names = Offer.read(body, at + len(_NAMES) - 1, end) if 0 <= at < end else None
+    if names is None:
+        return None
+    try:
+        call = _FILTER.decode(body[:at] + b"}")
+    except UNREADABLE:
+        return None
+    return FilterArgs(call.Pod, names)
+
+
+def _end(body: bytes) -> int:
+    """Where the brace is that ends a body; -1 where none does."""
+    last = len(body) - 1
+    while last > 0 and body[last] in _SPACES:
+        last -= 1
+    return last if body[last : last + 1] == b"}" else -1
 
 
 def read_bind(body: bytes) -> BindArgs:
