@@ -95,11 +95,14 @@ class CardState:
         )
 
     def share(self, wanted: SliceRequest) -> CardShare:
-        """The part of this very card that the request means; a percentage is rounded down to whole MiB."""
-        memory = wanted.memory_mib
-        if memory is None:
-            memory = self.usable_mib * (wanted.memory_percent or 0) // 100
-        return CardShare(uuid=self.uuid, memory_mib=memory, cores=wanted.cores, exclusive=wanted.exclusive)
+        """The part of this very card that the request means."""
+        return CardShare(self.uuid, self.memory_of(wanted), wanted.cores, wanted.exclusive)
+
+    def memory_of(self, wanted: SliceRequest) -> int:
+        """Memory of that part, in MiB; a percentage is rounded down."""
+        if wanted.memory_mib is not None:
+            return wanted.memory_mib
+        return self.usable_mib * (wanted.memory_percent or 0) // 100
 
 
 @dataclass(frozen=True)

@@ -102,14 +102,14 @@ class Evictable:
             within_budgets: Rather nobody than one whose departure violates a budget.
             limit: Rather nobody than one of a worse class.
         """
-        there = {pod.uid: (pod, entry) for pod, entry in self.residents.on(node)}
+        there = self.residents.on(node)
         spared = self.min_run_seconds or borrowing.spares_anybody
-        away = [_leaver(pod, entry) for pod, entry in there.values() if pod.leaving or pod.uid in gone]
+        away = [_leaver(pod, entry) for pod, entry in there if pod.leaving or pod.uid in gone]
         cards = relieved(self.ledger.cards_without(node, request.uid), away)
-        evicted = [there[uid][0] for uid in gone if uid in there]
+        evicted = [pod for pod, _ in there if pod.uid in gone]
         left = {
             pod.uid: (pod, entry)
-            for pod, entry in there.values()
+            for pod, entry in there
             if not pod.leaving
             and pod.uid not in gone
             and may_go(pod)

@@ -13,12 +13,13 @@ one slice never need to go back.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations, islice
 from types import MappingProxyType
 
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.policy import Policy
 from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
+from aliquot.topology import Topology
 from scheduler_ext.cards import CardState, Load
 from scheduler_ext.sets import Wish
 
@@ -151,15 +152,32 @@ class _Search:
 
     def _choices(self, position: int) -> Iterator[tuple[int, ...]]:
         """Sets of distinct cards that have room for this container, the preferred ones first."""
-        wanted = self._wanted(position)
+        count, demanded = self._wanted(position).cards, self._demanded(position)
+        named = tuple(self._first[position][:count])
+        plain = demanded is None and self._containers[position].kind is not ContainerKind.INIT
+        if plain and len({*named}) == count and all(self._has_room(position, n) for n in named):
+            return chain((named,), self._others(position))
+        return self._sets(position)
+
+    def _others(self, position: int) -> Iterator[tuple[int, ...]]:
+        """The sets after the first, which need not be known unless they are asked for."""
+        yield from islice(self._sets(position), 1, None)
+
+    def _sets(self, position: int) -> Iterator[tuple[int, ...]]:
+        wanted, demanded = self._wanted(position), self._demanded(position)
         room = [n for n in range(len(self._cards)) if self._has_room(position, n)]
         if self._containers[position].kind is ContainerKind.INIT:
             room = self._on_the_pods_cards(position, room, wanted.cards)
         else:
             room.sort(key=lambda n: self._preference(position, n))
-        if wanted.cards > 1 and wanted.topology and wanted.topology.demands:
-            return self._linked(Wish(wanted.cards, wanted.topology), room)
+        if demanded is not None:
+            return self._linked(Wish(wanted.cards, demanded), room)
         return combinations(room, wanted.cards)
+
+    def _demanded(self, position: int) -> Topology | None:
+        """How a container's cards have to be linked."""
+        wanted = self._wanted(position)
+        return wanted.topology if wanted.cards > 1 and wanted.topology and wanted.topology.demands else None
 
     def _linked(self, wish: Wish, room: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """Sets that are linked as is demanded, those of the cards that come first in `room` first."""

@@ -5,14 +5,15 @@ admit the request the least is wanted: the one whose highest rank is lowest, the
 so on down the ranks; of equal ones the one whose pods started last. None of a set found could stay.
 
 A request of one slice asks each card for itself and takes the cheapest. That is exact, but for `STEPS` that bound the
-search on a card, and as long as nobody of those found is on several cards. Everything else, and what says how its cards
-are linked, is placed on the node as it would be without all leavers, on the cards that cost least; who must leave those
-is asked card by card, and whoever turns out not to be needed stays.
+search on a card, and as long as nobody of those found is on several cards. Where somebody is, who must leave the
+cheapest cards is asked card by card, and whoever turns out not to be needed stays. Everything else, and what says how
+its cards are linked, is placed on the node as it would be without all leavers, and then treated alike.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from aliquot.placement import Charge, Placement
@@ -48,6 +49,9 @@ class Leaver(NamedTuple):
 
 
 Leavers = tuple[Leaver, ...]
+_Cost = tuple[list[Any], list[float]]
+NOTHING: Final[_Cost] = ([], [])
+"""What it costs when nobody leaves."""
 
 
 def least(
@@ -62,25 +66,27 @@ def least(
         leavers: Who may leave it.
         policy: Which cards are preferred among equals.
     """
+    leavers = sorted(leavers, key=_reluctance)
     on_card = _by_card(leavers)
     slices = {n: c.slice for n, c in enumerate(request.containers) if c.slice}
     wanted = next(iter(slices.values()), None)
     if wanted is not None and len(slices) == 1 and wanted.topology is None and wanted.rdma is Rdma.NONE:
         if wanted.cards == 1:
             return _from_one_card(wanted, cards, on_card)
-        found = _from_cards(wanted, cards, on_card)
-        if found is None or all(len(leaver.charges) == 1 for leaver in found):
-            return found
+        return _from_cards(wanted, cards, on_card)
     if fit(request, node, cards, policy) is not None:
         return ()
     emptied = relieved(cards, leavers)
     orders = {n: _cheapest_first(wanted, cards, emptied, on_card) for n, wanted in slices.items()}
     placement = fit(request, node, emptied, policy, first=orders)
-    return None if placement is None else _only_needed(request, placement, cards, on_card, policy)
+    return None if placement is None else _off_placement(request, placement, cards, on_card, policy)
 
 
 def relieved(cards: Sequence[CardState], leavers: Iterable[Leaver]) -> list[CardState]:
     """A node's cards as they would be without these pods."""
+    leavers = tuple(leavers)
+    if not leavers:
+        return list(cards)
     gone: defaultdict[str, Charge] = defaultdict(Charge)
     holders: defaultdict[str, int] = defaultdict(int)
     for leaver in leavers:
@@ -112,14 +118,16 @@ def _from_one_card(
 ) -> Leavers | None:
     """The least set of any card; the first of equals."""
     best: Leavers | None = None
+    bound: _Cost | None = None
     for card in cards:
-        there = on_card.get(card.uuid, [])
         charge = _charge_on(card, wanted)
-        if charge is not None:
-            found = _least_on(card, charge, there, best)
-            best = found if found is not None else best
-        if best == ():
-            break
+        if charge is None:
+            continue
+        found = _least_on(card, charge, on_card.get(card.uuid, []), bound)
+        if found == ():
+            return found
+        if found is not None:
+            best, bound = found, _cost(found)
     return best
 
 
@@ -127,30 +135,47 @@ def _from_cards(
     wanted: SliceRequest, cards: Sequence[CardState], on_card: Mapping[str, list[Leaver]]
 ) -> Leavers | None:
     """The least sets of as many cards as are wanted, the cheapest; None where there are not so many."""
-    found = []
-    for n, card in enumerate(cards):
-        charge = _charge_on(card, wanted)
-        leavers = None if charge is None else _least_on(card, charge, on_card.get(card.uuid, []))
+    charges = {n: charge for n, card in enumerate(cards) if (charge := _charge_on(card, wanted))}
+    all_needed = len(charges) == wanted.cards
+    taken: list[tuple[_Cost, int, Leavers]] = []
+    for n, charge in charges.items():
+        bound = taken[-1][0] if len(taken) == wanted.cards else None
+        leavers = _least_on(cards[n], charge, on_card.get(cards[n].uuid, []), bound)
         if leavers is not None:
-            found.append((_cost(leavers), n, leavers))
-    if len(found) < wanted.cards:
+            taken = sorted([*taken, (_cost(leavers), n, leavers)])[: wanted.cards]
+        elif all_needed:
+            return None
+    if len(taken) < wanted.cards:
         return None
-    chosen = {one.uid: one for _, _, leavers in sorted(found)[: wanted.cards] for one in leavers}
-    return tuple(sorted(chosen.values(), key=_reluctance))
+    chosen = {one.uid: one for *_, leavers in taken for one in leavers}
+    if all(len(one.charges) == 1 for one in chosen.values()):
+        return tuple(sorted(chosen.values(), key=_reluctance))
+
+    def fits(gone: Iterable[Leaver]) -> bool:
+        left = [] if all_needed and wanted.exclusive else relieved(cards, gone)
+        free = sum(_need(card, charges[n]) == ENOUGH for n, card in enumerate(left) if n in charges)
+        return free >= wanted.cards
+
+    return _only_needed({cards[n].uuid: charges[n] for _, n, _ in taken}, cards, on_card, fits)
 
 
 def _charge_on(card: CardState, wanted: SliceRequest) -> Charge | None:
     """What a slice would cost a card that nobody else is on; None where it cannot be there at all."""
-    share = card.share(wanted)
-    bare = card.healthy and not card.mig and 0 < share.memory_mib <= card.usable_mib
+    memory_mib = card.memory_of(wanted)
+    bare = card.healthy and not card.mig and 0 < memory_mib <= card.usable_mib
     if not bare or wanted.cores > card.usable_cores:
         return None
     if wanted.only and not wanted.only.allows(card.model, card.uuid):
         return None
     if wanted.rdma.demands and not card.near(wanted.rdma):
         return None
-    burst = share.memory_mib if wanted.burst else 0
-    return Charge(share.memory_mib, share.cores, 1, wanted.exclusive, burst)
+    return _charge(memory_mib, wanted.cores, wanted.exclusive, wanted.burst)
+
+
+@lru_cache(maxsize=1024)
+def _charge(memory_mib: int, cores: int, exclusive: bool, burst: bool) -> Charge:
+    """One object for cards that are alike."""
+    return Charge(memory_mib, cores, 1, exclusive, memory_mib if burst else 0)
 
 
 def _need(card: CardState, charge: Charge) -> Need:
@@ -173,25 +198,27 @@ def _need(card: CardState, charge: Charge) -> Need:
 
 
 def _least_on(
-    card: CardState, charge: Charge, leavers: Sequence[Leaver], best: Leavers | None = None
+    card: CardState, charge: Charge, leavers: Sequence[Leaver], bound: _Cost | None = None
 ) -> Leavers | None:
-    """Who has to leave a card so that it carries a charge; None where nobody can help, or nothing beats `best`."""
+    """Who has to leave a card so that it carries a charge; None where nobody can help, or for less than `bound`."""
     need = _need(card, charge)
     if need == ENOUGH:
         return ()
+    if bound == NOTHING:
+        return None
     if charge.exclusive:
-        return _everybody(card.uuid, need, leavers, best)
-    return _Search(card.uuid, need, leavers, best).run()
+        return _everybody(card.uuid, need, leavers, bound)
+    return _Search(card.uuid, need, leavers, bound).run()
 
 
-def _everybody(uuid: str, need: Need, leavers: Sequence[Leaver], best: Leavers | None) -> Leavers | None:
-    """All of them, for whoever wants a card alone; None where that is not enough, or does not beat `best`."""
+def _everybody(uuid: str, need: Need, leavers: Sequence[Leaver], bound: _Cost | None) -> Leavers | None:
+    """All of them, for whoever wants a card alone; None where that is not enough, or costs no less than `bound`."""
     given = ENOUGH
     for leaver in leavers:
         given = _plus(given, _given(leaver.charges[uuid]))
-    if not _covers(given, need) or (best is not None and _cost(leavers) >= _cost(best)):
+    if not _covers(given, need) or (bound is not None and _cost(leavers) >= bound):
         return None
-    return tuple(sorted(leavers, key=_reluctance))
+    return tuple(leavers)
 
 
 def _cheapest_first(
@@ -212,17 +239,35 @@ def _cheapest_first(
     return [n for _, n in sorted(costs)]
 
 
-def _only_needed(
+def _off_placement(
     request: PodRequest,
     placement: Placement,
     cards: Sequence[CardState],
     on_card: Mapping[str, list[Leaver]],
     policy: Policy,
 ) -> Leavers | None:
-    """Who has to leave for a placement; None where that cannot be said of a node without all leavers."""
+    """Who has to leave for a placement on the node as it would be without all leavers."""
+    first = _cards_of(request, placement, cards)
+
+    def fits(gone: Iterable[Leaver]) -> bool:
+        return fit(request, placement.node, relieved(cards, gone), policy, first=first) is not None
+
+    return _only_needed(placement.charges(), cards, on_card, fits)
+
+
+def _only_needed(
+    charges: Mapping[str, Charge],
+    cards: Sequence[CardState],
+    on_card: Mapping[str, list[Leaver]],
+    fits: Callable[[Iterable[Leaver]], bool],
+) -> Leavers | None:
+    """Who has to leave so that cards carry these charges, and nobody who could stay all the same.
+
+    None where that cannot be said.
+    """
     chosen: dict[str, Leaver] = {}
     by_uuid = {card.uuid: card for card in cards}
-    for uuid, charge in placement.charges().items():
+    for uuid, charge in sorted(charges.items(), key=_uuid_of):
         gone = [leaver for leaver in chosen.values() if uuid in leaver.charges]
         (card,) = relieved([by_uuid[uuid]], gone)
         there = [leaver for leaver in on_card.get(uuid, []) if leaver.uid not in chosen]
@@ -230,12 +275,11 @@ def _only_needed(
         if found is None:
             return None
         chosen |= {leaver.uid: leaver for leaver in found}
-    first = _cards_of(request, placement, cards)
-
-    def fits(gone: Iterable[Leaver]) -> bool:
-        return fit(request, placement.node, relieved(cards, gone), policy, first=first) is not None
-
     return _pruned(sorted(chosen.values(), key=_reluctance), fits)
+
+
+def _uuid_of(charged: tuple[str, Charge]) -> str:
+    return charged[0]
 
 
 def _cards_of(request: PodRequest, placement: Placement, cards: Sequence[CardState]) -> dict[int, list[int]]:
@@ -259,9 +303,6 @@ def _pruned(leavers: Sequence[Leaver], fits: Callable[[Iterable[Leaver]], bool])
     return tuple(kept)
 
 
-_Cost = tuple[list[Any], list[float]]
-
-
 def _cost(leavers: Iterable[Leaver]) -> _Cost:
     """What a set costs: its ranks, the highest first, then the ages, the eldest first."""
     ordered = sorted(leavers, key=_reluctance, reverse=True)
@@ -279,18 +320,17 @@ class _Search:
     uuid: str
     need: Need
     leavers: Sequence[Leaver]
-    best: Leavers | None
+    """Those who go most gladly come first."""
+    bound: _Cost | None
+    """What a set has to cost less than."""
     _order: list[Leaver] = field(init=False)
     _given: list[Need] = field(init=False)
     _after: list[Need] = field(init=False)
-    _bound: _Cost | None = field(init=False, default=None)
     _found: Leavers | None = field(init=False, default=None)
     _steps: int = field(init=False, default=STEPS)
 
     def run(self) -> Leavers | None:
-        """The least set that beats the best known; None where there is none."""
-        if self.best is not None:
-            self._bound = _cost(self.best)
+        """The least set that costs less than the bound; None where there is none."""
         willing = self._willing()
         if willing is None:
             return None
@@ -304,15 +344,14 @@ class _Search:
     def _willing(self) -> list[Leaver] | None:
         """Those that may be asked, the most willing first: nobody of a higher rank than it takes one of."""
         leavers = self.leavers
-        if self._bound is not None:
-            highest = self._bound[0][0]
+        if self.bound is not None:
+            highest = self.bound[0][0]
             leavers = [one for one in leavers if one.rank <= highest]
-        willing = sorted(leavers, key=_reluctance)
         given = ENOUGH
-        for leaver in willing:
+        for leaver in leavers:
             given = _plus(given, _given(leaver.charges[self.uuid]))
             if _covers(given, self.need):
-                return [one for one in willing if one.rank <= leaver.rank]
+                return [one for one in leavers if one.rank <= leaver.rank]
         return None
 
     def _single(self, willing: Sequence[Leaver]) -> Leaver | None:
@@ -350,16 +389,16 @@ class _Search:
 
     def _hopeless(self, chosen: Sequence[Leaver]) -> bool:
         """Whether one more, however gladly it goes, is too many already."""
-        if self._bound is None:
+        if self.bound is None:
             return False
         ranks = [one.rank for one in chosen]
-        known = self._bound[0][: len(ranks)]
-        return ranks > known or (ranks == known and len(self._bound[0]) == len(ranks))
+        known = self.bound[0][: len(ranks)]
+        return ranks > known or (ranks == known and len(self.bound[0]) == len(ranks))
 
     def _note(self, chosen: Sequence[Leaver]) -> None:
         cost = _cost(chosen)
-        if self._bound is None or cost < self._bound:
-            self._bound, self._found = cost, tuple(reversed(chosen))
+        if self.bound is None or cost < self.bound:
+            self.bound, self._found = cost, tuple(reversed(chosen))
 
 
 def _given(charge: Charge) -> Need:

@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aliquot.core_policy import CoreMode, CorePolicy
 from aliquot.placement import Placement
 from aliquot.policy import Policy
-from aliquot.request import PodRequest
+from aliquot.request import PodRequest, SliceRequest
 from scheduler_ext.cards import CardState
-from scheduler_ext.fit import fit, phases
+from scheduler_ext.fit import _Search, fit, phases
 from tests.unit.scheduler_ext.placing import GIB, INIT, SIDECAR, asks, part, pod, state, whole
 
 
@@ -143,3 +145,28 @@ def test_how_time_is_held_travels_with_the_placement() -> None:
     placement = fit(pod(replace(part(4, cores=30), policy=policy)), "node", [state("a")], Policy.BINPACK)
     assert placement
     assert [one.policy for one in placement.containers] == [policy]
+
+
+loads = st.lists(
+    st.builds(
+        state,
+        st.just(""),
+        used=st.sampled_from((0, 4, 12, 15)),
+        used_slots=st.sampled_from((0, 1, 10)),
+        used_cores=st.sampled_from((0, 80)),
+    ),
+    min_size=1,
+    max_size=5,
+)
+wanted = st.builds(part, st.sampled_from((1, 4, 10)), st.sampled_from((0, 30)), st.integers(1, 3))
+
+
+@given(loads, wanted, st.lists(st.integers(0, 4), max_size=5), st.sampled_from(Policy))
+@settings(max_examples=300, deadline=None)
+def test_cards_that_are_named_first_are_tried_first_and_the_others_in_the_same_order(
+    cards: list[CardState], one: SliceRequest, first: list[int], policy: Policy
+):
+    """What is tried is the same whether the others are looked at before or after it."""
+    first = [n for n in first if n < len(cards)]
+    search = _Search([asks(one)], cards, policy, 99, [first])
+    assert list(search._choices(0)) == list(search._sets(0))
