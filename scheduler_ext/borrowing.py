@@ -31,6 +31,11 @@ class Borrowing:
                 self._min_run[namespace] = max(self._min_run[namespace], quota.spec.min_run_seconds)
 
     @property
+    def reclaims(self) -> bool:
+        """Whether any quota reclaims what it is guaranteed."""
+        return bool(self._reclaiming)
+
+    @property
     def spares_anybody(self) -> bool:
         """Whether pods of any namespace are left alone for a while."""
         return any(self._min_run.values())

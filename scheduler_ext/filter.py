@@ -106,7 +106,7 @@ class Filter:
             return held.node in nodes and still_fits(held.placement, there)
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
         ours = [n for n in nodes if n not in taken and n not in barred]
-        return bool(ours) and self.placer.look(request, ours).placement is not None
+        return bool(ours) and self.placer.place(request, ours) is not None
 
     def shut_to(self, pod: Pod, request: PodRequest) -> AbstractSet[str]:
         """The nodes that a pod cannot have whoever leaves them: another plugin serves them, or a quota says no."""
@@ -141,15 +141,15 @@ class Filter:
         failed = self.passed_over.nodes(request.uid)
         if failed:
             others = [node for node in nodes if node not in failed]
-            choice = self.placer.look(request, others)
-            if choice.placement is not None:
-                return choice
+            placement = self.placer.place(request, others)
+            if placement is not None:
+                return Choice(placement)
         return self.placer.look(request, nodes)
 
     def _place_over(self, holds: Holds, args: FilterArgs, request: PodRequest) -> FilterResult | None:
         """The pod's place, were nothing held for pods of lower priority; what it takes is no longer held."""
         aside = holds.step_aside(args.Pod.spec.priority or 0)
-        found = self.find(args.Pod, request, args.NodeNames or ()) if aside else None
+        found = self.find(args.Pod, request, args.NodeNames) if aside else None
         placed = self._reserve(request, found) if isinstance(found, Placement) else None
         holds.resume(aside)
         return placed

@@ -24,7 +24,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final, Protocol
 
 from aliquot.kube.objects import Pod
@@ -37,7 +36,7 @@ from scheduler_ext.ledger import Ledger
 from scheduler_ext.passed_over import PassedOver
 from scheduler_ext.pods import PlacedPod
 from scheduler_ext.saving import PATIENCE_SECONDS, Saving
-from scheduler_ext.waiting import Waiter, Waiting
+from scheduler_ext.waiting import Waiter, Waiting, canonical
 from scheduler_ext.wire import FilterResult
 
 HOLD_SECONDS: Final = 60.0
@@ -242,7 +241,7 @@ class Gangs:
             return True
         if gang.look.changes != self._waiting.changes:
             with self._waiting.trial():
-                placed = self._place_all(gang, finder, _canonical(frozenset(nodes)))
+                placed = self._place_all(gang, finder, canonical(frozenset(nodes)))
                 gang.look = self._looked(gang)
                 self._release(placed)
         return gang.look.enough and request.uid in gang.look.uids
@@ -260,7 +259,7 @@ class Gangs:
             self._put_pending(key, pod)
         gang = self._of.get(uid)
         if gang is not None:
-            self._note_offer(gang, uid, _canonical(frozenset(nodes)))
+            self._note_offer(gang, uid, canonical(frozenset(nodes)))
         return gang
 
     def _note_offer(self, gang: Gang, uid: str, nodes: tuple[str, ...]) -> None:
@@ -485,9 +484,3 @@ class Gangs:
             self._give_back(gang, f"after {seconds:g} s {come} of its {len(held)} places had been come for")
         else:
             gang.forget_progress()
-
-
-@lru_cache(maxsize=64)
-def _canonical(nodes: frozenset[str]) -> tuple[str, ...]:
-    """The same tuple for the same nodes, in whatever order kube-scheduler names them."""
-    return tuple(sorted(nodes))

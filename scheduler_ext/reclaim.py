@@ -198,9 +198,9 @@ class Reclaimer:
     async def _best(self, waiter: Waiter) -> Departure | None:
         """The departure that costs least, of all nodes that the pod was offered."""
         pod, request = waiter.pod, waiter.request
-        if self._left_alone(waiter):
-            return None
         borrowing = self._evictable.borrowing()
+        if not borrowing.reclaims or self._left_alone(waiter):
+            return None
         if not any(
             borrowing.owed(request.namespace, amounts, request.uid) for amounts in self._wanted(request)
         ):

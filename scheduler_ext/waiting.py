@@ -139,7 +139,7 @@ class Waiting:
     def refused(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> None:
         """Filter has found no place for a pod."""
         old = self._pods.get(request.uid)
-        offered = _shared(tuple(nodes))
+        offered = canonical(frozenset(nodes))
         fresh = Waiter(pod, request, offered)
         self._pods[request.uid] = replace(old, nodes=offered) if old else fresh
         for heard in self._listeners:
@@ -173,9 +173,12 @@ class Waiting:
 
 
 @lru_cache(maxsize=64)
-def _shared(nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """The same tuple for equal ones: thousands of pods are offered the same thousands of names."""
-    return nodes
+def canonical(nodes: frozenset[str]) -> tuple[str, ...]:
+    """The same tuple for the same nodes, in whatever order kube-scheduler names them, which differs from call to call.
+
+    Thousands of pods are offered the same thousands of names.
+    """
+    return tuple(sorted(nodes))
 
 
 class Waker:

@@ -140,6 +140,15 @@ def test_pods_of_a_kind_are_hopeless_together(sleepers: Sleepers):
     assert CountingFilter.asked == 2
 
 
+def test_pods_offered_the_same_nodes_are_of_one_kind_in_whatever_order(sleepers: Sleepers):
+    """kube-scheduler names nodes in another order in each call; that is no reason to look twice, nor to keep both."""
+    one, two = (sleepers.ask("a", 20, *nodes).pod.metadata.uid for nodes in (("n1", "n2"), ("n2", "n1")))
+    fewer = sleepers.ask("a", 20, "n2").pod.metadata.uid
+    waiters = [found for uid in (one, two, fewer) if (found := sleepers.waiting.get(uid))]
+    assert waiters[0].kind == waiters[1].kind != waiters[2].kind
+    assert waiters[0].nodes is waiters[1].nodes
+
+
 def test_a_pod_that_got_a_place_waits_no_more(sleepers: Sleepers):
     """Its next filter succeeds, and nothing is left to touch."""
     pod = sleepers.ask("a", 20)
