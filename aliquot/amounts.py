@@ -6,8 +6,9 @@ whichever is more, each amount for itself.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from aliquot.placement import ContainerPlacement, Placement
 from aliquot.request import ContainerKind, PodRequest, SliceRequest
@@ -17,8 +18,7 @@ WHOLE: Final = 100
 """All of a card, in percent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Amounts:
+class Amounts(msgspec.Struct, frozen=True, gc=False):
     """Memory in MiB, compute time in percent of a card, and cards: one for each card that a container has a part of."""
 
     memory_mib: int = 0
@@ -90,8 +90,9 @@ def _peak(parts: Iterable[tuple[ContainerKind, Amounts]]) -> Amounts:
 
 
 def _held(container: ContainerPlacement, counts: Callable[[str], bool]) -> Amounts:
-    shares = (share for share in container.cards if counts(share.uuid))
-    return sum((Amounts(share.memory_mib, share.cores, 1) for share in shares), NOTHING)
+    shares = [share for share in container.cards if counts(share.uuid)]
+    memory_mib = sum([share.memory_mib for share in shares])
+    return Amounts(memory_mib, sum([share.cores for share in shares]), len(shares))
 
 
 def _wanted(wanted: SliceRequest, card_mib: int) -> Amounts:

@@ -6,15 +6,15 @@ others together; a container's limit stands in where it requests nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
+
+import msgspec
 
 from aliquot.units import MIB, Quantity, QuantityError, parse_quantity
 
 
-@dataclass(frozen=True, slots=True)
-class HostShare:
+class HostShare(msgspec.Struct, frozen=True, gc=False):
     """CPU in thousandths of a core, memory in MiB; rounded up."""
 
     cpu_milli: int = 0

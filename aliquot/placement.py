@@ -3,11 +3,14 @@
 The annotation is one versioned JSON object that names the pod by UID and every container by name, so that it
 can be read alone, years later, and never be taken for another pod's. Names are interned: in a large cluster each
 card, node and pod is named by many objects.
+
+What is kept of tens of thousands of pods are structs that the garbage collector does not follow (`gc=False`): half as
+large, and made in a tenth of the time. None of them can refer to itself.
 """
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Final
 
@@ -23,8 +26,7 @@ class PlacementError(ValueError):
     """An annotation that is no placement; the message says where and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class CardShare:
+class CardShare(msgspec.Struct, frozen=True, gc=False):
     """A container's part of one card: memory in MiB, percent of compute time, whether it is there alone."""
 
     uuid: str
@@ -35,11 +37,10 @@ class CardShare:
     def __or__(self, other: "CardShare") -> "CardShare":
         """The larger amounts of two shares of the same card."""
         memory_mib, cores = max(self.memory_mib, other.memory_mib), max(self.cores, other.cores)
-        return replace(self, memory_mib=memory_mib, cores=cores)
+        return msgspec.structs.replace(self, memory_mib=memory_mib, cores=cores)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerPlacement:
+class ContainerPlacement(msgspec.Struct, frozen=True, gc=False):
     """The cards of one container.
 
     Attributes:
@@ -71,7 +72,7 @@ class ContainerPlacement:
     def __or__(self, other: "ContainerPlacement") -> "ContainerPlacement":
         """The larger amounts of two placements in the same place."""
         cards = tuple(one | another for one, another in zip(self.cards, other.cards, strict=True))
-        return replace(self, cards=cards, resized=self.resized or other.resized)
+        return msgspec.structs.replace(self, cards=cards, resized=self.resized or other.resized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +119,7 @@ class Charge:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """A pod's cards on one node; containers in the order in which they start."""
 
     pod_uid: str
@@ -136,7 +136,7 @@ class Placement:
         """The larger amounts of two placements in the same place."""
         assert self.same_place(other)  # noqa: S101 - amounts of other cards cannot be compared
         pairs = zip(self.containers, other.containers, strict=True)
-        return replace(self, containers=tuple(one | another for one, another in pairs))
+        return msgspec.structs.replace(self, containers=tuple(one | another for one, another in pairs))
 
     def charges(self) -> dict[str, Charge]:
         """Charge every card, by UUID, for the moment at which the pod takes most of it.
@@ -273,33 +273,58 @@ def decode_placement(text: str) -> Placement:
         PlacementError: it is no placement, of another version, or contradicts itself.
     """
     try:
-        version = msgspec.json.decode(text, type=_WireVersion).version
-        if version != VERSION:
-            raise PlacementError(f"placement has version {version}; this program reads version {VERSION}")
-        wire = msgspec.json.decode(text, type=_WirePlacement)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise PlacementError(f"no placement: {error}") from error
+        wire = _decode(text)
+    except _UNREADABLE as error:
+        raise _refusal(text, error) from error
+    if wire.version != VERSION:
+        raise _of_version(wire.version)
     uid, node = sys.intern(wire.pod_uid), sys.intern(wire.node)
-    placement = Placement(uid, node, tuple(_container(c) for c in wire.containers))
+    placement = Placement(uid, node, tuple([_container(c) for c in wire.containers]))
     _check(placement)
     return placement
 
 
+_decode: Final = msgspec.json.Decoder(_WirePlacement).decode
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+
+
+def _refusal(text: str, error: Exception) -> PlacementError:
+    """Why a text is no placement: first of all because it is of another version, whatever else that means."""
+    try:
+        version = msgspec.json.decode(text, type=_WireVersion).version
+    except _UNREADABLE as first:
+        return PlacementError(f"no placement: {first}")
+    return PlacementError(f"no placement: {error}") if version == VERSION else _of_version(version)
+
+
+def _of_version(version: int) -> PlacementError:
+    return PlacementError(f"placement has version {version}; this program reads version {VERSION}")
+
+
 def _container(wire: _WireContainer) -> ContainerPlacement:
-    shares = tuple(CardShare(sys.intern(s.uuid), s.memory_mib, s.cores, s.exclusive) for s in wire.cards)
+    shares = tuple([CardShare(sys.intern(s.uuid), s.memory_mib, s.cores, s.exclusive) for s in wire.cards])
     burst = wire.memory_class is MemoryClass.BURST
-    policy = CorePolicy(wire.core_mode, wire.core_limit, wire.priority)
-    policy = NO_POLICY if policy == NO_POLICY else policy
+    policy = _policy(wire.core_mode, wire.core_limit, wire.priority)
     return ContainerPlacement(sys.intern(wire.name), wire.kind, shares, wire.resized, burst, policy)
+
+
+@lru_cache(maxsize=1024)
+def _policy(mode: CoreMode | None, limit_percent: int | None, priority: int | None) -> CorePolicy:
+    """One object for all that ask for the same."""
+    policy = CorePolicy(mode, limit_percent, priority)
+    return NO_POLICY if policy == NO_POLICY else policy
 
 
 def _check(placement: Placement) -> None:
     """Refuse what a schema cannot: things named twice, and containers out of order."""
-    _refuse_twice("container", [container.name for container in placement.containers])
-    for container in placement.containers:
+    containers = placement.containers
+    for container in containers:
         if len(container.cards) > 1:
             _refuse_twice(f"card of container {container.name!r}", [share.uuid for share in container.cards])
-    regular = [container.kind is ContainerKind.REGULAR for container in placement.containers]
+    if len(containers) == 1:
+        return
+    _refuse_twice("container", [container.name for container in containers])
+    regular = [container.kind is ContainerKind.REGULAR for container in containers]
     if regular != sorted(regular):
         raise PlacementError("containers are out of order: init containers and sidecars come first")
 

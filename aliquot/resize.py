@@ -8,7 +8,7 @@ status in one patch; the node agent then follows the placement. Cards never chan
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -94,7 +94,7 @@ def resized(placement: Placement, asks: Mapping[str, Ask]) -> Placement:
         ResizeError: a container that holds its cards alone is asked to change.
     """
     containers = tuple(_resized(one, asks.get(one.name, Ask())) for one in placement.containers)
-    return replace(placement, containers=containers)
+    return msgspec.structs.replace(placement, containers=containers)
 
 
 def _resized(container: ContainerPlacement, ask: Ask) -> ContainerPlacement:
@@ -105,12 +105,13 @@ def _resized(container: ContainerPlacement, ask: Ask) -> ContainerPlacement:
         raise ResizeError(
             f"container {container.name!r} holds its cards alone and whole; make it anew to change that"
         )
-    return replace(container, cards=cards, resized=True)
+    return msgspec.structs.replace(container, cards=cards, resized=True)
 
 
 def _share(share: CardShare, ask: Ask) -> CardShare:
     memory_mib = share.memory_mib if ask.memory_mib is None else ask.memory_mib
-    return replace(share, memory_mib=memory_mib, cores=share.cores if ask.cores is None else ask.cores)
+    cores = share.cores if ask.cores is None else ask.cores
+    return msgspec.structs.replace(share, memory_mib=memory_mib, cores=cores)
 
 
 def encode_status(asks: Mapping[str, Ask], why: str = "") -> str:

@@ -8,11 +8,10 @@ it was last asked for.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 from aliquot.amounts import NOTHING, Amounts, placed
 from aliquot.placement import Placement
@@ -24,31 +23,38 @@ Kind = frozenset[tuple[str, int]]
 """What nodes have in common on which a pod takes the same: the pools of their cards, each with its largest in MiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What one pod has: by pool, and of all cards."""
+class Place(Protocol):
+    """One pod's place, as the ledger has it."""
 
-    namespace: str
-    placement: Placement
-    by_pool: Mapping[str, Amounts]
+    @property
+    def namespace(self) -> str:
+        """The pod's."""
 
-    def of(self, pool: str) -> Amounts:
-        """Its part of a pool's cards."""
-        return self.by_pool.get(pool, NOTHING)
+    @property
+    def placement(self) -> Placement:
+        """Its cards."""
 
 
 class Accounts:
-    """Adds up what is taken, by namespace and pool."""
+    """Adds up what is taken, by namespace and pool.
 
-    def __init__(self, cards: Callable[[str], Iterable[CardState]]) -> None:
+    What a single pod has follows from its place and the pools of its node's cards, and is not kept.
+    """
+
+    def __init__(
+        self,
+        cards: Callable[[str], Iterable[CardState]],
+        place_of: Callable[[str], Place | None] = lambda _: None,
+    ) -> None:
         """Start empty.
 
         Args:
             cards: A node's cards as they are now.
+            place_of: The place of a pod, by its UID.
         """
         self._cards = cards
+        self._place_of = place_of
         self._pools: dict[str, dict[str, str]] = {}
-        self._held: dict[str, Held] = {}
         self._used: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
         self._changed: set[str] = set()
         self._free: dict[str, dict[str, Amounts]] = {}
@@ -63,32 +69,29 @@ class Accounts:
 
     # ---- what the ledger says ----
 
-    def put_pools(self, node: str, pools: Mapping[str, str], pods: Iterable[str]) -> None:
-        """The pool of each card of a node, by UUID; what these pods have there is counted anew."""
-        if self._pools.get(node, {}) == pools:
+    def put_pools(self, node: str, pools: Mapping[str, str], places: Sequence[Place]) -> None:
+        """The pool of each card of a node, by UUID; what is in these places there is counted anew."""
+        named = {uuid: pool for uuid, pool in pools.items() if pool != ALL}
+        if self._pools.get(node, {}) == named:
             return
-        self._pools[node] = dict(pools)
+        for place in places:
+            self.give_up(place)
+        self._pools[node] = named
+        for place in places:
+            self.take(place)
         self._changed.add(node)
-        for uid in pods:
-            held = self._held[uid]
-            self.take(uid, held.namespace, held.placement)
 
     def room_changed(self, node: str) -> None:
         """What is free on a node is no longer what it was."""
         self._changed.add(node)
 
-    def take(self, uid: str, namespace: str, placement: Placement) -> None:
-        """A pod has these cards, in place of any it had."""
-        self.give_up(uid)
-        by_pool = self.split(placement)
-        self._held[uid] = Held(namespace, placement, by_pool)
-        self._add(namespace, by_pool, 1)
+    def take(self, place: Place) -> None:
+        """A pod has these cards."""
+        self._add(place.namespace, self.split(place.placement), 1)
 
-    def give_up(self, uid: str) -> None:
-        """A pod has nothing any more."""
-        held = self._held.pop(uid, None)
-        if held is not None:
-            self._add(held.namespace, held.by_pool, -1)
+    def give_up(self, place: Place) -> None:
+        """It has them no more."""
+        self._add(place.namespace, self.split(place.placement), -1)
 
     def _add(self, namespace: str, by_pool: Mapping[str, Amounts], sign: int) -> None:
         for pool, amounts in by_pool.items():
@@ -103,7 +106,7 @@ class Accounts:
     def split(self, placement: Placement) -> Mapping[str, Amounts]:
         """What a placement takes of all cards, and of each pool's that it touches."""
         pools = self._pools.get(placement.node)
-        if not pools or not any(pools.values()):
+        if not pools:
             return _alone(placed(placement))
         uuids = {share.uuid for container in placement.containers for share in container.cards}
         touched = {pools.get(uuid, ALL) for uuid in uuids} - {ALL}
@@ -114,9 +117,10 @@ class Accounts:
             )
         return by_pool
 
-    def held(self, uid: str) -> Held | None:
-        """What a pod has; None where it has nothing."""
-        return self._held.get(uid)
+    def held(self, uid: str) -> Mapping[str, Amounts]:
+        """What a pod has, of all cards and by pool; empty where it has nothing."""
+        place = self._place_of(uid)
+        return self.split(place.placement) if place is not None else _NOT_PLACED
 
     def used(self, pool: str, namespace: str) -> Amounts:
         """What a namespace has of a pool."""
@@ -161,6 +165,9 @@ class Accounts:
             self._free_in_all[pool] += amounts
         if free:
             self._free[node] = free
+
+
+_NOT_PLACED: Final[Mapping[str, Amounts]] = MappingProxyType({})
 
 
 @lru_cache(maxsize=4096)

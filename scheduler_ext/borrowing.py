@@ -70,7 +70,7 @@ class Borrowing:
         mine = self._accounts.held(uid)
         for pool in self._pools:
             bound, used = self._stand(pool, namespace)
-            used -= mine.of(pool) if mine is not None else NOTHING
+            used -= mine.get(pool, NOTHING)
             names = _guaranteed(bound)
             if any((used + wanted).of(name) > bound.guaranteed.of(name) for name in names):
                 return {}
@@ -115,8 +115,7 @@ class Borrowing:
         return bound.title or f"namespace {namespace}"
 
     def _has(self, pod: Resident, pool: str) -> Amounts:
-        held = self._accounts.held(pod.uid)
-        return held.of(pool) if held is not None else NOTHING
+        return self._accounts.held(pod.uid).get(pool, NOTHING)
 
 
 def _guaranteed(bound: Bound) -> list[str]:

@@ -6,8 +6,17 @@ that cannot. Every pod on a node counts, with slices or without. One entry of tw
 
 from collections.abc import Sequence
 
+import msgspec
+
 from aliquot.host import NO_HOST, HostShare
 from scheduler_ext.table import PLENTY, UNKNOWN, CardTable
+
+
+class _Guest(msgspec.Struct, frozen=True, gc=False):
+    """What a pod takes, and of which node."""
+
+    node: str
+    share: HostShare
 
 
 class Hosts:
@@ -17,7 +26,7 @@ class Hosts:
         self._table = table
         self._whole: dict[str, HostShare] = {}
         self._used: dict[str, HostShare] = {}
-        self._pods: dict[str, tuple[str, HostShare]] = {}
+        self._pods: dict[str, _Guest] = {}
 
     def put_node(self, node: str, whole: HostShare) -> None:
         """Take over what pods may take of a node; nothing at all means that it does not say."""
@@ -32,28 +41,32 @@ class Hosts:
 
     def of(self, uid: str) -> HostShare:
         """What a pod takes, as far as it is known."""
-        return self._pods.get(uid, ("", NO_HOST))[1]
+        guest = self._pods.get(uid)
+        return guest.share if guest else NO_HOST
 
     def put_pod(self, uid: str, node: str, share: HostShare) -> None:
         """A pod is on this node, or is about to be, and nowhere else."""
-        if self._pods.get(uid) == (node, share):
-            return
-        self.drop_pod(uid)
+        known = self._pods.get(uid)
+        if known is not None:
+            if (known.node, known.share) == (node, share):
+                return
+            self.drop_pod(uid)
         if share != NO_HOST:
-            self._pods[uid] = (node, share)
+            self._pods[uid] = _Guest(node, share)
             self._used[node] = self._used.get(node, NO_HOST) + share
             self._write(node)
 
     def drop_pod(self, uid: str) -> None:
         """A pod has gone, or is not where it was to be."""
-        node, share = self._pods.pop(uid, ("", NO_HOST))
-        if node:
-            left = self._used[node] - share
-            if left == NO_HOST:
-                del self._used[node]
-            else:
-                self._used[node] = left
-            self._write(node)
+        guest = self._pods.pop(uid, None)
+        if guest is None:
+            return
+        left = self._used[guest.node] - guest.share
+        if left == NO_HOST:
+            del self._used[guest.node]
+        else:
+            self._used[guest.node] = left
+        self._write(guest.node)
 
     def with_room(self, nodes: Sequence[str], share: HostShare) -> Sequence[str]:
         """Those of the nodes that have so much left, as far as is known; the very same where all have."""

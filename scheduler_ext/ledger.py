@@ -17,7 +17,7 @@ UID:
   amounts change by `resize`, in the same place; an edit seen in the annotation alone can add to them and frees nothing.
 
 After a restart the bound pods come back from the watch and the reservations from kube-scheduler's next tries.
-What grows: one entry per pod that holds a slice or is about to (some 2 KiB each, with all that is kept of the pod
+What grows: one entry per pod that holds a slice or is about to (some 1 KiB each, with all that is kept of the pod
 elsewhere), the card table, and the names of the last `REMEMBERED_DEPARTURES` pods that went. Every change costs the
 number of cards of that pod, whatever the cluster's size.
 """
@@ -25,8 +25,9 @@ number of cards of that pod, whatever the cluster's size.
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from enum import Enum
+
+import msgspec
 
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.placement import Charge, Placement
@@ -54,14 +55,13 @@ class Stage(Enum):
     BOUND = "bound"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One pod's place.
 
     Attributes:
         placement: The cards.
         stage: How far the pod has come.
-        since: When it came to that stage, on the ledger's clock, in seconds.
+        since: When it came to that stage, on the ledger's clock, in seconds; 0 once it is bound, when nothing ends it.
         request: What it asked for; None once it is bound, when its placement says all that matters.
         version: The pod's resource version that said so; 0 where that is not known.
         namespace: The pod's.
@@ -100,13 +100,13 @@ class Ledger:
             clock: Monotonic seconds.
         """
         self.table = CardTable()
-        self.accounts = Accounts(self.table.cards)
+        self.accounts = Accounts(self.table.cards, self.entry)
         self.hosts = Hosts(self.table)
         self._clock = clock
         self._listeners: list[Callable[[str], None]] = [self.accounts.room_changed]
         self._entries: dict[str, Entry] = {}
         self._unconfirmed: dict[str, Entry] = {}
-        self._on_node: dict[str, set[str]] = {}
+        self._on_node: dict[str, list[str]] = {}
         self._departed: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -153,12 +153,12 @@ class Ledger:
         preference = pool_of(status.cards[0].model).preference if status.cards else SILENT
         self.table.put(node, cards, preference, shape_of(status))
         for uid in self._on_node.get(node, ()):
-            self._charge(self._entries[uid], 1)
+            self._count(self._entries[uid], 1)
         self._tell(node)
 
     def put_pools(self, node: str, pools: Mapping[str, str]) -> None:
         """Take over the names of the pools that a node's cards are in, by UUID."""
-        self.accounts.put_pools(node, pools, tuple(self._on_node.get(node, ())))
+        self.accounts.put_pools(node, pools, self.on(node))
 
     def drop_node(self, node: str) -> None:
         """Forget a node's cards; the promises stay, in case the node comes back."""
@@ -181,14 +181,13 @@ class Ledger:
         if placement is None:
             self.release(uid)
             return
-        namespace = known.namespace if known else namespace
-        entry = Entry(placement, Stage.BOUND, self._clock(), None, version, namespace)
         if known and known.placement == placement:
             # As nearly always: nothing that anybody counts has changed.
-            self._entries[uid] = entry
+            self._entries[uid] = Entry(known.placement, Stage.BOUND, 0.0, None, version, known.namespace)
             del self._unconfirmed[uid]
         else:
-            self._put(entry)
+            namespace = known.namespace if known else namespace
+            self._put(Entry(placement, Stage.BOUND, 0.0, None, version, namespace))
 
     def resize(self, uid: str, placement: Placement, version: int = 0) -> None:
         """Change a bound pod's amounts, in the same place; nothing happens when it has gone."""
@@ -196,7 +195,7 @@ class Ledger:
         if known is None or (placement, version or known.version) == (known.placement, known.version):
             return
         assert known.placement.same_place(placement)  # noqa: S101 - a running pod does not move
-        self._put(replace(known, placement=placement, version=version or known.version))
+        self._put(msgspec.structs.replace(known, placement=placement, version=version or known.version))
 
     def depart(self, uid: str) -> None:
         """The pod has finished or is deleted: what it held is free."""
@@ -219,7 +218,7 @@ class Ledger:
         """Bring a pod to another stage; nothing happens when it has gone or the watch was faster."""
         entry = self._entries.get(uid)
         if entry is not None and entry.stage is not Stage.BOUND:
-            entry = replace(entry, stage=stage, since=self._clock())
+            entry = msgspec.structs.replace(entry, stage=stage, since=self._clock())
             self._entries[uid] = self._unconfirmed[uid] = entry
 
     def release(self, uid: str) -> None:
@@ -228,7 +227,7 @@ class Ledger:
         if entry is None:
             return
         self._unconfirmed.pop(uid, None)
-        self.accounts.give_up(uid)
+        self.accounts.give_up(entry)
         self.hosts.drop_pod(uid)
         self._charge(entry, -1)
         here = self._on_node[entry.node]
@@ -271,15 +270,18 @@ class Ledger:
         self._entries[entry.uid] = entry
         if entry.stage is not Stage.BOUND:
             self._unconfirmed[entry.uid] = entry
-        self._on_node.setdefault(entry.node, set()).add(entry.uid)
-        self.accounts.take(entry.uid, entry.namespace, entry.placement)
+        self._on_node.setdefault(entry.node, []).append(entry.uid)
+        self.accounts.take(entry)
         self.hosts.put_pod(entry.uid, entry.node, host)
         self._charge(entry, 1)
 
     def _charge(self, entry: Entry, sign: int) -> None:
+        self._count(entry, sign)
+        self._tell(entry.node)
+
+    def _count(self, entry: Entry, sign: int) -> None:
         for uuid, charge in entry.charges.items():
             self.table.charge(entry.node, uuid, charge, sign)
-        self._tell(entry.node)
 
     def _tell(self, node: str) -> None:
         for heard in self._listeners:

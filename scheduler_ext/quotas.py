@@ -225,7 +225,7 @@ class Quotas:
         return self._refusal(
             namespace,
             lambda pool: by_pool.get(pool, NOTHING),
-            held.of if held else lambda _: NOTHING,
+            lambda pool: held.get(pool, NOTHING),
             anew=anew,
         )
 

@@ -5,17 +5,17 @@ Where they are and what they hold is the ledger's business; this is the rest, on
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
 
 from aliquot.kube.objects import ObjectMeta
-from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import Placement
 from scheduler_ext.ledger import Entry, Ledger
-from scheduler_ext.pods import PlacedPod, shared
+from scheduler_ext.pods import PlacedPod
 
 
-@dataclass(frozen=True, slots=True)
-class Resident:
+class Resident(msgspec.Struct, frozen=True, gc=False):
     """A bound pod that holds cards.
 
     Attributes:
@@ -25,7 +25,6 @@ class Resident:
         started: When the kubelet took it on, else when it was made; in seconds since 1970.
         leaving: It is being deleted: what it holds will be free without anybody's doing.
         labels: What disruption budgets pick it by.
-        annotations: What it says of the cards that it may have; its placement is in the ledger.
     """
 
     uid: str
@@ -36,7 +35,6 @@ class Resident:
     started: float
     leaving: bool
     labels: Mapping[str, str]
-    annotations: Mapping[str, str]
 
 
 class Residents:
@@ -61,7 +59,6 @@ class Residents:
             started=_seconds(pod.status.start_time or meta.creation_timestamp),
             leaving=is_leaving(meta),
             labels=meta.labels,
-            annotations=shared({k: v for k, v in meta.annotations.items() if k != PLACEMENT_ANNOTATION}),
         )
 
     def drop(self, uid: str) -> None:
@@ -87,8 +84,12 @@ def is_leaving(meta: ObjectMeta) -> bool:
     return meta.deletion_timestamp is not None
 
 
+@lru_cache(maxsize=4096)
 def _seconds(timestamp: str | None) -> float:
-    """A time as Kubernetes writes it; the beginning of time for one that cannot be read."""
+    """A time as Kubernetes writes it; the beginning of time for one that cannot be read.
+
+    One object for all pods of the same second: many are made at once.
+    """
     try:
         return dt.datetime.fromisoformat(timestamp or "").timestamp()
     except ValueError:

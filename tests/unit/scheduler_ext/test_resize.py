@@ -3,9 +3,9 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from aliquot.kube.api import ApiError
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
