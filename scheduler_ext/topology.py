@@ -5,16 +5,17 @@ Names of PCIe roots and cards differ from node to node where the machines are al
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeVar
 
-from aliquot.inventory import Card, GPUNodeStatus, Nic
+from aliquot.inventory import GPUNodeStatus
 from aliquot.links import UNKNOWN, Level, Link, read_links
 from aliquot.topology import Rdma
 
 MOST_CARDS: Final = 16
 """As many as a container can have. The links of nodes with more are not looked at."""
 
-_Place = TypeVar("_Place", int, str)
+_Where = TypeVar("_Where", int, str)
 Groups = tuple[tuple[int, int], ...]
 """Cards that are near the same NICs, as a mask of their columns, and how many NICs those are."""
 
@@ -61,27 +62,42 @@ class Shape:
 UNKNOWN_SHAPE: Final = Shape()
 
 
+class _Place(NamedTuple):
+    """Where a card or NIC is, and what a card says of its links."""
+
+    numa_node: int
+    pcie_root: str
+    links: str = ""
+
+
 def shape_of(status: GPUNodeStatus) -> Shape:
     """Read a node's shape; what is missing or makes no sense is unknown."""
     if not 0 < len(status.cards) <= MOST_CARDS:
         return UNKNOWN_SHAPE
+    cards = tuple([_Place(card.numa_node, card.pcie_root, card.links) for card in status.cards])
+    return _shape_of(cards, tuple([_Place(nic.numa_node, nic.pcie_root) for nic in status.nics]))
+
+
+@lru_cache(maxsize=256)
+def _shape_of(cards: tuple[_Place, ...], nics: tuple[_Place, ...]) -> Shape:
+    """Worked out once for all nodes that say the same, as machines of a kind do."""
     shape = Shape(
-        len(status.cards),
-        tuple(_links(status.cards)),
-        _grouped(status.cards, status.nics, lambda one: one.numa_node, -1),
-        _grouped(status.cards, status.nics, lambda one: one.pcie_root, ""),
+        len(cards),
+        tuple(_links(cards)),
+        _grouped(cards, nics, lambda one: one.numa_node, -1),
+        _grouped(cards, nics, lambda one: one.pcie_root, ""),
     )
     known = shape.by_numa or shape.by_pcie or any(link != UNKNOWN for link in shape.links)
     return shape if known else UNKNOWN_SHAPE
 
 
-def _links(cards: Sequence[Card]) -> Iterable[Link]:
+def _links(cards: Sequence[_Place]) -> Iterable[Link]:
     for number, card in enumerate(cards):
         for before, link in zip(cards, read_links(card.links, number), strict=False):
             yield link._replace(level=link.level or _shared(card, before))
 
 
-def _shared(one: Card, other: Card) -> Level:
+def _shared(one: _Place, other: _Place) -> Level:
     """What can be told of two cards whose agent could not say: whether they share a root or a NUMA node."""
     if one.pcie_root and one.pcie_root == other.pcie_root:
         return Level.PHB
@@ -91,10 +107,10 @@ def _shared(one: Card, other: Card) -> Level:
 
 
 def _grouped(
-    cards: Sequence[Card], nics: Sequence[Nic], place: Callable[[Card | Nic], _Place], nowhere: _Place
+    cards: Sequence[_Place], nics: Sequence[_Place], place: Callable[[_Place], _Where], nowhere: _Where
 ) -> Groups:
     """Group cards by the place that they share with NICs."""
-    found: dict[_Place, int] = {}
+    found: dict[_Where, int] = {}
     for column, card in enumerate(cards):
         found[place(card)] = found.get(place(card), 0) | 1 << column
     counts = {where: sum(place(nic) == where for nic in nics) for where in found if where != nowhere}
