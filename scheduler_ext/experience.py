@@ -1,24 +1,80 @@
 """What bound pods tell of demand, so that an extender that begins does not begin without experience.
 
 What a pod asked for is read from the place that it was given: there a percentage has become the amount that it came
-to, and nothing else that matters is lost.
+to, and nothing else that matters is lost. Of the pods that are there at the start only those are learned from that were
+made last, as many as are remembered anyway.
 """
 
+import heapq
+from collections.abc import Mapping
+
+import msgspec
+
 from aliquot.card_filter import ANY_CARD, CardFilter, CardFilterError, read_card_filter
+from aliquot.host import HostShare
+from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import ContainerPlacement, Placement
 from aliquot.request import ContainerRequest, PodRequest, SliceRequest
-from scheduler_ext.demand import Demand
-from scheduler_ext.pods import PlacedPod
+from scheduler_ext.demand import WINDOW, Demand
+from scheduler_ext.pods import PlacedPod, shared
 
 
-def learn(demand: Demand, pod: PlacedPod, placement: Placement) -> None:
-    """A bound pod is seen for the first time."""
-    meta = pod.metadata
-    containers = tuple(_asked(pod, container) for container in placement.containers)
-    demand.note(PodRequest(meta.namespace, meta.name, meta.uid, containers, pod.spec.host))
+class _Seen(msgspec.Struct, frozen=True, gc=False):
+    """What is to be learned from a pod."""
+
+    uid: str
+    placement: Placement
+    host: HostShare
+    annotations: Mapping[str, str]
 
 
-def _asked(pod: PlacedPod, placed: ContainerPlacement) -> ContainerRequest:
+class Experience:
+    """Learns from bound pods at once; between `begin` and `end` it gathers those that were made last."""
+
+    def __init__(self, demand: Demand) -> None:
+        """Know nothing yet.
+
+        Args:
+            demand: Where it goes.
+        """
+        self._demand = demand
+        self._gathered: list[tuple[str, int, _Seen]] | None = None
+        self._number = 0
+
+    def note(self, pod: PlacedPod, placement: Placement) -> None:
+        """A bound pod is seen for the first time."""
+        if self._gathered is None:
+            self._learn(_seen(pod, placement))
+            return
+        self._number += 1
+        age = (pod.metadata.creation_timestamp or "", self._number)
+        if len(self._gathered) < WINDOW:
+            heapq.heappush(self._gathered, (*age, _seen(pod, placement)))
+        elif age > self._gathered[0][:2]:
+            heapq.heapreplace(self._gathered, (*age, _seen(pod, placement)))
+
+    def begin(self) -> None:
+        """All pods are about to be read."""
+        self._gathered = []
+
+    def end(self) -> None:
+        """They have been; learn from those that were made last, in that order."""
+        gathered, self._gathered = self._gathered or (), None
+        for *_, seen in sorted(gathered):
+            self._learn(seen)
+
+    def _learn(self, seen: _Seen) -> None:
+        containers = tuple(_asked(seen, container) for container in seen.placement.containers)
+        # Who asks makes no difference to what is typical.
+        self._demand.note(PodRequest("", "", seen.uid, containers, seen.host))
+
+
+def _seen(pod: PlacedPod, placement: Placement) -> _Seen:
+    said = {name: text for name, text in pod.metadata.annotations.items() if name != PLACEMENT_ANNOTATION}
+    return _Seen(pod.metadata.uid, placement, pod.spec.host, shared(said))
+
+
+def _asked(seen: _Seen, placed: ContainerPlacement) -> ContainerRequest:
     share = placed.cards[0]
     wanted = SliceRequest(
         cards=len(placed.cards),
@@ -26,13 +82,13 @@ def _asked(pod: PlacedPod, placed: ContainerPlacement) -> ContainerRequest:
         memory_percent=100 if share.exclusive else None,
         cores=share.cores,
         exclusive=share.exclusive,
-        only=_allowed(pod, placed.name),
+        only=_allowed(seen, placed.name),
     )
     return ContainerRequest(placed.name, placed.kind, wanted)
 
 
-def _allowed(pod: PlacedPod, container: str) -> CardFilter:
+def _allowed(seen: _Seen, container: str) -> CardFilter:
     try:
-        return read_card_filter(pod.metadata.annotations, container)
+        return read_card_filter(seen.annotations, container)
     except CardFilterError:  # written after it was placed
         return ANY_CARD

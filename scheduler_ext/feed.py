@@ -1,19 +1,25 @@
-"""Feeds the ledger from the cluster: pods, nodes and the cards their agents publish; and says who asks for a resize."""
+"""Feeds the ledger from the cluster: pods, nodes and the cards their agents publish; and says who asks for a resize.
+
+Nothing is kept of a pod but what the ledger and those beside it keep. One that begins to lead has to know what the
+leader before it wrote last. That is so as soon as the watch of pods has come to a resource version which a
+consistent read has shown since the election: whatever was written before has an earlier one. Where the watch does not
+come that far in the time that reading all pods would take, all pods are read.
+"""
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aliquot.host import read_host
 from aliquot.inventory import GPUNode
 from aliquot.kube.api import Api
-from aliquot.kube.objects import Node, ObjectMeta
+from aliquot.kube.objects import Node, ObjectMeta, version_of
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import GPU_NODES, GPU_POOLS, NODES, Resource
-from aliquot.placement import Placement
+from aliquot.kube.tracker import Tracker
 from aliquot.pool import PooledAs, pooled_as
 from scheduler_ext.bind import placement_of
 from scheduler_ext.demand import Demand
-from scheduler_ext.experience import learn
+from scheduler_ext.experience import Experience
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.gangs import Gangs
 from scheduler_ext.holds import Holds
@@ -22,10 +28,15 @@ from scheduler_ext.late import LatePlacements
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.pods import PlacedPod
 from scheduler_ext.residents import Residents
-from scheduler_ext.resize import Resizer, version_of
+from scheduler_ext.resize import Resizer
 from scheduler_ext.waiting import Waiting
 
+if TYPE_CHECKING:
+    from aliquot.placement import Placement
+
 _PODS = Resource("", "v1", "pods", PlacedPod)
+READ_PER_SECOND: Final = 20_000
+"""Pods, about: so long the watch is waited for instead."""
 
 
 class Feed:
@@ -46,7 +57,8 @@ class Feed:
         demand: Demand | None = None,
     ) -> None:
         self._api = api
-        self._demand = demand
+        self._doubts: dict[str, tuple[Placement, int]] = {}
+        self._experience = Experience(demand) if demand is not None else None
         self._gangs = gangs
         self._late = late
         self._ledger = ledger
@@ -75,14 +87,7 @@ class Feed:
             on_update=lambda _, __: self._pools_changed(),
             on_delete=lambda _: self._pools_changed(),
         )
-        self._pods = Reflector(
-            api,
-            _PODS,
-            on_add=self.put_pod,
-            on_update=self._change_pod,
-            on_delete=self._drop_pod,
-            keep=lambda pod: pod.identity,
-        )
+        self._pods = Tracker(api, _PODS, on_put=self.put_pod, on_gone=self.drop_pod)
 
     @property
     def pools_known(self) -> asyncio.Event:
@@ -110,18 +115,25 @@ class Feed:
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._gain_experience())
             group.create_task(self._pools.run())
             for reflector in self._all().values():
                 group.create_task(reflector.run())
 
-    def _all(self) -> dict[str, Reflector[GPUNode] | Reflector[Node] | Reflector[PlacedPod]]:
+    async def _gain_experience(self) -> None:
+        if self._experience is not None:
+            self._experience.begin()
+            await self._pods.synced.wait()
+            self._experience.end()
+
+    def _all(self) -> dict[str, Reflector[GPUNode] | Reflector[Node] | Tracker[PlacedPod]]:
         return {"gpunodes": self._cards, "nodes": self._nodes, "pods": self._pods}
 
     def put_pod(self, pod: PlacedPod) -> None:
         """Take over what a pod says of itself."""
         uid = pod.metadata.uid
         if pod.finished:
-            self._depart(uid)
+            self.drop_pod(uid)
         elif pod.spec.node_name:
             self._waiting.forget(uid)
             self._let_go(uid)
@@ -132,18 +144,22 @@ class Feed:
         if self._gangs is not None:
             self._gangs.see(pod)
 
-    def _confirm(self, pod: PlacedPod) -> Placement | None:
+    def _confirm(self, pod: PlacedPod) -> None:
         """Have a bound pod in the ledger; what it says that it has of cards."""
-        uid, meta = pod.metadata.uid, pod.metadata
-        placement = placement_of(meta.annotations, uid, pod.spec.node_name)
-        if self._demand is not None and placement and self._ledger.entry(uid) is None:
-            learn(self._demand, pod, placement)
+        meta, node = pod.metadata, pod.spec.node_name
+        uid, version = meta.uid, version_of(meta.resource_version)
+        placement = placement_of(meta.annotations, uid, node)
+        if self._experience is not None and placement and self._ledger.entry(uid) is None:
+            self._experience.note(pod, placement)
         if self._late is None or not self._late.takes(pod, placement):
-            self._ledger.confirm(uid, placement, version_of(meta.resource_version), meta.namespace)
-        self._ledger.hosts.put_pod(uid, pod.spec.node_name, pod.spec.host)
+            self._ledger.confirm(uid, placement, version, meta.namespace)
+        self._ledger.hosts.put_pod(uid, node, pod.spec.host)
         entry = self._ledger.entry(uid)
         self._residents.put(pod, entry.placement if entry else None)
-        return placement
+        if placement is None or entry is None or entry.placement == placement:
+            self._doubts.pop(uid, None)
+        else:
+            self._doubts[uid] = placement, version
 
     async def catch_up(self) -> None:
         """Take over what all bound pods say at this moment, to the letter.
@@ -154,30 +170,41 @@ class Feed:
         Raises:
             ApiError: the API server does not say now.
         """
-        async for page in self._api.pages(_PODS):
-            for pod in page.items:
-                if pod.spec.node_name and not pod.finished and not self._ledger.departed(pod.metadata.uid):
+        if not await self._is_current():
+            async for page in self._api.pages(_PODS):
+                for pod in page.items:
                     self._take_over(pod)
+        for uid, (placement, version) in self._doubts.items():
+            entry = self._ledger.entry(uid)
+            if entry and entry.version <= version and entry.placement.same_place(placement):
+                self._ledger.resize(uid, placement, version)
+        self._doubts.clear()
 
     def _take_over(self, pod: PlacedPod) -> None:
-        placement, version = self._confirm(pod), version_of(pod.metadata.resource_version)
-        entry = self._ledger.entry(pod.metadata.uid)
-        if placement and entry and entry.version <= version and entry.placement.same_place(placement):
-            self._ledger.resize(entry.uid, placement, version)
+        """Confirm a pod of a list, unless the watch was faster: it goes on meanwhile."""
+        outdated = self._ledger.departed(pod.metadata.uid) or self._pods.has_later(pod)
+        if pod.spec.node_name and not pod.finished and not outdated:
+            self._confirm(pod)
 
-    def _change_pod(self, _old: PlacedPod, new: PlacedPod) -> None:
-        self.put_pod(new)
-
-    def _drop_pod(self, pod: PlacedPod) -> None:
-        self._depart(pod.metadata.uid)
+    async def _is_current(self) -> bool:
+        """Whether the watch of pods has told of all that is true now."""
+        version = version_of(await self._api.version(_PODS))
+        try:
+            async with asyncio.timeout(len(self._pods) / READ_PER_SECOND):
+                await self._pods.reach(version)
+        except TimeoutError:
+            return False
+        return version > 0
 
     def _let_go(self, uid: str) -> None:
         if self._holds is not None:
             self._holds.forget(uid)
 
-    def _depart(self, uid: str) -> None:
+    def drop_pod(self, uid: str) -> None:
+        """Give back all that a pod had, which has finished or is no more."""
         self._let_go(uid)
         self._residents.drop(uid)
+        self._doubts.pop(uid, None)
         self._ledger.depart(uid)
         self._ledger.hosts.drop_pod(uid)
         self._resizer.forget(uid)
@@ -214,8 +241,12 @@ class Feed:
         """Take over what the pools say of the nodes for which that has changed."""
         self._pools_due = False
         for node in self._cards.store.values():
-            if self._in_force.get(node.metadata.name) != self._pools_of(node):
-                self._put_cards(node)
+            self._heed_pools(node)
+
+    def _heed_pools(self, node: GPUNode) -> None:
+        """Write a node's cards anew if other pools have them now."""
+        if self._in_force.get(node.metadata.name) != self._pools_of(node):
+            self._put_cards(node)
 
     def _drop_cards(self, node: GPUNode) -> None:
         self._in_force.pop(node.metadata.name, None)
@@ -235,8 +266,8 @@ class Feed:
     def _put_cards_of(self, node: Node) -> None:
         """A node's labels say which pool its cards are in."""
         cards = self._cards.get(node.metadata.name)
-        if cards and node.metadata.labels:
-            self._put_cards(cards)
+        if cards:
+            self._heed_pools(cards)
 
     def _drop_node(self, node: Node) -> None:
         self._foreign.drop_node(node.metadata.name)

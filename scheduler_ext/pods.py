@@ -19,6 +19,7 @@ from aliquot.kube.objects import (
     KubeObject,
     KubeStruct,
     ObjectMeta,
+    OwnerReference,
     Pod,
     PodSpec,
     ResourceRequirements,
@@ -62,16 +63,15 @@ class _Bound(KubeStruct, frozen=True, kw_only=True):
 
 
 class _Meta(ObjectMeta, frozen=True, kw_only=True):
-    """A pod's metadata, without what nobody reads; labels that are alike are one object."""
+    """A pod's metadata; labels that are alike are one object, and what nobody reads has a name that nothing has."""
+
+    generate_name: str = msgspec.field(default="", name="(generateName)")
+    owner_references: tuple[OwnerReference, ...] = msgspec.field(default=(), name="(ownerReferences)")
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "labels", shared(self.labels))
-        msgspec.structs.force_setattr(self, "owner_references", ())
         msgspec.structs.force_setattr(self, "uid", sys.intern(self.uid))
         msgspec.structs.force_setattr(self, "namespace", sys.intern(self.namespace))
-
-
-_NONE: Final[dict[str, str]] = {}
 
 
 def shared(texts: Mapping[str, str]) -> dict[str, str]:
@@ -122,21 +122,6 @@ class PlacedPod(KubeObject, frozen=True, kw_only=True):
             scheduling_group=self.spec.scheduling_group,
         )
         return Pod(metadata=self.metadata, spec=spec)
-
-    @property
-    def identity(self) -> "PlacedPod":
-        """The same pod with nothing but its names: what is left to remember once the ledger has the rest."""
-        meta = self.metadata
-        return PlacedPod(
-            metadata=_Meta(
-                name=meta.name,
-                namespace=meta.namespace,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
-                labels=_NONE,
-                annotations=_NONE,
-            )
-        )
 
     @property
     def finished(self) -> bool:

@@ -22,7 +22,7 @@ from prometheus_client import Counter
 
 from aliquot.kube.api import ApiError
 from aliquot.kube.backoff import Backoff
-from aliquot.kube.objects import Pod
+from aliquot.kube.objects import Pod, version_of
 from aliquot.kube.resources import PODS, Resource
 from aliquot.names import (
     PLACEMENT_ANNOTATION,
@@ -260,11 +260,6 @@ class Resizer:
 def asks_for_a_resize(annotations: Mapping[str, str]) -> bool:
     """Whether a pod has any annotation that asks."""
     return any(key.endswith((RESIZE_MEMORY_ANNOTATION, RESIZE_CORE_ANNOTATION)) for key in annotations)
-
-
-def version_of(text: str) -> int:
-    """A resource version as a number that grows; 0 where a server writes something else."""
-    return int(text) if text.isdigit() else 0
 
 
 def check_growth(uuid: str, now: Charge, wanted: Charge, card: CardState | None) -> None:

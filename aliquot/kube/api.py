@@ -217,6 +217,17 @@ class Api:
             if not token:
                 return
 
+    async def version(self, resource: Resource[T]) -> str:
+        """The resource version that a list of all objects of a kind would have now; one of them is read for it.
+
+        A list for which no version is asked is consistent: nothing that was written before has a later one.
+
+        Raises:
+            ApiError: the server refused or did not answer.
+        """
+        answer = await self.request("GET", resource.path(), params={"limit": "1"})
+        return read_answer(answer, KubeObject).metadata.resource_version
+
     async def create(self, resource: Resource[T], body: Mapping[str, Any], namespace: str = "") -> T:
         """Make an object.
 

@@ -14,6 +14,11 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding raises on an unexpected text; bad UTF-8 and nesting too deep are no errors of msgspec's own."""
 
 
+def version_of(text: str) -> int:
+    """A resource version as a number that grows; 0 where a server writes something else."""
+    return int(text) if text.isdigit() else 0
+
+
 class KubeStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Base of all: immutable, and named as the API names things (`resourceVersion`)."""
 

@@ -81,7 +81,7 @@ class Neighbours:
 
     def ends(self, uid: str) -> None:
         """A pod has gone."""
-        self.feed._drop_pod(msgspec.convert({"metadata": {"uid": uid, "name": uid}}, PlacedPod))
+        self.feed.drop_pod(uid)
 
     def nominate(self, pod: Pod, where: str) -> None:
         """kube-scheduler has evicted for a waiting pod, and says where it is to go."""

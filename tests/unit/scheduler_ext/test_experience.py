@@ -1,5 +1,6 @@
 """An extender that begins learns from the pods that it finds bound."""
 
+import random
 from collections import Counter
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 
 from aliquot.inventory import GPUNodeStatus
 from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import encode_placement
-from scheduler_ext.demand import Wanted
+from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request import ContainerKind
+from scheduler_ext.demand import WINDOW, Demand, Wanted
+from scheduler_ext.experience import Experience
 from scheduler_ext.options import parse_arguments
 from scheduler_ext.parts import Parts
 from scheduler_ext.pods import PlacedPod
@@ -92,6 +95,44 @@ def test_a_pod_is_learned_once():
         for pod in pods:
             parts._feed.put_pod(pod)
         assert not asked(parts)
+
+
+def test_of_the_pods_that_are_there_at_the_start_the_youngest_are_learned_from():
+    """As many as are remembered, in the order in which they were made, however the API server lists them."""
+    experience = Experience(demand := Demand())
+    experience.begin()
+    old, young = 20, WINDOW
+    order = list(range(old + young))
+    random.Random(7).shuffle(order)
+    for n in order:
+        meta = {
+            "uid": f"u{n}",
+            "creationTimestamp": f"2026-11-22T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}Z",
+        }
+        share = CardShare("c", 1000 if n < old else 2000, 0)
+        placed = Placement(f"u{n}", "n", (ContainerPlacement("c", ContainerKind.REGULAR, (share,)),))
+        experience.note(msgspec.convert({"metadata": meta, "spec": {"nodeName": "n"}}, PlacedPod), placed)
+    assert not list(demand.asked())
+    experience.end()
+    ((wanted, count),) = demand.asked()
+    assert (wanted.slice.memory_mib, count) == (2000, young)
+    assert [uid for uid, _ in demand._seen] == [f"u{n}" for n in range(old, old + young)]
+
+
+def test_after_the_start_a_pod_is_learned_from_at_once():
+    """As it is seen bound."""
+    after, before = extender(), extender()
+    pod = bound(before, documents()[0])
+    experience = after._feed._experience
+    assert experience
+    experience.begin()
+    after._feed.put_pod(pod)
+    assert not asked(after)
+    experience.end()
+    assert asked(after) == asked(before)
+    other = bound(before, documents()[2])
+    after._feed.put_pod(other)
+    assert asked(after) == asked(before)
 
 
 @pytest.mark.parametrize("annotation", ["card-model", "c0.card-uuid"])

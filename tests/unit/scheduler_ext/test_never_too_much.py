@@ -139,7 +139,7 @@ class History(RuleBasedStateMachine):
         """Show the extender what happened longest ago."""
         for kind, seen in self.world.events[:count]:
             if kind == "DELETED":
-                self.feed._drop_pod(seen)
+                self.feed.drop_pod(seen.metadata.uid)
             else:
                 self.feed.put_pod(seen)
         del self.world.events[:count]

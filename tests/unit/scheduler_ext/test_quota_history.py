@@ -268,7 +268,10 @@ class QuotaHistory(RuleBasedStateMachine):
     def watch(self) -> None:
         """The watch catches up."""
         for kind, seen in self.world.events:
-            (self.feed._drop_pod if kind == "DELETED" else self.feed.put_pod)(seen)
+            if kind == "DELETED":
+                self.feed.drop_pod(seen.metadata.uid)
+            else:
+                self.feed.put_pod(seen)
         self.world.events.clear()
 
     def write(self, team: Team) -> None:

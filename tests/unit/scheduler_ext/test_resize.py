@@ -17,7 +17,6 @@ from scheduler_ext.feed import Feed
 from scheduler_ext.filter import Filter
 from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.ledger import Ledger
-from scheduler_ext.pods import PlacedPod
 from scheduler_ext.wire import BindArgs, FilterArgs
 from tests.unit.scheduler_ext.placing import GIB, card, node, part, pod, resizer
 from tests.unit.scheduler_ext.world import World, WorldPod
@@ -81,7 +80,10 @@ class Bench:
     def watch(self) -> None:
         """The watch catches up."""
         for kind, seen in self.world.events:
-            (self.feed._drop_pod if kind == "DELETED" else self.feed.put_pod)(seen)
+            if kind == "DELETED":
+                self.feed.drop_pod(seen.metadata.uid)
+            else:
+                self.feed.put_pod(seen)
         self.world.events.clear()
 
     def used_gib(self) -> float:
@@ -358,7 +360,7 @@ def test_burst_memory_of_one_container_stays_within_its_card(bench: Bench):
 def test_a_pod_without_a_slice_is_told_so(bench: Bench):
     """MIG instances have the size of their profile, and a pod that somebody else placed is none of ours."""
     made = bench.pod("p", 4)
-    bench.feed._drop_pod(PlacedPod(metadata=made.seen().metadata))
+    bench.feed.drop_pod(made.seen().metadata.uid)
     made.annotations = {"aliquot.dev/resize-gpu-mem": "6Gi"}
     bench.world.note("MODIFIED", made)
     bench.watch()

@@ -1,0 +1,227 @@
+"""What the ledger knows of pods when an extender begins to lead, and what it takes to know it."""
+
+import asyncio
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from aliquot.kube.access import Access
+from aliquot.kube.api import Api, ApiError
+from aliquot.kube.listing import read_page
+from aliquot.names import PLACEMENT_ANNOTATION
+from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request import ContainerKind
+from scheduler_ext.feed import Feed
+from scheduler_ext.foreign import ForeignAgents
+from scheduler_ext.ledger import Ledger
+from scheduler_ext.pods import PlacedPod
+from tests.unit.kube.conftest import KubeServer
+from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
+from tests.unit.scheduler_ext.world import World
+
+
+def bound_pod(name: str, gib: int, version: int | str, where: str = "n1-a") -> dict[str, Any]:
+    """A pod with a slice, as the API server has it."""
+    uid, host = f"uid-{name}", where.partition("-")[0]
+    container = ContainerPlacement("c", ContainerKind.REGULAR, (CardShare(where, gib * GIB, 0),))
+    text = encode_placement(Placement(uid, host, (container,)))
+    requests = {"cpu": "1", "memory": "1Gi"}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": uid,
+            "resourceVersion": str(version),
+            "annotations": {PLACEMENT_ANNOTATION: text},
+        },
+        "spec": {"nodeName": host, "containers": [{"name": "c", "resources": {"requests": requests}}]},
+        "status": {"phase": "Running"},
+    }
+
+
+class Scene:
+    """An API server, and a feed that follows its pods."""
+
+    def __init__(self, kube: KubeServer, api: Api) -> None:
+        self.kube = kube
+        self.ledger = Ledger(lambda: 0.0)
+        self.ledger.put_node("n1", node(card("n1-a")))
+        self.feed = Feed(api, self.ledger, ForeignAgents(()), resizer(World(), self.ledger))
+
+    def store(self, name: str, gib: int) -> dict[str, Any]:
+        """Somebody binds a pod, or changes it; the watch says nothing of it."""
+        self.kube.version += 1
+        self.kube.pods[name] = bound_pod(name, gib, self.kube.version)
+        return self.kube.pods[name]
+
+    async def tell(self, name: str, gib: int) -> None:
+        """The same, and the watch says so."""
+        self.kube.send("MODIFIED", self.store(name, gib))
+        await self.feed._pods.reach(self.kube.version)
+
+    @property
+    def promised_gib(self) -> float:
+        """Of the card."""
+        return self.ledger.table.cards("n1")[0].used_mib / GIB
+
+
+def play(*pods: tuple[str, int], scene: Callable[[Scene], Awaitable[None]]) -> None:
+    """Have a feed read these pods, and follow them during the scene."""
+
+    async def run() -> None:
+        async with KubeServer() as kube, Api(Access(kube.url)) as api:
+            stage = Scene(kube, api)
+            for name, gib in pods:
+                stage.store(name, gib)
+            task = asyncio.create_task(stage.feed._pods.run())
+            await kube.until(lambda: len(kube.watches) > 0)
+            kube.pages.clear()
+            try:
+                await scene(stage)
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+LOOK, ALL = ("1", ""), ("500", "")
+"""What is asked of the API server: one pod, or all in pages."""
+
+
+def test_who_begins_to_lead_reads_nothing_anew_that_its_watch_has_told():
+    """One pod is read to see what time it is for the API server; the watch is there already."""
+
+    async def scene(stage: Scene) -> None:
+        await stage.tell("q", 3)
+        await stage.feed.catch_up()
+        assert stage.promised_gib == 7
+        assert stage.kube.pages == [LOOK]
+
+    play(("p", 4), scene=scene)
+
+
+def test_who_begins_to_lead_reads_what_its_watch_has_not_told():
+    """The leader before it has bound one pod more, and made another larger."""
+
+    async def scene(stage: Scene) -> None:
+        stage.store("q", 3)
+        stage.store("p", 6)
+        await stage.feed.catch_up()
+        assert stage.promised_gib == 9
+        assert stage.kube.pages == [LOOK, ALL]
+
+    play(("p", 4), scene=scene)
+
+
+@pytest.mark.parametrize("lags", [False, True])
+def test_who_begins_to_lead_believes_amounts_that_were_made_smaller(lags: bool):
+    """A follower does not, for anybody can edit an annotation; whether the watch has told it or not."""
+
+    async def scene(stage: Scene) -> None:
+        if lags:
+            stage.store("p", 2)
+        else:
+            await stage.tell("p", 2)
+        assert stage.promised_gib == 4
+        await stage.feed.catch_up()
+        assert stage.promised_gib == 2
+        assert stage.kube.pages == ([LOOK, ALL] if lags else [LOOK])
+
+    play(("p", 4), scene=scene)
+
+
+def test_a_smaller_amount_of_which_more_is_said_later_is_not_believed():
+    """It was taken back, or the pod has gone, before anybody began to lead."""
+
+    async def scene(stage: Scene) -> None:
+        await stage.tell("p", 2)
+        await stage.tell("p", 5)
+        await stage.tell("q", 1)
+        stage.kube.remove("q")
+        await stage.feed._pods.reach(stage.kube.version)
+        await stage.feed.catch_up()
+        assert stage.promised_gib == 5
+
+    play(("p", 4), ("q", 3), scene=scene)
+
+
+def test_a_list_does_not_take_back_what_the_watch_has_told_since():
+    """Its pages are of the moment at which it began."""
+
+    async def scene(stage: Scene) -> None:
+        old = stage.kube.pods["p"]
+        await stage.tell("p", 6)
+
+        def answer(request: web.Request) -> web.Response | None:
+            if "watch" in request.query:
+                return None
+            version = "99" if request.query["limit"] == "1" else old["metadata"]["resourceVersion"]
+            return web.json_response({"metadata": {"resourceVersion": version}, "items": [old]})
+
+        stage.kube.answer = answer
+        await stage.feed.catch_up()
+        assert stage.promised_gib == 6
+
+    play(("p", 4), scene=scene)
+
+
+def test_versions_that_are_no_numbers_prove_nothing():
+    """All pods are read then."""
+
+    async def scene(stage: Scene) -> None:
+        def tell_in_words(request: web.Request) -> web.Response | None:
+            if request.query.get("limit") != "1":
+                return None
+            return web.json_response({"metadata": {"resourceVersion": "soon"}, "items": []})
+
+        stage.kube.answer = tell_in_words
+        await stage.feed.catch_up()
+        assert stage.kube.pages == [ALL]
+
+    play(("p", 4), scene=scene)
+
+
+def test_without_a_word_from_the_api_server_nobody_has_caught_up():
+    """Whoever asked tries again."""
+
+    async def scene(stage: Scene) -> None:
+        stage.kube.refuse(503, "ServiceUnavailable")
+        with pytest.raises(ApiError):
+            await stage.feed.catch_up()
+
+    play(("p", 4), scene=scene)
+
+
+KEPT_OF_A_POD = {"with a slice": (True, 1100), "without": (False, 350)}
+"""In bytes, names and all; what the tables of cards and nodes take is beside it."""
+
+
+@pytest.mark.parametrize(("slices", "most"), KEPT_OF_A_POD.values(), ids=KEPT_OF_A_POD)
+def test_little_is_kept_of_a_pod(slices: bool, most: int):
+    """Of 4 KB that the API server sends of each."""
+    ledger = Ledger(lambda: 0.0)
+    feed = Feed(None, ledger, ForeignAgents(()), resizer(World(), ledger))  # type: ignore[arg-type] - reads no cluster
+    count = 2000
+    pods = [bound_pod(f"inference-{n:030}", 1, n + 1, f"n{n // 8}-{n % 8}") for n in range(count)]
+    for pod in [] if slices else pods:
+        del pod["metadata"]["annotations"]
+    page = msgspec.json.encode({"metadata": {"resourceVersion": "9"}, "items": pods})
+    del pods
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        listing, _ = read_page(page, PlacedPod)
+        for pod in listing.items:
+            feed._pods._put(pod.metadata.uid, pod)
+        del listing, pod
+        kept = (tracemalloc.get_traced_memory()[0] - before) / count
+    finally:
+        tracemalloc.stop()
+    print(f"{kept:.0f} bytes a pod")
+    assert len(ledger) == (count if slices else 0)
+    assert kept <= most
