@@ -4,7 +4,10 @@ Names start with `aliquot_` and end in their base unit. Registries are passed in
 services can live in one test process.
 """
 
+import asyncio
+import re
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -21,6 +24,15 @@ LATENCY_BUCKETS: Final = (
 
 Readiness = Callable[[], str]
 """Returns what is still missing, in words, or an empty text when ready."""
+Pieces = Callable[[], Iterator[str]]
+"""Returns more families in Prometheus' text format as they are at the moment of the call, in pieces made one by one."""
+
+_END: Final = b"# EOF\n"
+"""What OpenMetrics' text ends with."""
+_GZIP: Final = 31
+"""zlib's word for it."""
+_FASTEST: Final = 1
+_NEVER: Final = re.compile(r"q=0(\.0*)?")
 
 
 class Metrics:
@@ -85,27 +97,66 @@ def add_routes(
     registry: CollectorRegistry,
     ready: Readiness,
     before_scrape: Callable[[], Awaitable[None]] | None = None,
+    *,
+    more: Pieces | None = None,
 ) -> None:
     """Serve `/metrics`, `/healthz` (the process answers) and `/readyz` (503 and what is missing).
 
-    The registry is read in the event loop. What a collector would have to wait for is looked up by
-    `before_scrape`, which is awaited first.
+    The registry is read in the event loop, in one step. What a collector would have to wait for is looked up by
+    `before_scrape`, which is awaited first. What is too much for one step is `more`: between its pieces, others have
+    their turn.
     """
-    app.router.add_get("/metrics", _metrics(registry, before_scrape))
+    app.router.add_get("/metrics", _metrics(registry, before_scrape, more))
     app.router.add_get("/healthz", _healthz)
     app.router.add_get("/readyz", _readyz(ready))
 
 
 def _metrics(
-    registry: CollectorRegistry, before_scrape: Callable[[], Awaitable[None]] | None
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(request: web.Request) -> web.Response:
+    registry: CollectorRegistry, before_scrape: Callable[[], Awaitable[None]] | None, more: Pieces | None
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def answer(request: web.Request) -> web.StreamResponse:
         if before_scrape is not None:
             await before_scrape()
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+        text = encode(registry)
+        if more is None:
+            return web.Response(body=text, headers={"Content-Type": content_type})
+        return await _send(request, content_type, _joined(text, more))
 
     return answer
+
+
+def _joined(text: bytes, more: Pieces) -> Iterator[bytes]:
+    """More families before the end of a text, where that says that it ends."""
+    families = text.removesuffix(_END)
+    yield families
+    for piece in more():
+        yield piece.encode()
+    yield text[len(families) :]
+
+
+async def _send(request: web.Request, content_type: str, pieces: Iterator[bytes]) -> web.StreamResponse:
+    """Answer piece by piece, packed if the client understands that."""
+    response = web.StreamResponse(headers={"Content-Type": content_type})
+    packer = zlib.compressobj(_FASTEST, wbits=_GZIP) if _takes_gzip(request) else None
+    if packer is not None:
+        response.headers["Content-Encoding"] = "gzip"
+    await response.prepare(request)
+    for piece in pieces:
+        packed = piece if packer is None else packer.compress(piece)
+        if packed:
+            await response.write(packed)
+        await asyncio.sleep(0)
+    await response.write_eof(b"" if packer is None else packer.flush())
+    return response
+
+
+def _takes_gzip(request: web.Request) -> bool:
+    codings = [part.partition(";") for part in request.headers.get("Accept-Encoding", "").split(",")]
+    return any(
+        coding.strip().lower() == "gzip" and not _NEVER.fullmatch(quality.strip())
+        for coding, _, quality in codings
+    )
 
 
 async def _healthz(_: web.Request) -> web.Response:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -9,19 +10,28 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aliquot.metrics import Metrics
-from aliquot.units import MIB
-from scheduler_ext.cards import CardState
+from scheduler_ext.card_metrics import card_metrics
 from scheduler_ext.ledger import Ledger, Stage
-
-PERCENT = 100
 
 
 class ExtenderMetrics:
-    """The counters and timers of the extender's calls."""
+    """The counters and timers of the extender's calls.
 
-    def __init__(self, registry: CollectorRegistry, ledger: Ledger) -> None:
+    Attributes:
+        cards: Tells of every card, piece by piece; None where nobody wants to know.
+    """
+
+    def __init__(self, registry: CollectorRegistry, ledger: Ledger, *, cards: bool = True) -> None:
+        """Export it.
+
+        Args:
+            registry: Where.
+            ledger: What is promised.
+            cards: Whether every card is told of, too.
+        """
         made = Metrics(registry, "")
         self.registry = registry
+        self.cards = partial(card_metrics, ledger.table) if cards else None
         self.filter = made.timer("filter", "Time to answer filter: placed, refused, error or bad.")
         self.preempt = made.timer("preempt", "Time to answer preempt: found, none, error or bad.")
         self.bind = made.timer("bind", "Time to answer bind, the API write included: ok, refused or bad.")
@@ -75,10 +85,6 @@ class LedgerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The ledger's figures now."""
-        yield self._placements()
-        yield from self._cards()
-
-    def _placements(self) -> Metric:
         family = GaugeMetricFamily(
             "aliquot_scheduler_placements",
             "Pods that hold cards in the scheduler's ledger, by stage.",
@@ -88,32 +94,4 @@ class LedgerCollector(Collector):
         stages[Stage.BOUND] = len(self._ledger) - stages.total()
         for stage in Stage:
             family.add_metric([stage.value], stages[stage])
-        return family
-
-    def _cards(self) -> Iterator[Metric]:
-        families = {
-            name: GaugeMetricFamily(f"aliquot_scheduler_card_{name}", about, labels=["node", "card"])
-            for name, about in _CARD_FAMILIES.items()
-        }
-        for node in self._ledger.table.nodes():
-            for card in self._ledger.table.cards(node):
-                for name, value in _figures(card).items():
-                    families[name].add_metric([node, card.uuid], value)
-        yield from families.values()
-
-
-_CARD_FAMILIES = {
-    "memory_usable_bytes": "Memory of a card that may be promised.",
-    "memory_promised_bytes": "Memory of a card that is promised to pods, reservations included.",
-    "core_promised_ratio": "Compute time of a card that is promised to pods, 1 is the whole card.",
-    "slices_promised": "Slices of a card that are taken.",
-}
-
-
-def _figures(card: CardState) -> dict[str, float]:
-    return {
-        "memory_usable_bytes": card.usable_mib * MIB,
-        "memory_promised_bytes": card.used_mib * MIB,
-        "core_promised_ratio": card.used_cores / PERCENT,
-        "slices_promised": card.used_slots,
-    }
+        yield family

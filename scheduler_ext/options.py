@@ -68,6 +68,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         default=EVICTIONS_PER_MINUTE,
         help="pods evicted at most for quotas that reclaim what they are guaranteed; 0: none; default: %(default)s",
     )
+    parser.add_argument(
+        "--card-metrics",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether /metrics tells of every card, in four series each; the node agents tell of their own",
+    )
     _add_election(parser)
     log.add_arguments(parser)
     options = parser.parse_args(arguments)

@@ -66,7 +66,7 @@ class Parts:
         ledger, foreign, waiting = Ledger(time.monotonic), ForeignAgents(dialects), Waiting()
         quotas = Quotas(ledger.accounts, dialects=dialects)
         self._api = api
-        self._metrics = ExtenderMetrics(CollectorRegistry(), ledger)
+        self._metrics = ExtenderMetrics(CollectorRegistry(), ledger, cards=options.card_metrics)
         self.registry = self._metrics.registry
         self.registry.register(QuotaCollector(quotas))
         resizer = Resizer(api, ledger, self._metrics.resizes, quotas)

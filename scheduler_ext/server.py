@@ -85,7 +85,7 @@ class Extender:
             self._questions.add_routes(app, self._elsewhere)
         if self._volcano is not None:
             self._volcano.add_routes(app, self._metrics.volcano, self._elsewhere)
-        add_routes(app, self._metrics.registry, self._missing)
+        add_routes(app, self._metrics.registry, self._missing, more=self._metrics.cards)
         return app
 
     async def filter(self, request: web.Request) -> web.Response:
