@@ -1,4 +1,4 @@
-"""Native artefacts that pyproject.toml alone cannot name: the interceptor, the reader of pages, the arbiter."""
+"""Native artefacts that pyproject.toml alone cannot name: the interceptor, and what is built through cffi."""
 
 import shutil
 import subprocess
@@ -8,6 +8,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 BUILT = Path("libshim/build")
+CFFI = ("libshim/_pages_build.py", "arbiter/_arbiter_build.py", "scheduler_ext/laying/_laying_build.py")
 FORWARDERS = ("libcuda.so.1", "libnvidia-ml.so.1")
 INTERCEPTOR = Extension("libshim.libaliquot", sources=["libshim/src/loader.c"])
 
@@ -53,7 +54,7 @@ def install(built: Path, target: Path) -> None:
 
 setup(
     ext_modules=[INTERCEPTOR],
-    cffi_modules=["libshim/_pages_build.py:ffibuilder", "arbiter/_arbiter_build.py:ffibuilder"],
+    cffi_modules=[f"{script}:ffibuilder" for script in CFFI],
     cmdclass={"build_ext": BuildInterceptor},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

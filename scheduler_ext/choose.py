@@ -23,7 +23,7 @@ from aliquot.request import PodRequest, SliceRequest
 from scheduler_ext.demand import Demand, running_slices
 from scheduler_ext.fit import SEARCH_BUDGET, fit
 from scheduler_ext.linked import unlinked
-from scheduler_ext.ranking import Keys, Ranking
+from scheduler_ext.ranking import Keys, Ranking, Ties
 from scheduler_ext.reasons import ORDER, Reason, classify
 from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints, Room
 from scheduler_ext.waste import Waste
@@ -34,6 +34,8 @@ MOST_LOOKUPS: Final = 16
 """Nodes that are searched for among the names offered, before it is looked up which node each name is."""
 MOST_CLASSES: Final = 256
 """Classes of pods whose rankings are kept; the one that was not asked for longest goes first."""
+MOST_PREPARED: Final = 128
+"""Of those, how many are worked out by new experience before anybody asks: the ones that were asked for last."""
 
 
 @dataclass(frozen=True)
@@ -152,14 +154,14 @@ class Placer:
         if before is None or not before.much_like(fresh):
             yield from fresh.prepare()
             rankings = {}
-            for key, ranking in reversed(tuple(self._rankings.items())):
+            for key, ranking in tuple(self._rankings.items())[-MOST_PREPARED:]:
                 for prepared in ranking.prepared(fresh):
                     rankings[key] = prepared
                     yield
             if self._waste is not before or not fresh.fitting:
                 return  # the cluster has got another shape, and a call has learned all of this by itself
             self._waste = fresh
-            self._rankings.update((key, new) for key, new in rankings.items() if key in self._rankings)
+            self._rankings = OrderedDict((key, rankings[key]) for key in self._rankings if key in rankings)
         self._version = version
 
     def _ranking(self, request: PodRequest, preference: Preference, waste: Waste | None) -> Ranking:
@@ -180,12 +182,12 @@ class _Ranked:
     table: CardTable
     rankings: dict[int, Ranking]
 
-    def read(self, rows: Ints) -> tuple[Keys, Keys]:
+    def read(self, rows: Ints) -> tuple[Keys, Ties]:
         """Keys and ties of some rows."""
         if len(self.rankings) == 1:
             (ranking,) = self.rankings.values()
             return np.where(rows == UNKNOWN, -np.inf, ranking.keys[rows]), ranking.ties[rows]
-        keys, ties = np.full(len(rows), -np.inf), np.zeros(len(rows))
+        keys, ties = np.full(len(rows), -np.inf), np.zeros(len(rows), np.float32)
         for number, ranking in self.rankings.items():
             mine = (rows != UNKNOWN) & (self.table.preference[rows] == number)
             keys[mine], ties[mine] = ranking.keys[rows[mine]], ranking.ties[rows[mine]]

@@ -15,24 +15,24 @@ left out. To the sum over the kinds of pods, by weight, come two terms for all o
          them for each card as they do on average; the fuller the cluster is the less;
     FILL times what is free on cards beyond what it is worth (`rests`): what no set of slices will fill.
 
-For each card the kinds that have room on it depend on few thresholds. They are tabled once per set of typical pods,
-so that a card is one look-up; sums over the cards are kept per row, and a placement changes those of one row.
+For each card the kinds that have room on it depend on few thresholds. They are tabled here, once per set of typical
+pods, so that a card is one look-up; `laying` adds up.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from aliquot.request import SliceRequest
 from scheduler_ext.demand import Typical
-from scheduler_ext.rests import STEPS, worths
+from scheduler_ext.laying import Array, Lent
+from scheduler_ext.rests import STEPS, Program
+from scheduler_ext.scarcity import Prices
 from scheduler_ext.table import Bools, CardKind, CardTable, Ints
 
 Floats = npt.NDArray[np.float32]
-_T = TypeVar("_T", bound=np.generic)
 
 AHEAD: Final = 0.1
 """Weight of the look ahead."""
@@ -43,10 +43,10 @@ NO_FLOW: Final = 0.1
 pods of many cards on nodes that become free: there, what suits CPU best spreads pods over too many nodes."""
 FILL: Final = 2.0
 """Weight of what no slices will fill."""
-CHUNK: Final = 256
-"""Rows that are worked on at once, so that the arrays stay in the processor's cache."""
-_APART: Final = 1 << 42
-"""Keeps the thresholds of one kind of card apart from those of the next; more MiB than any card has."""
+_BLOCK: Final = 4
+"""Kinds of pods that are looked at together."""
+_NEVER: Final = (1 << 31) - 1
+"""More cards than any node has."""
 
 
 def flow_weight(table: CardTable) -> float:
@@ -68,8 +68,9 @@ class Yardstick:
         """
         slices = [t.wanted.slice for t in typical]
         self.weights = np.array([t.weight for t in typical], np.float32)
-        self.cards = np.array([wanted.cards for wanted in slices], np.float32)
+        self.cards = np.array([wanted.cards for wanted in slices], np.int32)
         self.kinds = tuple(table.kinds)
+        self.blocks = -(-len(typical) // _BLOCK)
         self._counts = np.array([t.count for t in typical], np.float64)
         self._cpu = np.array([max(t.wanted.host.cpu_milli, 1) for t in typical], np.float32)
         self._mib = np.array([max(t.wanted.host.memory_mib, 1) for t in typical], np.float32)
@@ -77,8 +78,49 @@ class Yardstick:
         times = np.array([[_time(wanted, kind) for wanted in slices] for kind in self.kinds], np.int64)
         models = table.models
         allowed = np.array([[w.only.allows_model(models[kind.model]) for w in slices] for kind in self.kinds])
+        self._worths: Floats | None = None
         self.memory_weight = self._balance(needs, times)
         self._table_rooms(needs, times, allowed)
+
+    def prepare(self) -> Iterator[None]:
+        """Work out what every rest of each kind of card is worth, a little at each step.
+
+        Kinds of cards that are asked for alike have one program.
+        """
+        if self._worths is not None:
+            return
+        alike, which = np.unique(self._shares.round(4), axis=0, return_inverse=True)
+        demand, found = (self._counts * self.cards).tolist(), []
+        for row in alike:
+            program = Program.of(row.tolist(), demand)
+            while program.improve():
+                yield
+            found.append(program.worths())
+        self._worths = np.array(found, np.float32)[which.ravel()]
+
+    def lend(self, prices: Prices, flow: float) -> Lent:
+        """The tables as `laying` reads them, when they have been prepared.
+
+        Args:
+            prices: What a whole card of each model costs those who did not ask for it.
+            flow: How much it counts that CPU and memory do not suffice.
+        """
+        lent, sizes = Lent("aq_yard"), self._sizes
+        lent.lend(kinds=len(self.kinds), blocks=self.blocks, steps=STEPS, times=len(self._time_edges))
+        lent.lend(weights=self._filled(self.weights), cards=self._filled(self.cards, _NEVER))
+        lent.lend(cpu=self._filled(self._cpu), mib=self._filled(self._mib))
+        lent.lend(per_cpu=self._filled(sizes / self._cpu), per_mib=self._filled(sizes / self._mib))
+        lent.lend(starts=self._starts, edges=self._edges, time_edges=self._time_edges)
+        lent.lend(rooms=self._rooms, useless=self._useless, worths=self._worths)
+        lent.lend(prices=prices[[kind.model for kind in self.kinds]])
+        lent.lend(cpu_each=self._cpu_each, mib_each=self._mib_each)
+        lent.lend(memory_weight=self.memory_weight, flow=flow, ahead=AHEAD, fill=FILL)
+        return lent
+
+    def _filled(self, figures: Array, most: int = 0) -> Array:
+        """With figures of kinds of pods that nobody asks for, up to a whole number of blocks."""
+        more = self.blocks * _BLOCK - figures.shape[-1]
+        return np.pad(figures, [(0, 0)] * (figures.ndim - 1) + [(0, more)], constant_values=most)
 
     def _balance(self, needs: Ints, times: Ints) -> float:
         """How much of what is asked for is memory: 1 when nobody asks for cores."""
@@ -88,9 +130,9 @@ class Yardstick:
         asked = (memory * self.weights * self.cards).sum()
         weight = float(asked / max(asked + (time * self.weights * self.cards).sum(), 1e-9))
         part = weight * memory + (1 - weight) * time
-        self.sizes = (part * self.cards).astype(np.float32)
-        self._tell_flow(self.sizes.astype(np.float64))
-        self._tell_worth(np.maximum(needs / usable, times / cores) if weight < 1 else needs / usable)
+        self._sizes = (part * self.cards).astype(np.float32)
+        self._tell_flow(self._sizes.astype(np.float64))
+        self._shares = np.maximum(needs / usable, times / cores) if weight < 1 else needs / usable
         return weight
 
     def _tell_flow(self, sizes: npt.NDArray[np.float64]) -> None:
@@ -99,45 +141,20 @@ class Yardstick:
         self._cpu_each = np.maximum(self._cpu @ self._counts / asked, 1e-9)
         self._mib_each = np.maximum(self._mib @ self._counts / asked, 1e-9)
 
-    def _tell_worth(self, shares: npt.NDArray[np.float64]) -> None:
-        """What every rest is worth, in steps, of each kind of card: one program where kinds are asked for alike."""
-        alike, which = np.unique(shares.round(4), axis=0, return_inverse=True)
-        demand = (self._counts * self.cards).tolist()
-        found = np.array([worths(row.tolist(), demand) for row in alike], np.float32)
-        self.worth = found[which.ravel()]
-
     def _table_rooms(self, needs: Ints, times: Ints, allowed: Bools) -> None:
         """Table which pods have room on a card, for each step of free memory and cores; row 0: no room at all."""
         steps = [np.unique(np.append(row, 0)) for row in needs]
-        self._edges = np.concatenate([n * _APART + row for n, row in enumerate(steps)])
+        self._starts = np.cumsum([0, *map(len, steps)])
+        self._edges = np.concatenate(steps)
         self._time_edges = np.unique(np.append(times, 0))
-        floors = np.concatenate(steps)
         owner = np.repeat(np.arange(len(steps)), [len(row) for row in steps])
-        enough = (floors[:, None] >= needs[owner]) & allowed[owner]
+        enough = (self._edges[:, None] >= needs[owner]) & allowed[owner]
         timely = self._time_edges[None, :, None] >= times[owner][:, None, :]
         rooms = (enough[:, None, :] & timely).reshape(-1, len(self.weights))
-        self.rooms = np.concatenate([np.zeros((1, len(self.weights)), np.float32), rooms.astype(np.float32)])
-        self.useless = (1 - self.rooms @ self.weights).astype(np.float32)
-
-    def codes(self, kinds: Ints, left: Ints, cores: Ints, offered: Bools) -> Ints:
-        """Row of every card in `rooms`."""
-        memory = np.searchsorted(self._edges, kinds * _APART + np.maximum(left, 0), side="right") - 1
-        time = np.searchsorted(self._time_edges, np.maximum(cores, 0), side="right") - 1
-        codes: Ints = np.where(offered, memory * len(self._time_edges) + time + 1, 0)
-        return codes
-
-    def host_limit(self, cpu: Ints, mib: Ints) -> Floats:
-        """How many pods of each kind CPU and memory of the node leave room for; shape (rows, kinds)."""
-        of_cpu = np.maximum(cpu, 0).astype(np.float32)[:, None] / self._cpu
-        of_mib = np.maximum(mib, 0).astype(np.float32)[:, None] / self._mib
-        limit: Floats = np.minimum(of_cpu, of_mib)
-        return limit
-
-    def flow(self, kinds: Ints, cpu: Ints, mib: Ints) -> Floats:
-        """How many cards' worth of slices CPU and memory of the node suffice for, on average; shape (rows,)."""
-        cards = np.minimum(cpu / self._cpu_each[kinds], mib / self._mib_each[kinds])
-        flow: Floats = np.maximum(cards, 0).astype(np.float32)
-        return flow
+        rooms = np.concatenate([np.zeros((1, len(self.weights)), np.bool_), rooms])
+        self._useless = (1 - rooms @ self.weights).astype(np.float32)
+        bits = self._filled(rooms).reshape(len(rooms), self.blocks, _BLOCK) @ (1 << np.arange(_BLOCK))
+        self._rooms = bits.astype(np.uint8)
 
 
 def _need(wanted: SliceRequest, kind: CardKind) -> int:
@@ -148,148 +165,3 @@ def _need(wanted: SliceRequest, kind: CardKind) -> int:
 
 def _time(wanted: SliceRequest, kind: CardKind) -> int:
     return kind.usable_cores if wanted.exclusive else wanted.cores
-
-
-@dataclass(frozen=True)
-class Cards:
-    """The cards of some rows as the yardstick sees them; arrays of shape (cards, rows).
-
-    Attributes:
-        left, cores: Memory (MiB) and compute (percent) that can be promised yet.
-        offered: The card takes slices at all.
-        codes: Row of each card in the yardstick's table.
-        value: What is free on it, 1 for an empty card.
-        worth: How much of that will be filled.
-    """
-
-    yard: Yardstick
-    part: CardTable
-    left: Ints
-    cores: Ints
-    offered: Bools
-    codes: Ints
-    value: Floats
-    worth: Floats
-
-    @staticmethod
-    def of(yard: Yardstick, part: CardTable) -> "Cards":
-        """The cards as they are."""
-        left, cores = part.left(burst=False), part.usable_cores - part.cores
-        return Cards.with_left(yard, part, left, cores, _offered(part))
-
-    @staticmethod
-    def known(yard: Yardstick, part: CardTable, codes: Ints, value: Floats, worth: Floats) -> "Cards":
-        """The cards as they are, where codes, values and worths have been worked out before."""
-        left, cores = part.left(burst=False), part.usable_cores - part.cores
-        return Cards(yard, part, left, cores, _offered(part), codes, value, worth)
-
-    @staticmethod
-    def with_left(yard: Yardstick, part: CardTable, left: Ints, cores: Ints, offered: Bools) -> "Cards":
-        """The cards with this much left."""
-        value = rest = offered * np.maximum(left, 0) / np.maximum(part.usable, 1)
-        if yard.memory_weight < 1:
-            time = offered * np.maximum(cores, 0) / np.maximum(part.usable_cores, 1)
-            value = yard.memory_weight * value + (1 - yard.memory_weight) * time
-            rest = np.minimum(rest, time)
-        worth = yard.worth[part.kind, np.rint(rest * STEPS).astype(np.int64)]
-        codes = yard.codes(part.kind, left, cores, offered)
-        return Cards(yard, part, left, cores, offered, codes, value.astype(np.float32), worth)
-
-    def less(self, need: Ints, cores: int, *, exclusive: bool) -> "Cards":
-        """The cards as they would be if each took this slice, more than it has or not."""
-        offered = self.offered & (self.part.slots + 1 < self.part.slots_each) & (not exclusive)
-        left, time = self.left - need, self.cores - cores
-        return Cards.with_left(self.yard, self.part, left, time, offered)
-
-    def emptied(self) -> "Cards":
-        """The cards as they would be if nobody had anything of them."""
-        part = self.part
-        return Cards.with_left(self.yard, part, part.usable, part.usable_cores, part.exists)
-
-    def taking(self, columns: Ints, after: "Cards") -> "Cards":
-        """The cards when those in `columns`, of shape (cards taken, rows), become what they are in `after`."""
-        rows = np.arange(columns.shape[1])
-
-        def merged(ours: npt.NDArray[_T], theirs: npt.NDArray[_T]) -> npt.NDArray[_T]:
-            both = ours.copy()
-            both[columns, rows] = theirs[columns, rows]
-            return both
-
-        return Cards(
-            self.yard,
-            self.part,
-            merged(self.left, after.left),
-            merged(self.cores, after.cores),
-            merged(self.offered, after.offered),
-            merged(self.codes, after.codes),
-            merged(self.value, after.value),
-            merged(self.worth, after.worth),
-        )
-
-    def lost(self) -> Floats:
-        """What is free on each card, times the weight of the pods that have no room there; and what stays unfilled."""
-        lost: Floats = self.value * self.yard.useless[self.codes] + FILL * (self.value - self.worth)
-        return lost
-
-
-def _offered(part: CardTable) -> Bools:
-    offered: Bools = part.healthy & ~part.mig & (part.holders == 0) & (part.slots < part.slots_each)
-    return offered
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What the cards of each row amount to; arrays of shape (rows, kinds of pods) or (rows,).
-
-    Attributes:
-        useful: What is free on cards with room for one such pod.
-        count: How many cards have room for it.
-        free: Everything free.
-        worth: How much of it will be filled.
-    """
-
-    useful: Floats
-    count: Floats
-    free: Floats
-    worth: Floats
-
-    @staticmethod
-    def of(cards: Cards) -> "Sums":
-        """Add up."""
-        columns, rows = cards.codes.shape
-        useful = np.zeros((rows, len(cards.yard.weights)), np.float32)
-        count = np.zeros_like(useful)
-        for column in range(columns):
-            rooms = cards.yard.rooms[cards.codes[column]]
-            count += rooms
-            useful += rooms * cards.value[column][:, None]
-        return Sums(useful, count, cards.value.sum(axis=0), cards.worth.sum(axis=0))
-
-    def changed(self, before: Cards, after: Cards, columns: Ints) -> "Sums":
-        """The sums when the cards in `columns`, of shape (cards taken, rows), become what they are in `after`."""
-        useful, count = self.useful.copy(), self.count.copy()
-        free, worth = self.free.copy(), self.worth.copy()
-        rows = np.arange(columns.shape[1])
-        for taken in columns:
-            for cards, sign in ((before, -1), (after, 1)):
-                rooms, value = cards.yard.rooms[cards.codes[taken, rows]], cards.value[taken, rows]
-                count += sign * rooms
-                useful += (sign * value)[:, None] * rooms
-                free += sign * value
-                worth += sign * cards.worth[taken, rows]
-        return Sums(useful, count, free, worth)
-
-    def fragment(self, yard: Yardstick, possible: Bools, limit: Floats, sizes: Floats) -> Floats:
-        """The fragment of each row, without what CPU and memory do not suffice for on average.
-
-        Args:
-            yard: Whose kinds of pods are summed over.
-            possible: The node could run such a pod if it were empty.
-            limit: How many of them its CPU and memory leave room for.
-            sizes: How much of the cards one of them takes.
-        """
-        runs = (self.count >= yard.cards) & (limit >= 1)
-        reach = self.useful + AHEAD * (np.minimum(self.useful, limit * sizes) - self.useful)
-        lost = np.where(possible, self.free[:, None] - np.where(runs, reach, 0), 0)
-        fragment: Floats = np.einsum("rk,k->r", lost, yard.weights) + FILL * (self.free - self.worth)
-        return fragment

@@ -17,6 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scheduler_ext.laying import lib, pointer
+
 Amounts = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
 
@@ -32,6 +34,65 @@ _NOISE: Final = 1e-12
 """Of sums; less than this is no difference."""
 
 
+class Program:
+    """The fewest cards for all slices of some sizes, and the prices at which they are found.
+
+    Attributes:
+        sizes: In steps of a card, all different, the smallest first.
+    """
+
+    def __init__(self, sizes: Steps, demand: Amounts) -> None:
+        """Start with cards that hold one size each.
+
+        Args:
+            sizes: Of slices, in steps.
+            demand: How many are asked for of each.
+        """
+        self.sizes = sizes
+        self._demand = demand
+        self._fillings = np.diag((STEPS // sizes).astype(np.float64))
+        self._price = np.zeros(len(sizes))
+        self._dearest = 1.0
+        self._rounds = 0
+
+    @staticmethod
+    def of(shares: Sequence[float], demand: Sequence[float]) -> "Program":
+        """For slices that take these parts of a card; those above 1 are passed over."""
+        asked = np.zeros(STEPS + 1)
+        for share, count in zip(shares, demand, strict=True):
+            if 0 < share <= 1:
+                asked[max(round(share * STEPS), 1)] += count
+        rare = np.argsort(-asked * np.arange(STEPS + 1), kind="stable")[MOST_SIZES:]
+        asked[rare] = 0
+        (sizes,) = np.nonzero(asked)
+        return Program(sizes, asked[sizes])
+
+    def improve(self) -> bool:
+        """Exchange one filling for a better one; whether there may be another."""
+        if self._rounds == _ROUNDS or not len(self.sizes):
+            return False
+        self._rounds += 1
+        self._price = np.maximum(np.linalg.solve(self._fillings.T, np.ones(len(self.sizes))), 0)
+        worth, last = _filled(self.sizes, self._price)
+        self._dearest = float(worth[STEPS])
+        if self._dearest <= 1 + _BETTER:
+            return False
+        filling = _counts(self.sizes, last)
+        self._fillings[:, _leaving(self._fillings, filling, self._demand)] = filling
+        return True
+
+    def prices(self) -> Amounts:
+        """The price of one slice of each size, in cards."""
+        found: Amounts = self._price / max(self._dearest, 1.0)
+        return found
+
+    def worths(self) -> Amounts:
+        """The worth of every rest of a card, from 0 to `STEPS` steps, in cards."""
+        if not len(self.sizes):
+            return np.linspace(0, 1, STEPS + 1)
+        return _filled(self.sizes, self.prices())[0]
+
+
 def worths(shares: Sequence[float], demand: Sequence[float]) -> Amounts:
     """The worth of every rest of a card, from 0 to `STEPS` steps, in cards.
 
@@ -39,45 +100,17 @@ def worths(shares: Sequence[float], demand: Sequence[float]) -> Amounts:
         shares: The part of a card that each kind of slice takes; those above 1 are passed over.
         demand: How many of each are asked for.
     """
-    asked = np.zeros(STEPS + 1)
-    for share, count in zip(shares, demand, strict=True):
-        if 0 < share <= 1:
-            asked[max(round(share * STEPS), 1)] += count
-    rare = np.argsort(-asked * np.arange(STEPS + 1), kind="stable")[MOST_SIZES:]
-    asked[rare] = 0
-    (sizes,) = np.nonzero(asked)
-    if not len(sizes):
-        return np.linspace(0, 1, STEPS + 1)
-    return _filled(sizes, prices(sizes, asked[sizes]))[0]
-
-
-def prices(sizes: Steps, demand: Amounts) -> Amounts:
-    """The price of one slice of each size, in cards; sizes are all different."""
-    fillings = np.diag((STEPS // sizes).astype(np.float64))
-    for _ in range(_ROUNDS):
-        price = np.linalg.solve(fillings.T, np.ones(len(sizes)))
-        worth, last = _filled(sizes, np.maximum(price, 0))
-        if worth[STEPS] <= 1 + _BETTER:
-            break
-        filling = _counts(sizes, last)
-        fillings[:, _leaving(fillings, filling, demand)] = filling
-    found: Amounts = np.maximum(price, 0) / max(worth[STEPS], 1.0)
-    return found
+    program = Program.of(shares, demand)
+    while program.improve():
+        pass
+    return program.worths()
 
 
 def _filled(sizes: Steps, price: Amounts) -> tuple[Amounts, list[int]]:
     """The dearest set of slices in every rest, and the last slice of it (-1 where the rest's last step stays free)."""
-    offers = list(zip(sizes.tolist(), price.tolist(), range(len(sizes)), strict=True))
-    worth, last = [0.0] * (STEPS + 1), [-1] * (STEPS + 1)
-    for rest in range(1, STEPS + 1):
-        best, which = worth[rest - 1] + _NOISE, -1
-        for size, value, number in offers:
-            if size > rest:
-                break
-            if worth[rest - size] + value > best:
-                best, which = worth[rest - size] + value, number
-        worth[rest], last[rest] = (best, which) if which >= 0 else (worth[rest - 1], -1)
-    return np.array(worth), last
+    worth, last = np.zeros(STEPS + 1), np.zeros(STEPS + 1, np.int32)
+    lib.aq_fill(pointer(sizes), pointer(price), len(sizes), STEPS, _NOISE, pointer(worth), pointer(last))
+    return worth, last.tolist()
 
 
 def _counts(sizes: Steps, last: list[int]) -> Amounts:

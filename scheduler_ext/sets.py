@@ -1,4 +1,4 @@
-"""All sets of cards of one shape, and which is best: exhaustive, from tables that are made once a shape.
+"""All sets of cards of one shape, and what makes one better: exhaustive tables that are made once a shape.
 
 One set is better than another of as many cards when, in this order,
 
@@ -9,7 +9,7 @@ One set is better than another of as many cards when, in this order,
    of 2 cards come to, plus the same of 4 and of 8, where a set comes to its cards times its weakest link;
 5. its columns come first.
 
-The tables are made when they are first asked for. What was chosen is kept, too.
+The tables are made when they are first asked for; `laying` looks for the best in them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from aliquot.links import Level, Link
 from aliquot.topology import Rdma, Topology
-from scheduler_ext.topology import MOST_CARDS, UNKNOWN_SHAPE, Shape
+from scheduler_ext.topology import UNKNOWN_SHAPE, Shape
 
 Masks = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -35,9 +35,6 @@ _AFTER_WEAKEST: Final = 1 << 40
 _AFTER_TOTAL: Final = 1 << 20
 _AFTER_SPREAD: Final = 1 << 52
 """Weights that keep the parts of an order apart: 16 cards with 36 NVLinks between each two stay below."""
-_MOST_KEPT: Final = 1 << 16
-"""Choices that are remembered, for each shape and wish."""
-_MASK: Final = (1 << MOST_CARDS) - 1
 
 
 @dataclass(frozen=True)
@@ -56,14 +53,18 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Pick:
-    """A set: the columns of its cards, none where there is no set, and the worth of its weakest link."""
+class Compared:
+    """The sets that have what is demanded, in the order of their columns.
 
-    columns: tuple[int, ...]
-    weakest: int
+    Attributes:
+        masks: As masks of columns.
+        orders: The greatest is the best, together with what is left to later pods (`Sets.rest`).
+        weakest: The worth of the weakest link within each.
+    """
 
-
-NO_PICK: Final = Pick((), 0)
+    masks: npt.NDArray[np.int32]
+    orders: Masks
+    weakest: Masks
 
 
 class Sets:
@@ -73,25 +74,24 @@ class Sets:
         self.shape = shape
         self._sized: dict[int, _Sized] = {}
         self._rest: Masks | None = None
-        self._kept: dict[Wish, dict[int, Pick]] = {}
+        self._compared: dict[Wish, Compared] = {}
 
-    def best(self, wish: Wish, must: int, may: int, empty: int) -> Pick:
-        """The best set, out of masks of columns.
+    def compared(self, wish: Wish) -> Compared:
+        """All sets that a wish allows, and what they are compared by."""
+        if wish not in self._compared:
+            sized = self._of(wish.cards)
+            good, order = sized.linked(wish.least), sized.order + sized.spread(wish.rdma)
+            self._compared[wish] = Compared(
+                sized.masks[good].astype(np.int32), order[good], sized.weakest[good]
+            )
+        return self._compared[wish]
 
-        Args:
-            wish: What is chosen by.
-            must: Cards that are part of it.
-            may: Cards that may be part of it, those of `must` among them.
-            empty: Cards that nobody is on.
-        """
-        (pick,) = self.best_of_each(wish, *(np.array([mask], np.int64) for mask in (must, may, empty)))
-        return pick
-
-    def best_of_each(self, wish: Wish, musts: Masks, mays: Masks, empties: Masks) -> list[Pick]:
-        """The same for many nodes; arrays of masks."""
-        kept = self._kept.setdefault(wish, {})
-        codes = ((musts << 2 * MOST_CARDS) | (mays << MOST_CARDS) | empties).tolist()
-        return [kept.get(code) or self._keep(kept, wish, code) for code in codes]
+    def within(self, wish: Wish, masks: Masks) -> Bools:
+        """Within which of these masks of columns there is a set that a wish allows."""
+        allowed = self.compared(wish).masks
+        different, which = np.unique(masks, return_inverse=True)
+        found = [bool(((allowed & ~mask) == 0).any()) for mask in different.tolist()]
+        return np.array(found, np.bool_)[which.ravel()]
 
     def all(self, wish: Wish, order: Sequence[int]) -> list[list[int]]:
         """The columns of every set that has what is demanded, of columns in `order` alone.
@@ -118,22 +118,6 @@ class Sets:
                 (self._partitions(size) for size in LATER), np.zeros(1 << self.shape.cards, np.int64)
             )
         return self._rest
-
-    def _keep(self, kept: dict[int, Pick], wish: Wish, code: int) -> Pick:
-        if len(kept) >= _MOST_KEPT:
-            kept.clear()
-        must, may, empty = (code >> shift & _MASK for shift in (2 * MOST_CARDS, MOST_CARDS, 0))
-        pick = kept[code] = self._best(wish, must, may, empty)
-        return pick
-
-    def _best(self, wish: Wish, must: int, may: int, empty: int) -> Pick:
-        sized = self._of(wish.cards)
-        good = ((sized.masks & must) == must) & ((sized.masks & ~may) == 0) & sized.linked(wish.least)
-        if not good.any():
-            return NO_PICK
-        order = sized.order + sized.spread(wish.rdma) + self.rest[empty & ~sized.masks]
-        first = int(np.where(good, order, -1).argmax())
-        return Pick(tuple(sized.columns[first].tolist()), int(sized.weakest[first]))
 
     def _of(self, cards: int) -> "_Sized":
         if cards not in self._sized:

@@ -4,10 +4,11 @@ In memory the arrays lie the other way round, cards first: a reduction over the 
 few sums of long vectors, which is several times faster than many sums of short ones.
 
 The table holds numbers only; whose they are is the ledger's business. Rows are given to nodes as they come
-and are used again after a node has gone. Memory is in MiB, compute in percent of a card. The arrays grow by
-doubling; a card costs about 80 bytes, so 5,000 nodes of 8 cards take less than 5 MiB.
+and are used again after a node has gone. Memory is in MiB, compute in percent of a card. The arrays grow by a
+quarter; a card costs about 80 bytes, so 5,000 nodes of 8 cards take less than 5 MiB.
 
-Whoever keeps something per row asks with `changed_since` which rows to look at again.
+Whoever keeps something per row asks with `changed_since` which rows to look at again. What is kept of thousands of
+rows is worked out in C (`laying`), which reads these arrays.
 """
 
 import copy
@@ -25,6 +26,7 @@ from aliquot.policy import SILENT, Preference
 from aliquot.request import SliceRequest
 from aliquot.topology import Rdma
 from scheduler_ext.cards import CardState
+from scheduler_ext.laying import Lent
 from scheduler_ext.sets import UNKNOWN_SETS, Sets
 from scheduler_ext.topology import UNKNOWN_SHAPE, Shape
 
@@ -33,6 +35,9 @@ Bools = npt.NDArray[np.bool_]
 
 FIRST_ROWS = 64
 FIRST_CARDS = 8
+GROWTH = 4
+"""By which part of their length the arrays grow. A power of two for a length would have all cards of a node compete for
+the same places in the processor's caches."""
 UNKNOWN = -1
 """The row of a node that is not in the table."""
 PLENTY = 1 << 40
@@ -71,6 +76,10 @@ _LINES: Final = (
     "_shaped",
 )
 """Arrays of shape (nodes,)."""
+_LENT: Final = tuple(
+    name for name in (*_GRIDS, *_LINES) if name not in ("model", "preference", "_changed", "_shaped")
+)
+"""Those that `laying` reads."""
 
 
 class CardTable:
@@ -104,6 +113,7 @@ class CardTable:
         self._shapes: dict[Shape, int] = {UNKNOWN_SHAPE: 0}
         self._hosts: dict[str, tuple[HostShare, HostShare]] = {}
         self._tick = 0
+        self._lent: Lent | None = None
         self._at: Ints | slice = slice(None)
         self._rows: dict[str, int] = {}
         self.names: list[str] = []
@@ -257,7 +267,7 @@ class CardTable:
     def at(self, rows: Ints) -> "CardTable":
         """A copy of some rows' arrays: for reading rooms, and for working out what would be."""
         part = copy.copy(self)
-        part._at = rows  # noqa: SLF001 - of the same class
+        part._at, part._lent = rows, None  # noqa: SLF001 - of the same class
         for name in _GRIDS:
             setattr(part, name, getattr(self, name).take(rows, axis=1))
         for name in _LINES:
@@ -267,9 +277,20 @@ class CardTable:
     def twin(self) -> "CardTable":
         """The same arrays, but those of what is promised, and of when, copied once more: for charging at will."""
         part = copy.copy(self)
+        part._lent = None  # noqa: SLF001 - of the same class
         for name in (*_PROMISED, "_changed"):
             setattr(part, name, getattr(self, name).copy())
         return part
+
+    @property
+    def lent(self) -> Lent:
+        """The arrays as `laying` reads them, until the table grows."""
+        if self._lent is None:
+            columns, rows = self.exists.shape
+            self._lent = Lent("aq_table")
+            self._lent.lend(columns=columns, rows=rows, **{name: getattr(self, name) for name in _LENT})
+            self._lent.lend(cards=Lent("aq_card", columns), open=Lent("aq_open", columns))
+        return self._lent
 
     def room(self, wanted: SliceRequest) -> "Room":
         """Which cards have room for one container's slice."""
@@ -280,8 +301,13 @@ class CardTable:
         models = np.array([only.allows_model(model) for model in self.models])
         allowed: Bools = models[self.model]
         if only.uuids or only.not_uuids:
-            allowed &= np.vectorize(only.allows_uuid, otypes=[bool])(self.uuid[:, self._at])
+            allowed &= self.named(only, self._at)
         return allowed
+
+    def named(self, only: CardFilter, rows: Ints | slice) -> Bools:
+        """Which cards of some rows a filter lets through by their names."""
+        named: Bools = np.vectorize(only.allows_uuid, otypes=[bool])(self.uuid[:, rows])
+        return named
 
     def near(self, rdma: Rdma) -> Bools:
         """Which cards are near NICs."""
@@ -343,7 +369,7 @@ class CardTable:
         self.names.append("")
         columns, rows = self.exists.shape
         if row == rows:
-            self._resize(2 * rows, columns)
+            self._resize(rows + rows // GROWTH + 1, columns)
         return row
 
     def _widen(self, cards: int) -> None:
@@ -354,6 +380,7 @@ class CardTable:
             self._resize(rows, columns)
 
     def _resize(self, rows: int, columns: int) -> None:
+        self._lent = None
         old_columns, old_rows = self.exists.shape
         margin = ((0, columns - old_columns), (0, rows - old_rows))
         for name in (*_GRIDS, "uuid"):

@@ -1,57 +1,28 @@
-"""The fragment of every node as it is now, and as it would be with one more pod.
+"""The fragment of every node as it is now, by one set of typical pods; with one more pod is for `ranking` to say.
 
 Kept per row and worked out anew for the rows that have changed, which after a placement is one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from aliquot.host import HostShare
 from scheduler_ext.demand import Typical, Wanted
-from scheduler_ext.fragments import CHUNK, Cards, Floats, Sums, Yardstick, flow_weight
+from scheduler_ext.fragments import Floats, Yardstick, flow_weight
+from scheduler_ext.laying import Lent, lib, pointer
 from scheduler_ext.scarcity import Prices, prices
-from scheduler_ext.table import Bools, CardTable, Ints
+from scheduler_ext.table import CardTable, Ints
 
+CHUNK: Final = 256
+"""Rows that are worked on between two moments at which calls may come; a fraction of a millisecond."""
 MUCH_LIKE: Final = 0.1
 """Part of the pods that are of other kinds than before, below which nothing is learned: twice what chance makes of the
 last 4,000 pods of a hundred kinds."""
 SAME_PRICE: Final = 0.05
 """Of a card; and of the weight of short CPU, as long as it weighs anything."""
-
-
-@dataclass
-class _Rows:
-    """What is kept per row; arrays of shape (rows, …), `codes`, `value` and `worths` of shape (cards, rows)."""
-
-    useful: Floats
-    count: Floats
-    free: Floats
-    worth: Floats
-    fragment: Floats
-    possible: Bools
-    sizes: Floats
-    codes: Ints
-    value: Floats
-    worths: Floats
-
-    @staticmethod
-    def empty(cards: int, rows: int, kinds: int) -> "_Rows":
-        wide = (rows, kinds)
-        return _Rows(
-            np.zeros(wide, np.float32),
-            np.zeros(wide, np.float32),
-            np.zeros(rows, np.float32),
-            np.zeros(rows, np.float32),
-            np.zeros(rows, np.float32),
-            np.zeros(wide, np.bool_),
-            np.zeros(wide, np.float32),
-            np.zeros((cards, rows), np.int64),
-            np.zeros((cards, rows), np.float32),
-            np.zeros((cards, rows), np.float32),
-        )
 
 
 @dataclass
@@ -61,10 +32,11 @@ class Waste:
     Attributes:
         table: The cluster.
         typical: The pods; at least one.
-        yard: Their thresholds.
         asked: All that pods have been asking for, rare kinds too, and how often.
+        yard: Their thresholds.
         prices: What a whole card of each model costs those who did not ask for it.
         flow: How much it counts that CPU and memory do not suffice.
+        fragments: Of each row.
     """
 
     table: CardTable
@@ -73,14 +45,16 @@ class Waste:
     yard: Yardstick = field(init=False)
     prices: Prices = field(init=False)
     flow: float = field(init=False)
-    _rows: _Rows = field(init=False)
+    fragments: Floats = field(init=False)
+    _shape: tuple[int, ...] = field(init=False)
     _tick: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.yard = Yardstick(self.typical, self.table)
         self.prices = prices(self.asked, self.table)
         self.flow = flow_weight(self.table)
-        self._rows = _Rows.empty(*self.table.exists.shape, len(self.typical))
+        self._shape = self.table.exists.shape
+        self.fragments = np.zeros(self._shape[1], np.float32)
 
     def much_like(self, other: "Waste") -> bool:
         """Whether hardly any pod would be placed otherwise by the other one's experience."""
@@ -99,59 +73,49 @@ class Waste:
     @property
     def fitting(self) -> bool:
         """Whether the table still has the shape and the kinds of cards of when this was made."""
-        same = self.table.exists.shape == self._rows.codes.shape
-        return same and len(self.table.kinds) == len(self.yard.kinds)
+        return self.table.exists.shape == self._shape and len(self.table.kinds) == len(self.yard.kinds)
+
+    @cached_property
+    def lent(self) -> Lent:
+        """The yardstick, as `laying` reads it."""
+        for _ in self.yard.prepare():
+            pass
+        return self.yard.lend(self.prices, self.flow)
+
+    @cached_property
+    def kept(self) -> Lent:
+        """What is kept of the rows, as `laying` reads and writes it."""
+        columns, rows = self._shape
+        lent = Lent("aq_rows")
+        lent.lend(sights=Lent("aq_sight", rows * columns), fragments=self.fragments)
+        lent.lend(possible=np.zeros((rows, self.yard.blocks), np.uint8))
+        return lent
 
     def prepare(self) -> Iterator[None]:
-        """Work out all rows, some at a time; `sync` then makes up for what has changed meanwhile."""
+        """Work out all rows, some at a time, as long as it fits; `sync` makes up for what changes meanwhile."""
+        yield from self.yard.prepare()
         start = self.table.tick
-        for rows in self._due():
-            self._refresh(rows, shaped=True)
+        for rows in chunks(self.table.changed_since(self._tick)):
+            if not self.fitting:
+                return
+            self._look(rows, reshaped=True)
             yield
         self._tick = start
 
     def sync(self) -> None:
-        """Work out what has changed."""
-        shaped = self.table.reshaped_since(self._tick)
-        for rows in self._due():
-            self._refresh(rows, shaped=shaped)
+        """Work out what has changed; it has to fit."""
+        if self._tick == self.table.tick:
+            return
+        reshaped = self.table.reshaped_since(self._tick)
+        self._look(self.table.changed_since(self._tick), reshaped=reshaped)
         self._tick = self.table.tick
 
-    def cards(self, rows: Ints, part: CardTable) -> Cards:
-        """The cards of some rows as they are; `part` has those rows."""
-        kept = self._rows
-        value, worth = kept.value.take(rows, axis=1), kept.worths.take(rows, axis=1)
-        return Cards.known(self.yard, part, kept.codes.take(rows, axis=1), value, worth)
+    def _look(self, rows: Ints, *, reshaped: bool) -> None:
+        table, kept = self.table.lent.native, self.kept.native
+        lib.aq_look(table, self.lent.native, kept, pointer(rows), len(rows), reshaped)
 
-    def before(self, rows: Ints) -> tuple[Sums, Floats]:
-        """Sums and fragments of some rows as they are."""
-        kept = self._rows
-        return Sums(kept.useful[rows], kept.count[rows], kept.free[rows], kept.worth[rows]), kept.fragment[
-            rows
-        ]
 
-    def after(self, rows: Ints, part: CardTable, sums: Sums, host: HostShare) -> Floats:
-        """Fragments of some rows with these sums, and with that much less CPU and memory."""
-        yard, kept = self.yard, self._rows
-        cpu, mib = part.host_cpu - host.cpu_milli, part.host_mib - host.memory_mib
-        found = sums.fragment(yard, kept.possible[rows], yard.host_limit(cpu, mib), kept.sizes[rows])
-        if self.flow:
-            found += self.flow * np.maximum(sums.free - yard.flow(part.kind[0], cpu, mib), 0)
-        return found
-
-    def _due(self) -> list[Ints]:
-        rows = self.table.changed_since(self._tick)
-        return [rows[n : n + CHUNK] for n in range(0, len(rows), CHUNK)]
-
-    def _refresh(self, rows: Ints, *, shaped: bool) -> None:
-        part, yard, kept = self.table.at(rows), self.yard, self._rows
-        cards = Cards.of(yard, part)
-        sums = Sums.of(cards)
-        if shaped:
-            limit = yard.host_limit(part.whole_cpu, part.whole_mib)
-            kept.possible[rows] = (Sums.of(cards.emptied()).count >= yard.cards) & (limit >= 1)
-            kept.sizes[rows] = yard.sizes[part.kind[0]]
-        kept.codes[:, rows], kept.value[:, rows], kept.worths[:, rows] = cards.codes, cards.value, cards.worth
-        kept.useful[rows], kept.count[rows] = sums.useful, sums.count
-        kept.free[rows], kept.worth[rows] = sums.free, sums.worth
-        kept.fragment[rows] = self.after(rows, part, sums, HostShare())
+def chunks(rows: Ints) -> Iterator[Ints]:
+    """A few rows at a time."""
+    for start in range(0, len(rows), CHUNK):
+        yield rows[start : start + CHUNK]

@@ -5,10 +5,12 @@ from prometheus_client import CollectorRegistry
 from aliquot.inventory import HEALTHY, UNHEALTHY, Card, GPUNodeStatus
 from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
 from scheduler_ext.cards import CardState
+from scheduler_ext.choose import Placer
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.quotas import Quotas
 from scheduler_ext.resize import PatchApi, Resizer
+from scheduler_ext.waste import Waste
 
 GIB = 1024
 """In MiB."""
@@ -61,3 +63,13 @@ def node(*cards: Card, slices: int = 10) -> GPUNodeStatus:
 def resizer(api: PatchApi, ledger: Ledger, quotas: Quotas | None = None) -> Resizer:
     """A resizer whose counters nobody reads."""
     return Resizer(api, ledger, ExtenderMetrics(CollectorRegistry(), ledger).resizes, quotas)
+
+
+def unburdened(kept: Placer) -> Placer:
+    """A placer of the same experience that has kept nothing of any node."""
+    fresh = Placer(kept._table)
+    fresh.demand, fresh._version = kept.demand, kept._version
+    assert kept._waste
+    fresh._waste = Waste(kept._table, kept._waste.typical, kept.demand.asked())
+    fresh._waste.prices, fresh._waste.flow = kept._waste.prices, kept._waste.flow
+    return fresh

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from aliquot.request import SliceRequest
-from scheduler_ext import demand
+from scheduler_ext import choose, demand
 from scheduler_ext.choose import Placer
 from scheduler_ext.learner import Learner, Quiet
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.waste import Waste
-from tests.unit.scheduler_ext.placing import card, node, part, pod, whole
+from tests.unit.scheduler_ext.placing import card, node, part, pod, unburdened, whole
 
 OLD = (part(3), part(8, cores=30), part(6, cores=10, cards=2), whole(1))
 NEW = (part(percent=20, cores=20), part(5), whole(2), part(11))
@@ -135,6 +135,40 @@ def test_until_a_lesson_ends_answers_are_those_of_before():
     assert placer._waste is before
     assert sum(1 for _ in lesson) > 8
     assert placer._waste is not before
+
+
+@pytest.mark.parametrize("gib", [16, 24])
+@pytest.mark.parametrize("steps", [1, 3, 8])
+def test_a_lesson_that_the_cluster_grows_out_of_ends(steps: int, gib: int):
+    """More nodes than there was room for, or a kind of cards that is new: calls learn by themselves then."""
+    ledger, placer = waiting_lessons(random.Random(steps))
+    lesson, rows = placer.lessons(), ledger.table.exists.shape[1]
+    for _ in range(steps):
+        next(lesson)
+    for n in range(rows if gib == 16 else 1):
+        ledger.put_node(f"more-{n}", node(card(f"more-{n}", gib)))
+    for _ in lesson:
+        pass
+    assert placer.has_lessons
+    names = sorted(ledger.table.nodes())
+    for n, wanted in enumerate((*OLD, *NEW)):
+        request = pod(wanted, uid=f"after-{n}")
+        answer = placer.look(request, names)
+        assert answer == unburdened(placer).look(request, names)
+
+
+def test_classes_that_nobody_asked_for_lately_are_not_prepared(monkeypatch: pytest.MonkeyPatch):
+    """They are looked at anew when they are asked for, and get the same answers."""
+    monkeypatch.setattr(choose, "MOST_PREPARED", 2)
+    ledger, placer = waiting_lessons(random.Random(5))
+    assert len(placer._rankings) > 2
+    for _ in placer.lessons():
+        pass
+    assert len(placer._rankings) == 2
+    names = sorted(ledger.table.nodes())
+    for n, wanted in enumerate((*OLD, *NEW)):
+        request = pod(wanted, uid=f"after-{n}")
+        assert placer.look(request, names) == unburdened(placer).look(request, names)
 
 
 def test_what_is_hardly_new_is_not_learned():

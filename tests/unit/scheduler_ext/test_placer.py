@@ -3,7 +3,6 @@
 import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from aliquot.card_filter import CardFilter
@@ -12,13 +11,10 @@ from aliquot.policy import DEFAULT, Policy, Preference
 from aliquot.request import PodRequest, SliceRequest
 from scheduler_ext.cards import CardState
 from scheduler_ext.choose import Placer
-from scheduler_ext.demand import Typical
-from scheduler_ext.fragments import AHEAD, FILL, FLOW, NO_FLOW, flow_weight
+from scheduler_ext.fragments import FLOW, flow_weight
 from scheduler_ext.ledger import Ledger
-from scheduler_ext.rests import STEPS, worths
 from scheduler_ext.table import CardTable
-from scheduler_ext.waste import Waste
-from tests.unit.scheduler_ext.placing import GIB, card, node, part, pod, state, whole
+from tests.unit.scheduler_ext.placing import GIB, card, node, part, pod, state, unburdened, whole
 
 BINPACK = Preference(Policy.BINPACK, Policy.BINPACK)
 
@@ -188,16 +184,6 @@ SLICES = (
 )  # fmt: skip
 
 
-def unburdened(kept: Placer, table: CardTable) -> Placer:
-    """A placer of the same experience that has kept nothing of any node."""
-    fresh = Placer(table)
-    fresh.demand, fresh._version = kept.demand, kept._version
-    assert kept._waste
-    fresh._waste = Waste(table, kept._waste.typical, kept.demand.asked())
-    fresh._waste.prices, fresh._waste.flow = kept._waste.prices, kept._waste.flow
-    return fresh
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_kept_is_what_one_would_work_out_anew(seed: int):
     """After every change a placer chooses as one that knows the same typical pods and prices, and looks at all anew."""
@@ -212,78 +198,8 @@ def test_what_is_kept_is_what_one_would_work_out_anew(seed: int):
         if dice.random() < 0.2:
             request = pod(dice.choice(SLICES), dice.choice(SLICES), uid=f"u{n}")
         placement = kept.choose(request, dice.sample(names, len(names))).placement
-        assert unburdened(kept, ledger.table).choose(request, names).placement == placement
+        assert unburdened(kept).choose(request, names).placement == placement
         if placement is not None:
             ledger.reserve(request, placement)
         for uid in [e.uid for e in ledger.entries() if dice.random() < 0.05]:
             ledger.release(uid)
-
-
-def plain_fragment(table: CardTable, name: str, typical: list[Typical], memory_weight: float) -> float:
-    """The measure word for word, one card and one kind of pod after the other."""
-    cards = table.cards(name)
-    row = int(table.rows_of([name])[0])
-    host_cpu = int(table.host_cpu[row])
-
-    def parts(c: CardState, wanted: SliceRequest) -> tuple[float, float]:
-        cores = c.usable_cores if wanted.exclusive else wanted.cores
-        return c.share(wanted).memory_mib / c.usable_mib, cores / c.usable_cores
-
-    def value(c: CardState) -> float:
-        memory, time = c.left_mib() / c.usable_mib, (c.usable_cores - c.used_cores) / c.usable_cores
-        return memory_weight * max(memory, 0) + (1 - memory_weight) * time
-
-    def room(c: CardState, wanted: SliceRequest, empty: bool) -> bool:
-        share = replace(c, used_mib=0, used_cores=0, used_slots=0) if empty else c
-        need = c.share(wanted)
-        cores = c.usable_cores if wanted.exclusive else need.cores
-        allowed = wanted.only.allows_model(c.model)
-        return allowed and need.memory_mib <= share.left_mib() and cores <= c.usable_cores - share.used_cores
-
-    def size(wanted: SliceRequest) -> float:
-        memory, time = parts(cards[0], wanted)
-        return wanted.cards * (memory_weight * min(memory, 1) + (1 - memory_weight) * time)
-
-    def worth(c: CardState) -> float:
-        shares = [max(parts(c, kind.wanted.slice)) for kind in typical]
-        rest = min(max(c.left_mib(), 0) / c.usable_mib, (c.usable_cores - c.used_cores) / c.usable_cores)
-        return float(worths(shares, [k.count * k.wanted.slice.cards for k in typical])[round(rest * STEPS)])
-
-    free, total = sum(map(value, cards)), 0.0
-    for kind in typical:
-        wanted, host = kind.wanted.slice, kind.wanted.host
-        if sum(room(c, wanted, empty=True) for c in cards) < wanted.cards:
-            continue
-        useful = [value(c) for c in cards if room(c, wanted, empty=False)]
-        limit = host_cpu / max(host.cpu_milli, 1)
-        if len(useful) < wanted.cards or limit < 1:
-            total += kind.weight * free
-            continue
-        reach = min(sum(useful), limit * size(wanted))
-        total += kind.weight * (free - (1 - AHEAD) * sum(useful) - AHEAD * reach)
-    asked = sum(kind.count * size(kind.wanted.slice) for kind in typical)
-    each = sum(kind.count * kind.wanted.host.cpu_milli for kind in typical) / asked
-    empty = [1 - min(c.used_mib / c.usable_mib, 1) for n in table.nodes() for c in table.cards(n)]
-    weight = FLOW * max((sum(empty) / len(empty) - NO_FLOW) / (1 - NO_FLOW), 0) ** 2
-    total += weight * max(free - host_cpu / each, 0)
-    return total + FILL * (free - sum(map(worth, cards)))
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_measure_is_what_the_words_say(seed: int):
-    """The tables and sums give the same as the definition, on random nodes and pods."""
-    dice = random.Random(seed)
-    table = cluster(**{f"n{n}": random_cards(dice, f"n{n}") for n in range(6)})
-    placer = Placer(table)
-    for name in table.nodes():
-        table.put_host(name, HostShare(64000, 1 << 30), HostShare(dice.randint(0, 64000), 1 << 30))
-    for n in range(30):
-        host = HostShare(dice.choice([1000, 8000, 20000]), 1)
-        placer.demand.note(replace(pod(dice.choice(SLICES), uid=f"u{n}"), host=host))
-    typical = placer.demand.typical()
-    waste = Waste(table, typical, placer.demand.asked())
-    waste.sync()
-    names = sorted(table.nodes())
-    _, found = waste.before(table.rows_of(names))
-    expected = [plain_fragment(table, name, typical, waste.yard.memory_weight) for name in names]
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

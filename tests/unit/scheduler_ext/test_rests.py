@@ -6,7 +6,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from scheduler_ext.rests import MOST_SIZES, STEPS, Amounts, prices, worths
+from scheduler_ext.rests import MOST_SIZES, STEPS, Amounts, Program, worths
 
 
 def worth(share: float, *kinds: tuple[float, float]) -> float:
@@ -70,7 +70,10 @@ def test_the_prices_are_the_best_of_all(seed: int):
     dice = random.Random(seed)
     sizes = sorted(dice.sample(range(22, STEPS + 1), dice.choice([1, 2, 3])))
     demand = np.array([dice.randint(1, 50) for _ in sizes], np.float64)
-    found = prices(np.array(sizes), demand)
+    program = Program(np.array(sizes), demand)
+    while program.improve():
+        pass
+    found = program.prices()
     assert float(demand @ found) == pytest.approx(best_price(sizes, demand), rel=1e-5)
     assert (found >= 0).all()
 
