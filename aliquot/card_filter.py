@@ -49,6 +49,8 @@ class CardFilter:
 
     def allows_model(self, model: str) -> bool:
         """Whether cards of this model are allowed."""
+        if not (self.models or self.not_models):
+            return True
         plain = plain_model(model)
         return (not self.models or plain in self.models) and plain not in self.not_models
 

@@ -132,7 +132,7 @@ class Placer:
         waits = self._patient and self._waste is not None
         if (self.demand.version != self._version and not waits) or (self._waste and not self._waste.fitting):
             typical = self.demand.typical()
-            self._waste = Waste(self._table, typical, self.demand.asked()) if typical else None
+            self._waste = Waste(self._table, typical, tuple(self.demand.asked())) if typical else None
             self._version = self.demand.version
         if self._waste is not None:
             self._waste.sync()
@@ -151,6 +151,7 @@ class Placer:
         """
         version, before = self.demand.version, self._waste
         fresh = Waste(self._table, self.demand.typical(), tuple(self.demand.asked()))
+        yield from fresh.measure()
         if before is None or not before.much_like(fresh):
             yield from fresh.prepare()
             rankings = {}

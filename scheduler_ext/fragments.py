@@ -152,9 +152,10 @@ class Yardstick:
         timely = self._time_edges[None, :, None] >= times[owner][:, None, :]
         rooms = (enough[:, None, :] & timely).reshape(-1, len(self.weights))
         rooms = np.concatenate([np.zeros((1, len(self.weights)), np.bool_), rooms])
-        self._useless = (1 - rooms @ self.weights).astype(np.float32)
-        bits = self._filled(rooms).reshape(len(rooms), self.blocks, _BLOCK) @ (1 << np.arange(_BLOCK))
-        self._rooms = bits.astype(np.uint8)
+        self._useless = (1 - rooms.astype(np.float32) @ self.weights).astype(np.float32)
+        octets = np.packbits(rooms, axis=1, bitorder="little")
+        halves = np.stack([octets & 15, octets >> _BLOCK], axis=2).reshape(len(rooms), -1)
+        self._rooms = np.ascontiguousarray(halves[:, : self.blocks])
 
 
 def _need(wanted: SliceRequest, kind: CardKind) -> int:

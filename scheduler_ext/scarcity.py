@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from aliquot.card_filter import CardFilter
 from scheduler_ext.demand import Wanted
 from scheduler_ext.table import CardTable
 
@@ -52,16 +53,24 @@ def _asked(
 ) -> Prices:
     """The part of all demand that asks for each model; one that names several asks each for its part of their cards."""
     parts, total = np.zeros(len(models)), 1e-9
+    by_filter: dict[CardFilter, tuple[Prices, float]] = {}
     for wanted, count in asked:
         only = wanted.slice.only
-        allowed = np.array([only.allows_model(model) for model in models], np.float64) * supply
-        if allowed.sum():
-            allowed /= allowed.sum()
-            amount = count * wanted.slice.cards * _part(wanted, float(allowed @ memory))
-            total += amount
-            if only.models or only.not_models:
-                parts += amount * allowed
+        if only not in by_filter:
+            by_filter[only] = _allowed(only, models, supply, memory)
+        allowed, mean = by_filter[only]
+        amount = count * wanted.slice.cards * _part(wanted, mean) if allowed.any() else 0
+        total += amount
+        if amount and (only.models or only.not_models):
+            parts += amount * allowed
     return parts / total
+
+
+def _allowed(only: CardFilter, models: Sequence[str], supply: Prices, memory: Prices) -> tuple[Prices, float]:
+    """Which part of the cards that a filter lets through is of each model, and how much memory they have on average."""
+    allowed = np.array([only.allows_model(model) for model in models], np.float64) * supply
+    allowed /= max(allowed.sum(), 1e-9)
+    return allowed, float(allowed @ memory)
 
 
 def _part(wanted: Wanted, memory: float) -> float:

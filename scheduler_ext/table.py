@@ -26,7 +26,7 @@ from aliquot.policy import SILENT, Preference
 from aliquot.request import SliceRequest
 from aliquot.topology import Rdma
 from scheduler_ext.cards import CardState
-from scheduler_ext.laying import Lent
+from scheduler_ext.laying import Lent, lib, pointer
 from scheduler_ext.sets import UNKNOWN_SETS, Sets
 from scheduler_ext.topology import UNKNOWN_SHAPE, Shape
 
@@ -114,6 +114,7 @@ class CardTable:
         self._hosts: dict[str, tuple[HostShare, HostShare]] = {}
         self._tick = 0
         self._lent: Lent | None = None
+        self._copied = 0
         self._at: Ints | slice = slice(None)
         self._rows: dict[str, int] = {}
         self.names: list[str] = []
@@ -284,12 +285,17 @@ class CardTable:
 
     @property
     def lent(self) -> Lent:
-        """The arrays as `laying` reads them, until the table grows."""
+        """The table as `laying` reads it, with all changes; until the next change."""
         if self._lent is None:
             columns, rows = self.exists.shape
-            self._lent = Lent("aq_table")
+            self._lent, self._copied = Lent("aq_table"), 0
             self._lent.lend(columns=columns, rows=rows, **{name: getattr(self, name) for name in _LENT})
+            self._lent.lend(stock=Lent("aq_stock", rows * columns))
             self._lent.lend(cards=Lent("aq_card", columns), open=Lent("aq_open", columns))
+        if self._copied != self._tick:
+            changed = self.changed_since(self._copied)
+            lib.aq_copy(self._lent.native, pointer(changed), len(changed))
+            self._copied = self._tick
         return self._lent
 
     def room(self, wanted: SliceRequest) -> "Room":

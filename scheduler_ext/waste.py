@@ -27,34 +27,44 @@ SAME_PRICE: Final = 0.05
 
 @dataclass
 class Waste:
-    """Fragments of a cluster's nodes, by one set of typical pods.
+    """Fragments of a cluster's nodes, by one set of typical pods; figures are those of when they are first asked for.
 
     Attributes:
         table: The cluster.
         typical: The pods; at least one.
         asked: All that pods have been asking for, rare kinds too, and how often.
-        yard: Their thresholds.
-        prices: What a whole card of each model costs those who did not ask for it.
-        flow: How much it counts that CPU and memory do not suffice.
         fragments: Of each row.
     """
 
     table: CardTable
     typical: Sequence[Typical]
     asked: Iterable[tuple[Wanted, int]]
-    yard: Yardstick = field(init=False)
-    prices: Prices = field(init=False)
-    flow: float = field(init=False)
-    fragments: Floats = field(init=False)
-    _shape: tuple[int, ...] = field(init=False)
     _tick: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.yard = Yardstick(self.typical, self.table)
-        self.prices = prices(self.asked, self.table)
-        self.flow = flow_weight(self.table)
         self._shape = self.table.exists.shape
-        self.fragments = np.zeros(self._shape[1], np.float32)
+        self.fragments: Floats = np.zeros(self._shape[1], np.float32)
+
+    @cached_property
+    def yard(self) -> Yardstick:
+        """The pods' thresholds."""
+        return Yardstick(self.typical, self.table)
+
+    @cached_property
+    def prices(self) -> Prices:
+        """What a whole card of each model costs those who did not ask for it."""
+        return prices(self.asked, self.table)
+
+    @cached_property
+    def flow(self) -> float:
+        """How much it counts that CPU and memory do not suffice."""
+        return flow_weight(self.table)
+
+    def measure(self) -> Iterator[None]:
+        """Work out what `much_like` compares, a little at each step."""
+        for part in ("yard", "prices", "flow"):
+            getattr(self, part)
+            yield
 
     def much_like(self, other: "Waste") -> bool:
         """Whether hardly any pod would be placed otherwise by the other one's experience."""

@@ -20,10 +20,16 @@ typedef struct {
   int32_t code; /* which kinds of pods have room on it: a row of the yardstick's rooms */
 } aq_sight;
 
-/* A card of the node at hand. Amounts in MiB and percent. */
+/* A card as the table has it, in a form that lies close together: amounts in MiB and percent, no more than 31 bits hold. */
+typedef struct {
+  int32_t kind, usable, extra, usable_cores, used, burst, cores, slots, holders;
+  uint8_t exists, sound; /* sound: it works, and takes slices */
+} aq_stock;
+
+/* A card of the node at hand. */
 typedef struct {
   int64_t kind, usable, extra, usable_cores, used, burst, cores, slots, holders;
-  double like;         /* how good it is for the container at hand */
+  double like;          /* how good it is for the container at hand */
   aq_sight sight, then; /* as it is, and with that container */
   uint8_t exists, sound, fits, taken;
 } aq_card;
@@ -40,8 +46,9 @@ typedef struct {
   const int64_t *kind, *usable, *extra, *usable_cores, *used, *burst, *cores, *slots, *holders;
   const uint8_t *exists, *healthy, *mig;
   const int64_t *slots_each, *host_cpu, *host_mib, *whole_cpu, *whole_mib, *shape;
-  aq_card *cards; /* room to work in, for as many as there are columns */
-  aq_open *open;  /* the same */
+  aq_stock *stock; /* (rows, columns): the cards, as of the last aq_copy */
+  aq_card *cards;  /* room to work in, for as many as there are columns */
+  aq_open *open;   /* the same */
 } aq_table;
 
 /* A set of typical pods; kinds of pods come in blocks of four, of which the last is filled up with kinds of no weight. */
@@ -103,6 +110,10 @@ typedef struct {
   double near;                /* weight of being near NICs, more than any card is liked */
   double linked, apart;       /* weight of links in the key; added to it where the containers do not fit together */
 } aq_class;
+
+/* Takes over some rows of the table's arrays. What follows sees the rows as they were when they were taken over: the cards of
+ * a node lie in dozens of places there, and hundreds of classes of pods look at them. */
+void aq_copy(const aq_table *table, const int64_t *rows, int64_t count);
 
 /* Works out what is kept of some rows; `reshaped`: they may have got other cards, or another amount of CPU and memory. */
 void aq_look(const aq_table *table, const aq_yard *yard, const aq_rows *kept, const int64_t *rows, int64_t count, int reshaped);

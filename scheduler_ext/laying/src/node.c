@@ -7,24 +7,46 @@
 
 enum { WHOLE = 100 };
 
-void aq_node_take(const aq_table *table, int64_t row, const aq_sight *sights) {
-  assert(row >= 0 && row < table->rows);
-  for (int64_t column = 0; column < table->columns; column++) {
-    int64_t at = column * table->rows + row;
-    table->cards[column] = (aq_card){
-        .kind = table->kind[at],
-        .usable = table->usable[at],
-        .extra = table->extra[at],
-        .usable_cores = table->usable_cores[at],
-        .used = table->used[at],
-        .burst = table->burst[at],
-        .cores = table->cores[at],
-        .slots = table->slots[at],
-        .holders = table->holders[at],
-        .sight = sights ? sights[column] : (aq_sight){.code = 0},
+static int32_t narrow(int64_t amount) { return (int32_t)(amount < INT32_MIN ? INT32_MIN : amount > INT32_MAX ? INT32_MAX : amount); }
+
+void aq_copy(const aq_table *table, const int64_t *rows, int64_t count) {
+  for (int64_t n = 0; n < count * table->columns; n++) {
+    int64_t row = rows[n / table->columns], column = n % table->columns, at = column * table->rows + row;
+    assert(row >= 0 && row < table->rows);
+    table->stock[row * table->columns + column] = (aq_stock){
+        .kind = narrow(table->kind[at]),
+        .usable = narrow(table->usable[at]),
+        .extra = narrow(table->extra[at]),
+        .usable_cores = narrow(table->usable_cores[at]),
+        .used = narrow(table->used[at]),
+        .burst = narrow(table->burst[at]),
+        .cores = narrow(table->cores[at]),
+        .slots = narrow(table->slots[at]),
+        .holders = narrow(table->holders[at]),
         .exists = table->exists[at],
         .sound = table->healthy[at] && !table->mig[at],
     };
+  }
+}
+
+void aq_node_take(const aq_table *table, int64_t row, const aq_sight *sights) {
+  assert(row >= 0 && row < table->rows);
+  const aq_stock *stock = table->stock + row * table->columns;
+  for (int64_t column = 0; column < table->columns; column++) {
+    aq_card *card = &table->cards[column];
+    card->kind = stock[column].kind;
+    card->usable = stock[column].usable;
+    card->extra = stock[column].extra;
+    card->usable_cores = stock[column].usable_cores;
+    card->used = stock[column].used;
+    card->burst = stock[column].burst;
+    card->cores = stock[column].cores;
+    card->slots = stock[column].slots;
+    card->holders = stock[column].holders;
+    card->exists = stock[column].exists;
+    card->sound = stock[column].sound;
+    card->fits = card->taken = 0;
+    card->sight = sights ? sights[column] : (aq_sight){.code = 0};
   }
 }
 

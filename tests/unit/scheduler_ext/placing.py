@@ -70,6 +70,6 @@ def unburdened(kept: Placer) -> Placer:
     fresh = Placer(kept._table)
     fresh.demand, fresh._version = kept.demand, kept._version
     assert kept._waste
-    fresh._waste = Waste(kept._table, kept._waste.typical, kept.demand.asked())
+    fresh._waste = Waste(kept._table, kept._waste.typical, tuple(kept.demand.asked()))
     fresh._waste.prices, fresh._waste.flow = kept._waste.prices, kept._waste.flow
     return fresh

@@ -17,6 +17,8 @@ from tests.unit.scheduler_ext.placing import card, node, part, pod, unburdened, 
 OLD = (part(3), part(8, cores=30), part(6, cores=10, cards=2), whole(1))
 NEW = (part(percent=20, cores=20), part(5), whole(2), part(11))
 PATIENT_S = 20.0
+LOOKS = 3
+"""Steps in which thresholds, prices and CPU are looked at, and no node."""
 
 
 class Plain(Placer):
@@ -185,7 +187,7 @@ def test_what_is_hardly_new_is_not_learned():
         placer.demand.note(pod(OLD[n % len(OLD)], uid=f"more-{n}"))
     assert placer.has_lessons
     known = placer._waste
-    assert next(placer.lessons(), "nothing") == "nothing"
+    assert sum(1 for _ in placer.lessons()) <= LOOKS
     assert placer._waste is known
     assert not placer.has_lessons
 
