@@ -66,10 +66,11 @@ def resizer(api: PatchApi, ledger: Ledger, quotas: Quotas | None = None) -> Resi
 
 
 def unburdened(kept: Placer) -> Placer:
-    """A placer of the same experience that has kept nothing of any node."""
-    fresh = Placer(kept._table)
+    """A placer of the same experience that has kept nothing of any node, with a table that has lent nothing yet."""
+    table = kept._table.twin()
+    fresh = Placer(table)
     fresh.demand, fresh._version = kept.demand, kept._version
     assert kept._waste
-    fresh._waste = Waste(kept._table, kept._waste.typical, tuple(kept.demand.asked()))
+    fresh._waste = Waste(table, kept._waste.typical, tuple(kept.demand.asked()))
     fresh._waste.prices, fresh._waste.flow = kept._waste.prices, kept._waste.flow
     return fresh
