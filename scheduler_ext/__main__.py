@@ -7,8 +7,6 @@ import ssl
 import sys
 from collections.abc import Callable
 
-from aiohttp import web
-
 from aliquot import service
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
@@ -20,6 +18,7 @@ from scheduler_ext.metrics import ReplicaMetrics
 from scheduler_ext.office import Office, Worker
 from scheduler_ext.options import candidate, parse_arguments
 from scheduler_ext.parts import Parts
+from scheduler_ext.server import Extender
 
 AGENT = "aliquot-scheduler-ext"
 HANDOVER_SECONDS = WRITE_SECONDS + 1
@@ -47,9 +46,8 @@ async def run_alone(options: argparse.Namespace) -> None:
     async with Api.from_kubeconfig(options.kubeconfig, user_agent=AGENT) as api:
         parts = Parts(api, options)
         ReplicaMetrics(parts.registry, leads=lambda: True, transitions=lambda: 0)
-        await serve(
-            parts.extender().app(), options, tls, Collector(parts.feeds), *parts.feeds, *parts.workers
-        )
+        workers = (Collector(parts.feeds), *parts.feeds, *parts.workers)
+        await serve(parts.extender(), options, tls, *workers)
 
 
 async def run_replica(options: argparse.Namespace) -> bool:
@@ -65,11 +63,11 @@ async def run_replica(options: argparse.Namespace) -> bool:
             counted = ReplicaMetrics(
                 parts.registry, leads=lambda: not office.closed(), transitions=lambda: election.transitions
             )
-            app = parts.extender(Forwarder(election, office, pair, counted.forwarded)).app()
+            extender = parts.extender(Forwarder(election, office, pair, counted.forwarded))
             deposed = False
             try:
                 await serve(
-                    app,
+                    extender,
                     options,
                     tls,
                     Collector(parts.feeds),
@@ -87,7 +85,7 @@ async def run_replica(options: argparse.Namespace) -> bool:
 
 
 async def serve(
-    app: web.Application,
+    extender: Extender,
     options: argparse.Namespace,
     tls: ssl.SSLContext | None,
     *workers: Worker,
@@ -95,7 +93,9 @@ async def serve(
     patience: float = service.PATIENCE_SECONDS,
 ) -> None:
     """Answer calls while the workers work, until SIGTERM or SIGINT; a worker that fails ends the process."""
-    serving = service.serving(app, options.host, options.port, tls, patience=patience)
+    serving = service.serving(
+        extender.app(), options.host, options.port, tls, patience=patience, desk=extender.desk()
+    )
     async with serving as stop, asyncio.TaskGroup() as group:
         tasks = [group.create_task(worker.run()) for worker in workers]
         await stop.wait()

@@ -5,9 +5,12 @@ which makes kube-scheduler try the pod again. Calls from other machines need a c
 because bind acts with more rights than a caller may have; kube-scheduler calls from the same pod and needs none.
 """
 
+import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
+from typing import Protocol
 
 import aiohttp
 from aiohttp import web
@@ -29,6 +32,22 @@ class ForwardError(Exception):
     """Nobody has answered the call; the message is what kube-scheduler shows and retries on."""
 
 
+class Asked(Protocol):
+    """A call, as far as passing it on goes; a request of aiohttp's is one."""
+
+    @property
+    def method(self) -> str:
+        """`POST` or `GET`."""
+
+    @property
+    def path_qs(self) -> str:
+        """The path, and what follows a question mark."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By name, in whatever case."""
+
+
 class Forwarder:
     """Knows who answers."""
 
@@ -46,7 +65,11 @@ class Forwarder:
         self._pair = pair
         self._forwarded = forwarded
 
-    async def answer(self, request: web.Request, body: bytes) -> bytes | None:
+    def closed(self) -> str:
+        """Why we cannot answer ourselves; an empty text where we can."""
+        return self._office.closed()
+
+    async def answer(self, request: Asked, body: bytes) -> bytes | None:
         """The leader's answer; None where we are to answer ourselves.
 
         Raises:
@@ -89,15 +112,17 @@ async def only_peers(
 ) -> web.StreamResponse:
     """Refuse calls from other machines that show no certificate."""
     guarded = request.path in CALLS or request.path.startswith(VOLCANO_CALLS)
-    if guarded and not _local(request.remote) and not _shows_certificate(request):
+    if guarded and not (request.transport and is_peer(request.transport)):
         raise web.HTTPForbidden(text="calls from other machines need a certificate of the replicas' CA\n")
     return await handler(request)
 
 
+@lru_cache(maxsize=1024)
 def _local(address: str | None) -> bool:
     return address is not None and ipaddress.ip_address(address).is_loopback
 
 
-def _shows_certificate(request: web.Request) -> bool:
-    """TLS has verified it, or there would be no connection."""
-    return bool(request.transport and request.transport.get_extra_info("peercert"))
+def is_peer(transport: asyncio.BaseTransport) -> bool:
+    """Whether a call comes from this machine, or with a certificate; TLS has verified it, or there would be no call."""
+    address = transport.get_extra_info("peername")
+    return _local(address[0] if address else None) or bool(transport.get_extra_info("peercert"))

@@ -1,27 +1,38 @@
 """The extender's HTTP side: `/filter`, `/preempt` and `/bind` for kube-scheduler, health and metrics for everybody.
 
+kube-scheduler's calls are answered as they come (`aliquot.desk`), filter and preempt at once where this replica leads.
+
 Where there are several replicas, only the leader answers; the others pass the calls on to it. Until the ledger has
 been read from the cluster, all calls answer an error, which makes kube-scheduler try the pod again; a guess could
 promise memory twice.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from aiohttp import web
 
-from aliquot.metrics import add_routes
+from aliquot.desk import Answer, Call, Desk, Reply, by_aiohttp
+from aliquot.metrics import Outcome, Timer, add_routes
 from scheduler_ext.bind import Binder, BindError
 from scheduler_ext.filter import Filter
-from scheduler_ext.forward import Forwarder, ForwardError, only_peers
+from scheduler_ext.forward import FORWARDED_HEADER, Asked, Forwarder, ForwardError, is_peer, only_peers
 from scheduler_ext.learner import Quiet
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.preempt import Preemption
 from scheduler_ext.questions import Questions
 from scheduler_ext.volcano import Volcano
 from scheduler_ext.wire import (
+    BindArgs,
     BindResult,
+    FilterArgs,
     FilterResult,
+    PreemptArgs,
     PreemptResult,
     WireError,
     read_bind,
@@ -33,6 +44,28 @@ LARGEST_BODY = 32 << 20
 """In bytes: 100,000 node names and the largest pod that etcd takes."""
 
 _encode = msgspec.json.Encoder().encode
+Args = TypeVar("Args")
+
+
+@dataclass(frozen=True)
+class _Kind(Generic[Args]):
+    """One of kube-scheduler's calls.
+
+    Attributes:
+        timer: Counts it.
+        read: What a body says; WireError where it is none.
+        answer: What to say to that.
+        refuse: Says why there is no answer, with this status.
+        meanwhile: Entered while it is answered.
+        lost: The status where nobody can answer now.
+    """
+
+    timer: Timer
+    read: Callable[[bytes], Args]
+    answer: Callable[[Args, Outcome], Reply | Awaitable[Reply]]
+    refuse: Callable[[str, int], Reply]
+    meanwhile: AbstractContextManager[object]
+    lost: int = HTTPStatus.OK
 
 
 class Extender:
@@ -72,93 +105,106 @@ class Extender:
         self._questions = questions
         self._preemption = preemption
         self._volcano = volcano
-        self._quiet = quiet or Quiet()
+        self._quiet = quiet = quiet or Quiet()
+        self._filters = _Kind(metrics.filter, read_filter, self._filtered, _no_filter, quiet)
+        self._preempts = _Kind(
+            metrics.preempt, read_preempt, self._preempted, _no_preempt, quiet, HTTPStatus.SERVICE_UNAVAILABLE
+        )
+        self._binds = _Kind(metrics.bind, read_bind, self._bound, _no_bind, nullcontext())
+
+    @property
+    def answers(self) -> dict[str, Answer]:
+        """kube-scheduler's calls, by path."""
+        return {"/filter": self.filter, "/preempt": self.preempt, "/bind": self.bind}
+
+    def desk(self) -> Desk:
+        """Who answers kube-scheduler's calls as they come."""
+        admits = is_peer if self._forwarder else _anybody
+        return Desk(self.answers, admits, self._quiet, frozenset((FORWARDED_HEADER.lower(),)))
 
     def app(self) -> web.Application:
-        """The web application."""
+        """The web application, which answers everything."""
         guards = (only_peers,) if self._forwarder else ()
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=guards)
-        app.router.add_post("/filter", self.filter)
-        app.router.add_post("/preempt", self.preempt)
-        app.router.add_post("/bind", self.bind)
+        for path, answer in self.answers.items():
+            app.router.add_post(path, by_aiohttp(answer))
         if self._questions is not None:
-            self._questions.add_routes(app, self._elsewhere)
+            self._questions.add_routes(app, self._ask_elsewhere)
         if self._volcano is not None:
-            self._volcano.add_routes(app, self._metrics.volcano, self._elsewhere)
+            self._volcano.add_routes(app, self._metrics.volcano, self._ask_elsewhere)
         add_routes(app, self._metrics.registry, self._missing, more=self._metrics.cards)
         return app
 
-    async def filter(self, request: web.Request) -> web.Response:
+    def filter(self, call: Call) -> Reply | Awaitable[Reply]:
         """Say which node this pod goes to."""
-        with self._quiet, self._metrics.filter.measure() as outcome:
-            try:
-                args = read_filter(await request.read())
-            except WireError as error:
-                outcome.word = "bad"
-                return _json(FilterResult(Error=str(error)), status=400)
-            try:
-                forwarded = await self._elsewhere(request)
-            except ForwardError as error:
-                outcome.word = "error"
-                return _json(FilterResult(Error=str(error)))
-            if forwarded is not None:
-                outcome.word = "forwarded"
-                return _body(forwarded)
-            result = self._filter.answer(args)
-            outcome.word = "error" if result.Error else "placed" if result.NodeNames else "refused"
-            return _json(result)
+        return self._now_or_later(self._filters, call)
 
-    async def preempt(self, request: web.Request) -> web.Response:
+    def preempt(self, call: Call) -> Reply | Awaitable[Reply]:
         """Say who has to leave which node for this pod; the protocol has no word for an error but the status."""
-        with self._quiet, self._metrics.preempt.measure() as outcome:
-            try:
-                args = read_preempt(await request.read())
-            except WireError as error:
-                outcome.word = "bad"
-                return web.Response(text=f"{error}\n", status=400)
-            try:
-                forwarded = await self._elsewhere(request)
-            except ForwardError as error:
-                outcome.word = "error"
-                return web.Response(text=f"{error}\n", status=503)
-            if forwarded is not None:
-                outcome.word = "forwarded"
-                return _body(forwarded)
-            result = self._preemption.answer(args)
-            outcome.word = "found" if result.NodeNameToMetaVictims else "none"
-            return _json(result)
+        return self._now_or_later(self._preempts, call)
 
-    async def bind(self, request: web.Request) -> web.Response:
+    def bind(self, call: Call) -> Awaitable[Reply]:
         """Bind this pod to this node."""
-        with self._metrics.bind.measure() as outcome:
+        return self._later(self._binds, call)
+
+    def _filtered(self, args: FilterArgs, outcome: Outcome) -> Reply:
+        result = self._filter.answer(args)
+        outcome.word = "error" if result.Error else "placed" if result.NodeNames else "refused"
+        return _json(result)
+
+    def _preempted(self, args: PreemptArgs, outcome: Outcome) -> Reply:
+        result = self._preemption.answer(args)
+        outcome.word = "found" if result.NodeNameToMetaVictims else "none"
+        return _json(result)
+
+    async def _bound(self, args: BindArgs, outcome: Outcome) -> Reply:
+        try:
+            await self._binder.bind(args)
+        except BindError as error:
+            outcome.word = "refused"
+            return _json(BindResult(str(error)))
+        return _json(BindResult())
+
+    def _now_or_later(self, kind: _Kind[Any], call: Call) -> Reply | Awaitable[Reply]:
+        """Answer at once, unless another replica has to be asked or that cannot be known."""
+        if self._missing() or (self._forwarder is not None and self._forwarder.closed()):
+            return self._later(kind, call)
+        with kind.meanwhile, kind.timer.measure() as outcome:
             try:
-                args = read_bind(await request.read())
+                args = kind.read(call.body)
             except WireError as error:
                 outcome.word = "bad"
-                return _json(BindResult(str(error)), status=400)
+                return kind.refuse(str(error), HTTPStatus.BAD_REQUEST)
+            return kind.answer(args, outcome)
+
+    async def _later(self, kind: _Kind[Any], call: Call) -> Reply:
+        with kind.meanwhile, kind.timer.measure() as outcome:
             try:
-                forwarded = await self._elsewhere(request)
+                args = kind.read(call.body)
+                forwarded = await self._elsewhere(call, call.body)
+            except WireError as error:
+                outcome.word = "bad"
+                return kind.refuse(str(error), HTTPStatus.BAD_REQUEST)
             except ForwardError as error:
                 outcome.word = "error"
-                return _json(BindResult(str(error)))
+                return kind.refuse(str(error), kind.lost)
             if forwarded is not None:
                 outcome.word = "forwarded"
-                return _body(forwarded)
-            try:
-                await self._binder.bind(args)
-            except BindError as error:
-                outcome.word = "refused"
-                return _json(BindResult(str(error)))
-            return _json(BindResult())
+                return Reply(forwarded)
+            reply = kind.answer(args, outcome)
+            return reply if isinstance(reply, Reply) else await reply
 
-    async def _elsewhere(self, request: web.Request) -> bytes | None:
+    async def _ask_elsewhere(self, request: web.Request) -> bytes | None:
+        return await self._elsewhere(request, await request.read())
+
+    async def _elsewhere(self, asked: Asked, body: bytes) -> bytes | None:
         """The answer of the replica that leads; None where this one is to answer.
 
         Raises:
             ForwardError: neither can.
         """
         if self._forwarder is not None:
-            forwarded = await self._forwarder.answer(request, await request.read())
+            forwarded = await self._forwarder.answer(asked, body)
             if forwarded is not None:
                 return forwarded
         missing = self._missing()
@@ -167,9 +213,21 @@ class Extender:
         return None
 
 
-def _json(result: FilterResult | PreemptResult | BindResult, status: int = 200) -> web.Response:
-    return _body(_encode(result), status)
+def _anybody(_: asyncio.BaseTransport) -> bool:
+    return True
 
 
-def _body(body: bytes, status: int = 200) -> web.Response:
-    return web.Response(body=body, status=status, content_type="application/json")
+def _no_filter(why: str, status: int) -> Reply:
+    return _json(FilterResult(Error=why), status)
+
+
+def _no_preempt(why: str, status: int) -> Reply:
+    return Reply(f"{why}\n".encode(), status, "text/plain; charset=utf-8")
+
+
+def _no_bind(why: str, status: int) -> Reply:
+    return _json(BindResult(why), status)
+
+
+def _json(result: FilterResult | PreemptResult | BindResult, status: int = HTTPStatus.OK) -> Reply:
+    return Reply(_encode(result), status)
