@@ -1,0 +1,24 @@
+"""Has the C library keep memory that is freed and soon asked for again.
+
+A call of filter has a body of some hundred kilobytes and looks at as large columns of numbers. By default such blocks
+are given back to the kernel when they are freed, and come anew, page by page, each page zeroed, with the next call:
+that takes longer than whatever is done with them.
+"""
+
+import ctypes
+from typing import Final
+
+KEPT_BLOCK_BYTES: Final = 1 << 20
+"""Of larger blocks each goes back to the kernel by itself."""
+KEPT_BYTES: Final = 4 << 20
+"""Free memory that is kept, at most, where it can be given back."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""glibc's names of these two, in malloc.h."""
+
+
+def keep_freed_memory() -> bool:
+    """Keep it from now on; False where the C library has no word for that."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, KEPT_BLOCK_BYTES) and mallopt(_TRIM_THRESHOLD, KEPT_BYTES))
