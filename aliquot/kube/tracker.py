@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from aliquot.kube.api import Api
+from aliquot.kube.backoff import Backoff
 from aliquot.kube.follower import Follower
 from aliquot.kube.objects import KubeObject
 from aliquot.kube.resources import Resource
@@ -30,6 +31,7 @@ class Tracker(Follower[T]):
         on_put: Callable[[T], None],
         on_gone: Callable[[str], None],
         namespace: str = "",
+        backoff: Backoff | None = None,
     ) -> None:
         """Read nothing yet.
 
@@ -39,8 +41,9 @@ class Tracker(Follower[T]):
             on_put: Gets each object that is new or has changed.
             on_gone: Gets the UID of each object that is no more.
             namespace: Whose; all where it is empty.
+            backoff: How long an API server is let be that is away.
         """
-        super().__init__(api, resource, namespace=namespace)
+        super().__init__(api, resource, namespace=namespace, backoff=backoff)
         self._on_put = on_put
         self._on_gone = on_gone
         self._versions: dict[str, str | int] = {}

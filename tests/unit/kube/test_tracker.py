@@ -9,6 +9,7 @@ import pytest
 
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
+from aliquot.kube.backoff import Backoff
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS
 from aliquot.kube.tracker import Tracker
@@ -21,7 +22,8 @@ class Listener:
 
     def __init__(self, api: Api) -> None:
         self.told: list[tuple[str, str]] = []
-        self.tracker = Tracker(api, PODS, on_put=self._put, on_gone=self._gone)
+        backoff = Backoff(first=0.01, most=0.05)
+        self.tracker = Tracker(api, PODS, on_put=self._put, on_gone=self._gone, backoff=backoff)
         self.spoilt = ""
 
     def _put(self, pod: Pod) -> None:
