@@ -5,8 +5,8 @@ the figures of one moment are copied out of the table's arrays, and turned into 
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,49 +22,59 @@ PERCENT: Final = 100
 _SPECIAL: Final = re.compile(r'[\\"\n]')
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
-_Figures = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+_Copies = dict[str, npt.NDArray[Any]]
 
 
 def card_metrics(table: CardTable) -> Iterator[str]:
     """All cards as they are at the moment of the call, of which more and more is told from piece to piece."""
-    rows, columns = np.nonzero(table.exists.T)
-    at = (columns, rows)
-    used, usable = table.used[at].astype(np.int64), table.usable[at].astype(np.int64)
-    families: tuple[tuple[str, str, _Figures], ...] = (
-        ("memory_usable_bytes", "Memory of a card that may be promised.", usable * MIB),
-        (
-            "memory_promised_bytes",
-            "Memory of a card that is promised to pods, reservations included.",
-            used * MIB,
-        ),
-        (
-            "core_promised_ratio",
-            "Compute time of a card that is promised to pods, 1 is the whole card.",
-            table.cores[at] / PERCENT,
-        ),
-        ("slices_promised", "Slices of a card that are taken.", table.slots[at].astype(np.int64)),
-    )
-    return _told(families, rows, tuple(table.names), table.uuid[at])
+    names = tuple(table.names)
+    return _told({name: getattr(table, name)[:, : len(names)].copy() for name in _COPIED}, names)
 
 
-def _told(
-    families: Sequence[tuple[str, str, _Figures]],
-    rows: npt.NDArray[np.intp],
-    names: Sequence[str],
-    uuids: npt.NDArray[np.object_],
-) -> Iterator[str]:
-    for family, about, figures in families:
+_COPIED: Final = ("exists", "uuid", "usable", "used", "cores", "slots")
+
+
+def _told(of: _Copies, names: Sequence[str]) -> Iterator[str]:
+    rows, columns = np.nonzero(of["exists"].T)
+    for family, (about, array, value) in _FAMILIES.items():
         yield f"# HELP {PREFIX}_{family} {about}\n# TYPE {PREFIX}_{family} gauge\n"
         for start in range(0, len(rows), PIECE):
             piece = slice(start, start + PIECE)
+            at = (columns[piece], rows[piece])
             nodes = _escaped([names[row] for row in rows[piece].tolist()])
-            cards = _escaped(uuids[piece].tolist())
+            cards = _escaped(of["uuid"][at].tolist())
+            figures = of[array][at].tolist()
             yield "".join(
                 [
-                    f'{PREFIX}_{family}{{card="{card}",node="{node}"}} {figure}\n'
-                    for card, node, figure in zip(cards, nodes, figures[piece].tolist(), strict=True)
+                    f'{PREFIX}_{family}{{card="{card}",node="{node}"}} {value(figure)}\n'
+                    for card, node, figure in zip(cards, nodes, figures, strict=True)
                 ]
             )
+
+
+def _bytes(mib: int) -> int:
+    return mib * MIB
+
+
+def _ratio(percent: int) -> float:
+    return percent / PERCENT
+
+
+_FAMILIES: Final[dict[str, tuple[str, str, Callable[[int], float]]]] = {
+    "memory_usable_bytes": ("Memory of a card that may be promised.", "usable", _bytes),
+    "memory_promised_bytes": (
+        "Memory of a card that is promised to pods, reservations included.",
+        "used",
+        _bytes,
+    ),
+    "core_promised_ratio": (
+        "Compute time of a card that is promised to pods, 1 is the whole card.",
+        "cores",
+        _ratio,
+    ),
+    "slices_promised": ("Slices of a card that are taken.", "slots", int),
+}
+"""Name → what it is, the table's array, and how a figure of that is written."""
 
 
 def _escaped(values: list[str]) -> list[str]:
