@@ -89,7 +89,7 @@ bench-quality: setup-test
 	@$(BIN)/python bench/quality.py --traces '$(TRACES)' --seeds $(or $(SEEDS),10) $(WHAT)
 
 bench: setup-test
-	@for program in $(filter-out bench/compute.py bench/quality.py bench/sched.py,$(wildcard bench/*.py)); do $(BIN)/python $$program || exit 1; done
+	@for program in $(filter-out bench/compute.py bench/quality.py bench/sched.py bench/start.py,$(wildcard bench/*.py)); do $(BIN)/python $$program || exit 1; done
 
 bench-sched: setup-test
 	@$(BIN)/python bench/sched.py $(WHAT)

@@ -40,8 +40,9 @@ class Leader:
         self._world = [str(n) for n in (nodes, slices, others)]
         self._own, self._rest = _cores()
         self._pair = write_pair(root / "tls", ["127.0.0.1"])
+        self.ca = self._pair.ca
         self._context = ssl.create_default_context(cafile=self._pair.ca)
-        self._port = _free_port()
+        self.port = _free_port()
 
     def __enter__(self) -> Self:
         os.sched_setaffinity(0, self._rest)
@@ -72,7 +73,7 @@ class Leader:
             "--kubeconfig",
             str(kubeconfig),
             "--port",
-            str(self._port),
+            str(self.port),
         ]
         argv += [
             "--tls-cert",
@@ -82,14 +83,14 @@ class Leader:
             "--tls-ca",
             str(self._pair.ca),
         ]
-        argv += ["--leader-elect", "--advertise-url", f"https://127.0.0.1:{self._port}"]
+        argv += ["--leader-elect", "--advertise-url", f"https://127.0.0.1:{self.port}"]
         self._process = subprocess.Popen(argv, cwd=ROOT, env=environment, stderr=log)
         stack.callback(_end, self._process)
         os.sched_setaffinity(self._process.pid, self._own)
 
     def wire(self) -> Wire:
         """A connection to it."""
-        return Wire(self._port, self._pair.ca)
+        return Wire(self.port, self._pair.ca)
 
     def cpu_s(self) -> float:
         """Seconds of processor time that it has used, all threads, in steps of 10 ms."""
@@ -113,7 +114,7 @@ class Leader:
         self, path: str, body: bytes | None = None, good: Callable[[bytes], bool] = lambda _: True
     ) -> None:
         """Wait for a good answer; a body makes the call a POST."""
-        call = urllib.request.Request(f"https://127.0.0.1:{self._port}{path}", body)
+        call = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", body)
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             if self._process.poll() is not None:
