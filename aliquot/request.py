@@ -10,13 +10,14 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from aliquot.annotations import written_for
 from aliquot.card_filter import ANY_CARD, CardFilter, CardFilterError, read_card_filter
 from aliquot.core_policy import NO_POLICY, CorePolicy, CorePolicyError, read_core_policy
 from aliquot.dialects import Dialect, DialectError, Translation
 from aliquot.host import NO_HOST, HostShare, host_share
-from aliquot.kube.objects import Container, Pod
+from aliquot.kube.objects import Container, Pod, ResourceRequirements
 from aliquot.names import DEFAULT_NAMES, DOMAIN, MEMORY_CLASS_ANNOTATION, ResourceNames
 from aliquot.policy import SILENT, PolicyError, Preference, read_preference
 from aliquot.topology import RDMA_PREFIX, Rdma, Topology, TopologyError, read_rdma, read_topology
@@ -147,16 +148,36 @@ def read_pod_request(
     Raises:
         RequestError: a container asks for something that cannot be honoured.
     """
-    containers = []
+    containers, meta = [], pod.metadata
+    ours = {key: value for key, value in meta.annotations.items() if DOMAIN in key}
     for container, kind in _in_start_order(pod):
-        request = _Reader(container, names).read(kind, pod.metadata.annotations, dialects)
+        if dialects:
+            request = _Reader(container, names).read(kind, meta.annotations, dialects)
+        else:
+            resources = container.resources
+            asked = tuple(resources.limits.items()), tuple(resources.requests.items())
+            request = _read_alike(container.name, kind, names, asked, tuple(ours.items()))
         if request.slice or request.mig:
             containers.append(request)
-    meta = pod.metadata
     preference = _preference(meta.annotations) if containers else SILENT
     return PodRequest(
         meta.namespace, meta.name, meta.uid, tuple(containers), host_share(pod.spec), preference
     )
+
+
+@lru_cache(maxsize=1024)
+def _read_alike(
+    name: str,
+    kind: ContainerKind,
+    names: ResourceNames,
+    asked: tuple[tuple[tuple[str, Quantity], ...], tuple[tuple[str, Quantity], ...]],
+    annotations: tuple[tuple[str, str], ...],
+) -> ContainerRequest:
+    """Read a container with these limits and requests; of thousands of pods most are of few templates."""
+    limits, requests = map(dict, asked)
+    resources = ResourceRequirements(limits=limits, requests=requests)
+    reader = _Reader(Container(name=name, resources=resources), names)
+    return reader.read(kind, dict(annotations), ())
 
 
 def _preference(annotations: Mapping[str, str]) -> Preference:

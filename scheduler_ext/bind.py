@@ -141,7 +141,7 @@ class Binder:
     async def _prepare(self, entry: Entry | None, args: BindArgs) -> bool:
         """See to it that the pod has a valid place on the node; False when it is bound there already."""
         if entry is not None and entry.request is not None and entry.node == args.Node:
-            if not still_fits(entry.placement, self._ledger.cards_without(args.Node, args.PodUID)):
+            if not still_fits(entry.placement, self._ledger.cards_of(entry)):
                 self._place(entry.request, args)
             return True
         pod = await self._read(args)

@@ -384,9 +384,7 @@ class Gangs:
     def _spoilt(self, uid: str) -> bool:
         """Whether the cards of a member's place cannot hold it any more: they are unhealthy, smaller or gone."""
         entry = self._ledger.entry(uid)
-        return entry is not None and not still_fits(
-            entry.placement, self._ledger.cards_without(entry.node, uid)
-        )
+        return entry is not None and not still_fits(entry.placement, self._ledger.cards_of(entry))
 
     def _heed_losses(self, gang: Gang) -> None:
         """Without as many places as it needs a group has none.

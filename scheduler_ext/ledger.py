@@ -255,6 +255,11 @@ class Ledger:
                 self._put(entry)
                 self.hosts.put_pod(uid, entry.node, host)
 
+    def cards_of(self, entry: Entry) -> list[CardState]:
+        """The cards that a place is on, as they would be without it."""
+        charges = entry.charges
+        return [card.without(charges[card.uuid]) for card in self.table.cards(entry.node, charges)]
+
     def cards_without(self, node: str, uid: str) -> list[CardState]:
         """A node's cards as they would be without this pod."""
         cards = self.table.cards(node)

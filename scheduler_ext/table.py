@@ -12,7 +12,7 @@ rows is worked out in C (`laying`), which reads these arrays.
 """
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -62,8 +62,6 @@ _GRIDS: Final = (
     *_PROMISED,
 )
 """Arrays of shape (cards, nodes)."""
-_READ: Final = ("usable", "extra", "usable_cores", "healthy", "mig", "model", *_PROMISED)
-"""What is said of a card as a value."""
 _LINES: Final = (
     "slots_each",
     "host_cpu",
@@ -223,37 +221,16 @@ class CardTable:
         self.slots[column, row] += sign * charge.slots
         self.holders[column, row] += sign * charge.exclusive
 
-    def cards(self, node: str) -> list[CardState]:
-        """One node's cards as values, in the order of their index; none for a node that is not known."""
-        uuids = self._columns.get(node, {})
-        row = self._rows[node] if uuids else 0
-        amounts = (getattr(self, name)[: len(uuids), row].tolist() for name in _READ)
-        slots, models, sets = int(self.slots_each[row]), self.models, self.sets[self.shape[row]]
-        return [
-            CardState(
-                uuid=uuid,
-                usable_mib=usable,
-                usable_cores=usable_cores,
-                slots=slots,
-                used_mib=used,
-                used_cores=cores,
-                used_slots=taken,
-                holders=holders,
-                healthy=healthy,
-                mig=mig,
-                extra_mib=extra,
-                burst_mib=burst,
-                model=models[model],
-                sets=sets,
-                column=column,
-            )
-            for (
-                uuid,
-                column,
-            ), usable, extra, usable_cores, healthy, mig, model, used, burst, cores, taken, holders in zip(
-                uuids.items(), *amounts, strict=True
-            )
-        ]
+    def cards(self, node: str, only: Container[str] | None = None) -> list[CardState]:
+        """One node's cards as values, in the order of their index; none for a node that is not known.
+
+        Args:
+            node: The node.
+            only: These of them, by UUID; all where nothing is said.
+        """
+        columns = self._columns.get(node, {}).items()
+        row = self._rows[node] if columns else UNKNOWN
+        return [self._read(row, c, uuid) for uuid, c in columns if only is None or uuid in only]
 
     def signature(self, row: int) -> bytes:
         """Equal for two nodes on which every pod fits or fails alike."""
@@ -326,6 +303,25 @@ class CardTable:
             self._shapes[shape] = len(self.sets)
             self.sets.append(Sets(shape))
         return self._shapes[shape]
+
+    def _read(self, row: int, column: int, uuid: str) -> CardState:
+        return CardState(
+            uuid=uuid,
+            usable_mib=int(self.usable[column, row]),
+            usable_cores=int(self.usable_cores[column, row]),
+            slots=int(self.slots_each[row]),
+            used_mib=int(self.used[column, row]),
+            used_cores=int(self.cores[column, row]),
+            used_slots=int(self.slots[column, row]),
+            holders=int(self.holders[column, row]),
+            healthy=bool(self.healthy[column, row]),
+            mig=bool(self.mig[column, row]),
+            extra_mib=int(self.extra[column, row]),
+            burst_mib=int(self.burst[column, row]),
+            model=self.models[self.model[column, row]],
+            sets=self.sets[self.shape[row]],
+            column=column,
+        )
 
     def _write(self, row: int, column: int, card: CardState) -> None:
         self.exists[column, row] = True
