@@ -150,7 +150,9 @@ class Placer:
         everything over at once.
         """
         version, before = self.demand.version, self._waste
-        fresh = Waste(self._table, self.demand.typical(), tuple(self.demand.asked()))
+        typical, asked = self.demand.typical(), tuple(self.demand.asked())
+        yield
+        fresh = Waste(self._table, typical, asked)
         yield from fresh.measure()
         if before is None or not before.much_like(fresh):
             yield from fresh.prepare()
@@ -187,7 +189,9 @@ class _Ranked:
         """Keys and ties of some rows."""
         if len(self.rankings) == 1:
             (ranking,) = self.rankings.values()
-            return np.where(rows == UNKNOWN, -np.inf, ranking.keys[rows]), ranking.ties[rows]
+            keys, ties = ranking.keys[rows], ranking.ties[rows]
+            keys[rows == UNKNOWN] = -np.inf
+            return keys, ties
         keys, ties = np.full(len(rows), -np.inf), np.zeros(len(rows), np.float32)
         for number, ranking in self.rankings.items():
             mine = (rows != UNKNOWN) & (self.table.preference[rows] == number)
@@ -250,13 +254,12 @@ class _Race:
             if self._offered is not None and not self._is_offered(position, self._offered):
                 continue
             row = int(self._rows[position])
-            signature = self._table.signature(row)
-            if signature in seen and not named:
+            if seen and not named and self._table.signature(row) in seen:
                 continue
-            seen.add(signature)
-            placement = self._try(request, row, self._names[position], deep=len(seen) <= DEEP_TRIES)
+            placement = self._try(request, row, self._names[position], deep=len(seen) < DEEP_TRIES)
             if placement is not None:
                 return placement
+            seen.add(self._table.signature(row))
         return None
 
     def _is_offered(self, position: int, names: Sequence[str]) -> bool:

@@ -29,6 +29,7 @@ from scheduler_ext.cards import CardState
 from scheduler_ext.laying import Lent, lib, pointer
 from scheduler_ext.sets import UNKNOWN_SETS, Sets
 from scheduler_ext.topology import UNKNOWN_SHAPE, Shape
+from scheduler_ext.trail import Trail
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -70,13 +71,9 @@ _LINES: Final = (
     "whole_mib",
     "preference",
     "shape",
-    "_changed",
-    "_shaped",
 )
 """Arrays of shape (nodes,)."""
-_LENT: Final = tuple(
-    name for name in (*_GRIDS, *_LINES) if name not in ("model", "preference", "_changed", "_shaped")
-)
+_LENT: Final = tuple(name for name in (*_GRIDS, *_LINES) if name not in ("model", "preference"))
 """Those that `laying` reads."""
 
 
@@ -110,7 +107,6 @@ class CardTable:
         self.sets: list[Sets] = [UNKNOWN_SETS]
         self._shapes: dict[Shape, int] = {UNKNOWN_SHAPE: 0}
         self._hosts: dict[str, tuple[HostShare, HostShare]] = {}
-        self._tick = 0
         self._lent: Lent | None = None
         self._copied = 0
         self._at: Ints | slice = slice(None)
@@ -132,7 +128,7 @@ class CardTable:
         self.host_cpu, self.host_mib = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
         self.whole_cpu, self.whole_mib = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
         self.preference, self.shape = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
-        self._changed, self._shaped = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
+        self._trail, self._reshaped = Trail(FIRST_ROWS), 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -155,16 +151,15 @@ class CardTable:
     @property
     def tick(self) -> int:
         """Grows with every change."""
-        return self._tick
+        return self._trail.tick
 
     def changed_since(self, tick: int) -> Ints:
         """The rows that have changed after this tick."""
-        (rows,) = np.nonzero(self._changed > tick)
-        return rows
+        return self._trail.since(tick)
 
     def reshaped_since(self, tick: int) -> bool:
-        """Whether any of these rows has got other cards, or another amount of CPU and memory, after this tick."""
-        return bool((self._shaped > tick).any())
+        """Whether any row has got other cards, or another amount of CPU and memory, after this tick."""
+        return self._reshaped > tick
 
     def put(
         self,
@@ -214,7 +209,7 @@ class CardTable:
         if column is None:
             return
         row = self._rows[node]
-        self._touch(row)
+        self._trail.touch(row)
         self.used[column, row] += sign * charge.memory_mib
         self.burst[column, row] += sign * charge.burst_mib
         self.cores[column, row] += sign * charge.cores
@@ -255,8 +250,8 @@ class CardTable:
     def twin(self) -> "CardTable":
         """The same arrays, but those of what is promised, and of when, copied once more: for charging at will."""
         part = copy.copy(self)
-        part._lent = None  # noqa: SLF001 - of the same class
-        for name in (*_PROMISED, "_changed"):
+        part._lent, part._trail = None, self._trail.copy()  # noqa: SLF001 - of the same class
+        for name in _PROMISED:
             setattr(part, name, getattr(self, name).copy())
         return part
 
@@ -269,10 +264,10 @@ class CardTable:
             self._lent.lend(columns=columns, rows=rows, **{name: getattr(self, name) for name in _LENT})
             self._lent.lend(stock=Lent("aq_stock", rows * columns))
             self._lent.lend(cards=Lent("aq_card", columns), open=Lent("aq_open", columns))
-        if self._copied != self._tick:
+        if self._copied != self.tick:
             changed = self.changed_since(self._copied)
             lib.aq_copy(self._lent.native, pointer(changed), len(changed))
-            self._copied = self._tick
+            self._copied = self.tick
         return self._lent
 
     def room(self, wanted: SliceRequest) -> "Room":
@@ -347,21 +342,17 @@ class CardTable:
         unknown = HostShare(PLENTY, PLENTY)
         whole, free = self._hosts.get(node, (unknown, unknown))
         if (self.whole_cpu[row], self.whole_mib[row]) != (whole.cpu_milli, whole.memory_mib):
-            self._shaped[row] = self._tick + 1
+            self._reshaped = self.tick + 1
         self.whole_cpu[row], self.whole_mib[row] = whole.cpu_milli, whole.memory_mib
         self.host_cpu[row], self.host_mib[row] = free.cpu_milli, free.memory_mib
-        self._touch(row)
-
-    def _touch(self, row: int) -> None:
-        self._tick += 1
-        self._changed[row] = self._tick
+        self._trail.touch(row)
 
     def _clear(self, row: int) -> None:
         for grid in self._grids():
             grid[:, row] = 0
-        self._shaped[row] = self._tick + 1
+        self._reshaped = self.tick + 1
         self.slots_each[row] = 0
-        self._touch(row)
+        self._trail.touch(row)
 
     def _new_row(self) -> int:
         if self._spare:
@@ -383,6 +374,7 @@ class CardTable:
 
     def _resize(self, rows: int, columns: int) -> None:
         self._lent = None
+        self._trail.grow(rows)
         old_columns, old_rows = self.exists.shape
         margin = ((0, columns - old_columns), (0, rows - old_rows))
         for name in (*_GRIDS, "uuid"):

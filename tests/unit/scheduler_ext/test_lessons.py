@@ -17,8 +17,8 @@ from tests.unit.scheduler_ext.placing import card, node, part, pod, unburdened, 
 OLD = (part(3), part(8, cores=30), part(6, cores=10, cards=2), whole(1))
 NEW = (part(percent=20, cores=20), part(5), whole(2), part(11))
 PATIENT_S = 20.0
-LOOKS = 3
-"""Steps in which thresholds, prices and CPU are looked at, and no node."""
+LOOKS = 4
+"""Steps in which pods, thresholds, prices and CPU are looked at, and no node."""
 
 
 class Plain(Placer):
@@ -140,7 +140,7 @@ def test_until_a_lesson_ends_answers_are_those_of_before():
 
 
 @pytest.mark.parametrize("gib", [16, 24])
-@pytest.mark.parametrize("steps", [1, 3, 8])
+@pytest.mark.parametrize("steps", [5, 13, 20, 30])
 def test_a_lesson_that_the_cluster_grows_out_of_ends(steps: int, gib: int):
     """More nodes than there was room for, or a kind of cards that is new: calls learn by themselves then."""
     ledger, placer = waiting_lessons(random.Random(steps))
