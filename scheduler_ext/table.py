@@ -193,10 +193,17 @@ class CardTable:
 
     def put_host(self, node: str, whole: HostShare, free: HostShare) -> None:
         """Write what pods may take of a node's CPU and memory, and what is left of that."""
+        known = self._hosts.get(node)
         self._hosts[node] = (whole, free)
         row = self._rows.get(node)
-        if row is not None:
+        if row is None:
+            return
+        if known is None or known[0] != whole:
             self._write_host(node, row)
+            return
+        # As for every pod that comes or goes.
+        self.host_cpu[row], self.host_mib[row] = free.cpu_milli, free.memory_mib
+        self._touch(row)
 
     def drop_host(self, node: str) -> None:
         """Forget what is known of a node's CPU and memory."""
@@ -385,9 +392,11 @@ class CardTable:
 
 def _position(known: list[_T], item: _T) -> int:
     """Where an item is in a list, which gets it if it is new."""
-    if item not in known:
+    try:
+        return known.index(item)
+    except ValueError:
         known.append(item)
-    return known.index(item)
+        return len(known) - 1
 
 
 class Room:
