@@ -5,6 +5,7 @@ server enforces is `deploy/crds/gpunodes.yaml`.
 """
 
 import sys
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -36,7 +37,7 @@ class Nic(KubeStruct, frozen=True, kw_only=True):
     pcie_root: str = ""
 
 
-class Card(KubeStruct, frozen=True, kw_only=True):
+class Card(KubeStruct, frozen=True, kw_only=True, gc=False):
     """A physical card.
 
     Memory is in MiB; `reserve_mib` of it is never given away; `cores` is percent of compute.
@@ -64,6 +65,7 @@ class Card(KubeStruct, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "uuid", sys.intern(self.uuid))
         msgspec.structs.force_setattr(self, "model", sys.intern(self.model))
         msgspec.structs.force_setattr(self, "health", sys.intern(self.health))
+        msgspec.structs.force_setattr(self, "memory_mib", _same(self.memory_mib))
 
     @property
     def usable_mib(self) -> int:
@@ -74,6 +76,12 @@ class Card(KubeStruct, frozen=True, kw_only=True):
     def healthy(self) -> bool:
         """Whether new tenants may be put on it."""
         return self.health == HEALTHY
+
+
+@lru_cache(maxsize=256)
+def _same(mib: int) -> int:
+    """One object for all cards that have as much."""
+    return mib
 
 
 class GPUNodeStatus(KubeStruct, frozen=True, kw_only=True):

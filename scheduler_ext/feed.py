@@ -7,6 +7,7 @@ come that far in the time that reading all pods would take, all pods are read.
 """
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Final
 
 from aliquot.host import read_host
@@ -63,6 +64,7 @@ class Feed:
         self._late = late
         self._ledger = ledger
         self._in_force: dict[str, dict[str, PooledAs]] = {}
+        self._latest: dict[str, PooledAs] = {}
         self._pools_due = False
         self._resizer = resizer
         self._waiting = Waiting() if waiting is None else waiting  # an empty one is false
@@ -70,7 +72,12 @@ class Feed:
         self._holds = holds
         self._foreign = foreign
         self._cards = Reflector(
-            api, GPU_NODES, on_add=self._put_cards, on_update=self._change_cards, on_delete=self._drop_cards
+            api,
+            GPU_NODES,
+            on_add=self._put_cards,
+            on_update=self._change_cards,
+            on_delete=self._drop_cards,
+            keep=_with_its_cards,
         )
         self._nodes = Reflector(
             api,
@@ -229,7 +236,10 @@ class Feed:
         known = self._nodes.get(node.metadata.name)
         labels = known.metadata.labels if known else {}
         models = {card.model for card in node.status.cards}
-        return {model: pooled_as(self._pools.store.values(), labels, model) for model in models}
+        found = {model: pooled_as(self._pools.store.values(), labels, model) for model in models}
+        if found != self._latest:  # most nodes are like the one before
+            self._latest = found
+        return self._latest
 
     def _pools_changed(self) -> None:
         """Looks at the nodes once for all pools that are told of in one go."""
@@ -276,16 +286,23 @@ class Feed:
 
 def _with_its_labels(node: Node) -> Node:
     """What is asked for of a node later: which pool its cards are in."""
-    meta = node.metadata
-    return Node(
-        metadata=ObjectMeta(
-            name=meta.name,
-            uid=meta.uid,
-            resource_version=meta.resource_version,
-            labels=meta.labels,
-            annotations=_NO_ANNOTATIONS,
-        )
+    return Node(metadata=_lean(node.metadata, node.metadata.labels))
+
+
+def _with_its_cards(node: GPUNode) -> GPUNode:
+    """What is asked for later of what an agent has published: its cards."""
+    return GPUNode(metadata=_lean(node.metadata, _NOTHING), status=node.status)
+
+
+def _lean(meta: ObjectMeta, labels: dict[str, str]) -> ObjectMeta:
+    """Metadata with a name that all who speak of the node have in common, and no annotations."""
+    return ObjectMeta(
+        name=sys.intern(meta.name),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels=labels,
+        annotations=_NOTHING,
     )
 
 
-_NO_ANNOTATIONS: Final[dict[str, str]] = {}
+_NOTHING: Final[dict[str, str]] = {}

@@ -29,6 +29,7 @@ from enum import Enum
 
 import msgspec
 
+from aliquot.host import NO_HOST
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.placement import Charge, Placement
 from aliquot.policy import SILENT
@@ -277,7 +278,8 @@ class Ledger:
             self._unconfirmed[entry.uid] = entry
         self._on_node.setdefault(entry.node, []).append(entry.uid)
         self.accounts.take(entry)
-        self.hosts.put_pod(entry.uid, entry.node, host)
+        if host != NO_HOST:
+            self.hosts.put_pod(entry.uid, entry.node, host)
         self._charge(entry, 1)
 
     def _charge(self, entry: Entry, sign: int) -> None:
