@@ -203,7 +203,7 @@ class CardTable:
             return
         # As for every pod that comes or goes.
         self.host_cpu[row], self.host_mib[row] = free.cpu_milli, free.memory_mib
-        self._touch(row)
+        self._trail.touch(row)
 
     def drop_host(self, node: str) -> None:
         """Forget what is known of a node's CPU and memory."""
