@@ -149,7 +149,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
             (one,) = self.containers
             if len(one.cards) == 1:
                 (share,) = one.cards
-                return {share.uuid: _charge_of_share(share, one.burst)}
+                return {share.uuid: _charge_for(share.memory_mib, share.cores, share.exclusive, one.burst)}
             return {share.uuid: _charge_of_share(share, one.burst) for share in sorted(one.cards, key=_uuid)}
         uuids = {share.uuid for container in self.containers for share in container.cards}
         return {uuid: self._charge(uuid) for uuid in sorted(uuids)}

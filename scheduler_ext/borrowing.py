@@ -5,15 +5,31 @@ which a quota guarantees nothing says nothing about it, unless it guarantees not
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from aliquot.amounts import NAMES, NOTHING, Amounts
 from scheduler_ext.quotas import NO_QUOTA, Bound, Quotas
 from scheduler_ext.residents import Resident
 
 
+class _Over(dict[str, bool]):
+    """Answers by namespace, each found out when it is asked for: of thousands of pods most are of few."""
+
+    def __init__(self, find: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, namespace: str) -> bool:
+        known = self[namespace] = self._find(namespace)
+        return known
+
+
 class Borrowing:
-    """What quotas' namespaces have, read once; good for one decision."""
+    """What quotas' namespaces have, read once; good for one decision.
+
+    Attributes:
+        over: Whether a namespace has more than it is guaranteed, on any cards.
+    """
 
     def __init__(self, quotas: Quotas) -> None:
         self._accounts = quotas.accounts
@@ -21,7 +37,7 @@ class Borrowing:
         self._min_run: defaultdict[str, int] = defaultdict(int)
         self._reclaiming: set[str] = set()
         self._pools: set[str] = set()
-        self._over: dict[str, bool] = {}
+        self.over = _Over(self._is_over)
         for quota, bound, used in quotas.ours():
             self._pools.add(bound.pool)
             if quota.spec.reclaim:
@@ -44,12 +60,8 @@ class Borrowing:
         """How long a pod of this namespace is left alone after its start."""
         return self._min_run[namespace]
 
-    def over(self, namespace: str) -> bool:
-        """Whether a namespace has more than it is guaranteed, on any cards."""
-        known = self._over.get(namespace)
-        if known is None:
-            known = self._over[namespace] = any(self._over_in(pool, namespace) for pool in self._pools)
-        return known
+    def _is_over(self, namespace: str) -> bool:
+        return any(self._over_in(pool, namespace) for pool in self._pools)
 
     def _over_in(self, pool: str, namespace: str) -> bool:
         bound, used = self._stand(pool, namespace)

@@ -162,18 +162,18 @@ class _Search:
             spares, strict = self.evictable.budgets.spares, self.evictable.budgets.strict
             beyond = {uid for uid, (pod, _) in self.left.items() if pod.namespace in strict and spares(pod)}
         while (found := self._least(beyond)) is not None:
-            fresh = self._beyond(found) - beyond
+            over = self.evictable.budgets.violated_by([*self.evicted, *found])
+            fresh = self._beyond(found, over) - beyond
             if not fresh:
-                return self._departure(found)
+                return self._departure(found, over)
             beyond |= fresh
         return None
 
     def _violates(self, leaving: Iterable[Resident], pod: Resident) -> bool:
         return self.evictable.budgets.beside([*self.evicted, *leaving], pod)
 
-    def _beyond(self, found: list[Resident]) -> set[str]:
+    def _beyond(self, found: list[Resident], over: set[str]) -> set[str]:
         """Who violates a budget beside these: the least willing of them, and others that could stand in for it."""
-        over = self.evictable.budgets.violated_by([*self.evicted, *found])
         if not over:
             return set()
         kept = [pod for pod in found if pod.uid not in over]
@@ -184,19 +184,18 @@ class _Search:
         """The least set, where these violate a budget."""
         over, limit = self.borrowing.over, self.limit
         leavers = [
-            Leaver(uid, entry.charges, (*worth, pod.priority), pod.started)
+            Leaver(uid, entry.placement.charges(), (*worth, pod.priority), pod.started)
             for uid, (pod, entry) in self.left.items()
-            if (worth := (uid in beyond, not pod.burst, not over(pod.namespace))) <= limit
+            if (worth := (uid in beyond, not pod.burst, not over[pod.namespace])) <= limit
         ]
         policy = self.evictable.card_policy
         found = least(self.request, self.node, self.cards, leavers, policy)
         return None if found is None else [self.left[leaver.uid][0] for leaver in found]
 
-    def _departure(self, found: list[Resident]) -> Departure:
-        """What is answered; those that leave in any case are in it."""
-        pods = [*self.evicted, *found]
-        over = self.evictable.budgets.violated_by(pods)
-        classes = ((pod.uid in over, not pod.burst, not self.borrowing.over(pod.namespace)) for pod in pods)
+    def _departure(self, found: list[Resident], over: set[str]) -> Departure:
+        """What is answered, where these violate a budget; those that leave in any case are in it."""
+        pods, borrowing = [*self.evicted, *found], self.borrowing
+        classes = ((pod.uid in over, not pod.burst, not borrowing.over[pod.namespace]) for pod in pods)
         worst = max(classes, default=(False, False, False))
         return Departure(self.node, tuple(pods), len(over), worst)
 

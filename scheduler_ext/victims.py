@@ -142,7 +142,8 @@ def _from_cards(
         bound = taken[-1][0] if len(taken) == wanted.cards else None
         leavers = _least_on(cards[n], charge, on_card.get(cards[n].uuid, []), bound)
         if leavers is not None:
-            taken = sorted([*taken, (_cost(leavers), n, leavers)])[: wanted.cards]
+            cost = NOTHING if all_needed else _cost(leavers)
+            taken = sorted([*taken, (cost, n, leavers)])[: wanted.cards]
         elif all_needed:
             return None
     if len(taken) < wanted.cards:

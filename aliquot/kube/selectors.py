@@ -32,8 +32,10 @@ class LabelSelector(KubeStruct, frozen=True, kw_only=True):
 
     def picks(self, labels: Mapping[str, str]) -> bool:
         """Whether a pod of these labels is meant."""
-        named = all(labels.get(key) == value for key, value in (self.match_labels or {}).items())
-        return named and all(one.holds(labels) for one in self.match_expressions or ())
+        for key, value in (self.match_labels or {}).items():
+            if labels.get(key) != value:
+                return False
+        return not self.match_expressions or all(one.holds(labels) for one in self.match_expressions)
 
 
 class NodeRequirement(Requirement, frozen=True, kw_only=True):
