@@ -40,8 +40,11 @@ def as_read(body: bytes) -> tuple[Pod, list[str]] | None:
         args = read_filter(body)
     except WireError:
         return None
-    assert len(args.NodeNames) == len(list(args.NodeNames))
-    return args.Pod, list(args.NodeNames)
+    count, there = len(args.NodeNames), [name in args.NodeNames for name in ("a", "b", "a b", 'a","b')]
+    read = list(args.NodeNames)
+    assert count == len(read)
+    assert there == [name in read for name in ("a", "b", "a b", 'a","b')]
+    return args.Pod, read
 
 
 def written(call: dict[str, Any]) -> bytes:
@@ -111,6 +114,7 @@ ODD = {
     ),
     "names in a text": (b'{"Pod":%s,"NodeNames":["b"],"x":"y,\\"NodeNames\\":[\\"a\\"]}"}', True),
     "an escape": (b'{"Pod":%s,"NodeNames":["\\u0061"]}', True),
+    "escaped quotes": (b'{"Pod":%s,"NodeNames":["a\\",\\"b"]}', True),
     "an escaped key": (b'{"Pod":%s,"Node\\u004eames":["a"]}', True),
     "beyond ASCII": ('{"Pod":%s,"NodeNames":["é"]}'.encode(), True),
     "no UTF-8": (b'{"Pod":%s,"NodeNames":["\xff"]}', False),

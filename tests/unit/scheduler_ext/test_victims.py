@@ -86,6 +86,14 @@ def test_nobody_leaves_where_there_is_room() -> None:
     assert found_on([state("a")], pod(part(8)), leaver("x", a=8)) == set()
 
 
+def test_nobody_leaves_where_enough_cards_have_room() -> None:
+    """A full card more is no reason to ask those on it."""
+    full = leaver("x", a=16), leaver("y", 3, c=10)
+    assert found_on([state("a"), state("b"), state("c")], pod(part(8, cards=1)), *full) == set()
+    assert found_on([state("b"), state("d"), state("a"), state("c")], pod(part(8, cards=2)), *full) == set()
+    assert found_on([state("b"), state("d"), state("a"), state("c")], pod(part(8, cards=3)), *full) == {"x"}
+
+
 def test_a_request_that_no_departure_helps_gets_none() -> None:
     """The card is too small, or somebody stays."""
     assert found_on([state("a")], pod(part(17)), leaver("x", a=8)) is None

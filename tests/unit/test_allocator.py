@@ -1,0 +1,32 @@
+"""Memory that is freed and asked for again stays with the process."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource
+from aliquot.allocator import KEPT_BLOCK_BYTES, KEPT_BYTES, keep_freed_memory
+{first}
+count, faults = KEPT_BYTES // KEPT_BLOCK_BYTES - 1, []
+for _ in range(40):
+    blocks = [bytearray(KEPT_BLOCK_BYTES - 4096) for _ in range(count)]
+    del blocks
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+print(faults[-1] - faults[9])
+"""
+
+
+def faults(first: str) -> int:
+    """Pages that thirty rounds of asking and freeing had to get from the kernel."""
+    argv = [sys.executable, "-c", PROGRAM.format(first=first)]
+    return int(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_blocks_that_are_freed_are_not_had_anew_from_the_kernel():
+    """Hundreds of pages a round without it, hardly any with it."""
+    assert faults("") > 30 * 200
+    assert faults("assert keep_freed_memory()") < 30 * 20
