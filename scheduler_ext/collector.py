@@ -3,7 +3,8 @@
 A ledger of a large cluster is hundreds of thousands of objects that are no garbage. A collection goes through all of
 them: several times while they are read, and later in the middle of a call, for a tenth of a second.
 
-From the same moment memory is kept that calls will soon ask for again (`aliquot.allocator`); what reading takes is not.
+At the same moment what reading took is given back, and from then on memory is kept that calls will soon ask for again
+(`aliquot.allocator`).
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import gc
 from collections.abc import Sequence
 from typing import Protocol
 
-from aliquot.allocator import keep_freed_memory
+from aliquot.allocator import give_back_freed_memory, keep_freed_memory
 
 
 class Feed(Protocol):
@@ -40,6 +41,7 @@ class Collector:
                 await feed.read()
             gc.freeze()
             gc.enable()
+            give_back_freed_memory()
             keep_freed_memory()
             await asyncio.Event().wait()
         finally:

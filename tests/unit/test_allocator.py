@@ -1,4 +1,4 @@
-"""Memory that is freed and asked for again stays with the process."""
+"""Memory that is freed and asked for again stays with the process; what was needed once is given back."""
 
 import platform
 import subprocess
@@ -30,3 +30,30 @@ def test_blocks_that_are_freed_are_not_had_anew_from_the_kernel():
     """Hundreds of pages a round without it, hardly any with it."""
     assert faults("") > 30 * 200
     assert faults("assert keep_freed_memory()") < 30 * 20
+
+
+STORY = """
+import mmap
+from pathlib import Path
+from aliquot.allocator import give_back_freed_memory
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE // 1024
+
+kept, read = [], []
+for _ in range(1000):  # of what is read a little is kept
+    read.append(bytearray(60_000))
+    kept.append(bytearray(600))
+full = resident()
+read.clear()
+assert give_back_freed_memory()
+print(full, resident(), len(kept))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_what_was_read_is_given_back_though_what_is_kept_lies_between():
+    """In kilobytes: of 60 MB read, hardly anything stays."""
+    told = subprocess.run([sys.executable, "-c", STORY], check=True, capture_output=True, text=True).stdout
+    full, left, _ = map(int, told.split())
+    assert full - left > 50_000
