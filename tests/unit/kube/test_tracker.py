@@ -94,6 +94,7 @@ def test_after_a_break_it_tells_only_of_what_differs(kube: Kube):
             ("put", "uid-b2"),
             ("put", "uid-c"),
         ]
+        await kube.until(lambda: kube.opened == 2)
         await kube.stop()
         kube.put("d")
         kube.forget()
