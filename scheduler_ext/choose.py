@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from aliquot.placement import Placement
-from aliquot.policy import DEFAULT, Preference
+from aliquot.policy import DEFAULT, Policy, Preference
 from aliquot.request import PodRequest, SliceRequest
 from scheduler_ext.demand import Demand, running_slices
 from scheduler_ext.fit import SEARCH_BUDGET, fit
@@ -278,10 +278,18 @@ class _Race:
         self._keys[hopeless] = -np.inf
 
     def _try(self, request: PodRequest, row: int, node: str, *, deep: bool) -> Placement | None:
-        ranking, cards = self._ranked.of(row), self._table.cards(node)
+        ranking = self._ranked.of(row)
         if not deep:
-            return fit(request, node, cards, ranking.card_policy, len(request.containers))
-        return fit(request, node, cards, ranking.card_policy, SEARCH_BUDGET, first=ranking.cards_on(row))
+            return fit(request, node, self._table.cards(node), ranking.card_policy, len(request.containers))
+        first = ranking.cards_on(row)
+        if len(request.containers) == 1 and first:
+            return self._put(request, row, node, first[0])
+        return fit(request, node, self._table.cards(node), ranking.card_policy, SEARCH_BUDGET, first=first)
+
+    def _put(self, request: PodRequest, row: int, node: str, columns: Sequence[int]) -> Placement | None:
+        """A single container on the very cards that it was laid out on: `fit` has no others to look at, and agrees."""
+        cards = self._table.cards(node, set(self._table.uuid[list(columns), row].tolist()))
+        return fit(request, node, cards, Policy.BINPACK, first={0: range(len(cards))})
 
     def _best(self) -> int | None:
         """Position of the best node left: highest key, then highest tie, then the smallest name."""
