@@ -78,7 +78,7 @@ class Demand:
         many cards at once, and for them it takes least to make a node useless.
         """
         weighed = [Typical(w, n * w.slice.cards**CARDS_POWER, n) for w, n in self._counts.items()]
-        weighed.sort(key=lambda kind: (-kind.weight, repr(kind.wanted)))
+        weighed.sort(key=lambda kind: (-kind.weight, *_content(kind.wanted)))
         kept = weighed[:MOST_CLASSES]
         total = sum(kind.weight for kind in kept)
         return [replace(kind, weight=kind.weight / total) for kind in kept]
@@ -100,6 +100,14 @@ def _wanted(request: PodRequest) -> Wanted:
     host = HostShare(request.host.cpu_milli, _coarse(request.host.memory_mib))
     plain = replace(largest, policy=NO_POLICY, burst=False, topology=None, rdma=Rdma.NONE)
     return Wanted(plain, host)
+
+
+def _content(wanted: Wanted) -> tuple[object, ...]:
+    """What tells kinds apart; filters, which few pods have, take longer to write down than all the rest."""
+    asked, host = wanted.slice, wanted.host
+    amounts = (asked.cards, asked.memory_mib or 0, asked.memory_percent or 0, asked.cores, asked.exclusive)
+    only = [sorted(names) for names in vars(asked.only).values()] if asked.only else []
+    return (*amounts, host.cpu_milli, host.memory_mib, only)
 
 
 def _coarse(mib: int) -> int:

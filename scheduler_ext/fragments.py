@@ -28,7 +28,7 @@ import numpy.typing as npt
 from aliquot.request import SliceRequest
 from scheduler_ext.demand import Typical
 from scheduler_ext.laying import Array, Lent
-from scheduler_ext.rests import STEPS, Program
+from scheduler_ext.rests import STEPS, Amounts, Program
 from scheduler_ext.scarcity import Prices
 from scheduler_ext.table import Bools, CardKind, CardTable, Ints
 
@@ -89,14 +89,16 @@ class Yardstick:
         """
         if self._worths is not None:
             return
-        alike, which = np.unique(self._shares.round(4), axis=0, return_inverse=True)
-        demand, found = (self._counts * self.cards).tolist(), []
-        for row in alike:
-            program = Program.of(row.tolist(), demand)
-            while program.improve():
+        demand, found = (self._counts * self.cards).tolist(), dict[bytes, Amounts]()
+        rows = self._shares.round(4)
+        for row in rows:
+            if row.tobytes() not in found:
+                program = Program.of(row.tolist(), demand)
                 yield
-            found.append(program.worths())
-        self._worths = np.array(found, np.float32)[which.ravel()]
+                while program.improve():
+                    yield
+                found[row.tobytes()] = program.worths()
+        self._worths = np.array([found[row.tobytes()] for row in rows], np.float32)
 
     def lend(self, prices: Prices, flow: float) -> Lent:
         """The tables as `laying` reads them, when they have been prepared.
@@ -144,18 +146,23 @@ class Yardstick:
     def _table_rooms(self, needs: Ints, times: Ints, allowed: Bools) -> None:
         """Table which pods have room on a card, for each step of free memory and cores; row 0: no room at all."""
         steps = [np.unique(np.append(row, 0)) for row in needs]
-        self._starts = np.cumsum([0, *map(len, steps)])
-        self._edges = np.concatenate(steps)
+        self._starts, self._edges = np.cumsum([0, *map(len, steps)]), np.concatenate(steps)
         self._time_edges = np.unique(np.append(times, 0))
-        owner = np.repeat(np.arange(len(steps)), [len(row) for row in steps])
-        enough = (self._edges[:, None] >= needs[owner]) & allowed[owner]
-        timely = self._time_edges[None, :, None] >= times[owner][:, None, :]
-        rooms = (enough[:, None, :] & timely).reshape(-1, len(self.weights))
-        rooms = np.concatenate([np.zeros((1, len(self.weights)), np.bool_), rooms])
-        self._useless = (1 - rooms.astype(np.float32) @ self.weights).astype(np.float32)
-        octets = np.packbits(rooms, axis=1, bitorder="little")
-        halves = np.stack([octets & 15, octets >> _BLOCK], axis=2).reshape(len(rooms), -1)
-        self._rooms = np.ascontiguousarray(halves[:, : self.blocks])
+        rooms, useless = [np.zeros((1, self.blocks), np.uint8)], [np.ones(1, np.float32)]
+        for kind, edges in enumerate(steps):
+            enough = (edges[:, None] >= needs[kind]) & allowed[kind]
+            timely = self._time_edges[:, None] >= times[kind]
+            both = self._bits(enough)[:, None] & self._bits(timely)
+            rooms.append(both.reshape(-1, self.blocks))
+            # Not as a product of matrices: that would wake threads, which costs more than it saves.
+            useless.append((1 - np.einsum("mk,tk->mt", enough * self.weights, timely)).ravel())
+        self._rooms, self._useless = np.concatenate(rooms), np.concatenate(useless).astype(np.float32)
+
+    def _bits(self, kinds: Bools) -> npt.NDArray[np.uint8]:
+        """A byte for each block of kinds of pods; shape (rows, blocks)."""
+        octets = np.packbits(kinds, axis=1, bitorder="little")
+        halves = np.stack([octets & (1 << _BLOCK) - 1, octets >> _BLOCK], axis=2)
+        return halves.reshape(len(kinds), -1)[:, : self.blocks]
 
 
 def _need(wanted: SliceRequest, kind: CardKind) -> int:

@@ -59,9 +59,9 @@ def _asked(
         if only not in by_filter:
             by_filter[only] = _allowed(only, models, supply, memory)
         allowed, mean = by_filter[only]
-        amount = count * wanted.slice.cards * _part(wanted, mean) if allowed.any() else 0
+        amount = count * wanted.slice.cards * _part(wanted, mean) if mean else 0.0
         total += amount
-        if amount and (only.models or only.not_models):
+        if only.models or only.not_models:
             parts += amount * allowed
     return parts / total
 
