@@ -102,12 +102,12 @@ def _wanted(request: PodRequest) -> Wanted:
     return Wanted(plain, host)
 
 
-def _content(wanted: Wanted) -> tuple[object, ...]:
-    """What tells kinds apart; filters, which few pods have, take longer to write down than all the rest."""
+def _content(wanted: Wanted) -> tuple[str, ...]:
+    """What tells kinds apart, written down; filters, which few pods have, take longer than all the rest."""
     asked, host = wanted.slice, wanted.host
-    amounts = (asked.cards, asked.memory_mib or 0, asked.memory_percent or 0, asked.cores, asked.exclusive)
-    only = [sorted(names) for names in vars(asked.only).values()] if asked.only else []
-    return (*amounts, host.cpu_milli, host.memory_mib, only)
+    amounts = (asked.cards, asked.memory_mib, asked.memory_percent, asked.cores, asked.exclusive)
+    only = [" ".join(sorted(names)) for names in vars(asked.only).values()] if asked.only else [""]
+    return (*map(str, amounts), *only, str(host.cpu_milli), str(host.memory_mib))
 
 
 def _coarse(mib: int) -> int:

@@ -1,7 +1,11 @@
 """An extender that begins learns from the pods that it finds bound."""
 
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,6 +28,8 @@ NODES: dict[str, GPUNodeStatus] = {
     "n1": node(*(card(f"a{n}", 80) for n in range(8))),
     "n2": node(*(card(f"b{n}", 80) for n in range(8))),
 }
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def extender() -> Parts:
@@ -144,3 +150,31 @@ def test_a_wish_that_makes_no_sense_any_more_is_passed_over(annotation: str):
     meta = msgspec.structs.replace(pod.metadata, annotations=spoiled)
     after._feed.put_pod(msgspec.structs.replace(pod, metadata=meta))
     assert asked(after).total() == 1
+
+
+KINDS = """
+from itertools import combinations
+from dataclasses import replace
+from aliquot.card_filter import CardFilter
+from scheduler_ext.demand import Demand
+from tests.unit.scheduler_ext.placing import part, pod
+demand = Demand()
+for n, models in enumerate(combinations(("a10", "a100", "h100", "h200", "l40s", "t4"), 3)):
+    demand.note(pod(replace(part(4), only=CardFilter(models=frozenset(models))), uid=str(n)))
+print([sorted(kind.wanted.slice.only.models) for kind in demand.typical()])
+"""
+
+
+def test_what_is_typical_comes_in_the_same_order_in_every_process():
+    """Kinds of equal weight, too: whatever order sets have there, replicas choose alike."""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", KINDS],
+            env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in range(4)
+    }
+    assert len(found) == 1
