@@ -7,7 +7,7 @@ count as gone.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from aliquot.placement import Placement
@@ -90,6 +90,7 @@ class Evictable:
         gone: Collection[str] = (),
         within_budgets: bool = False,
         limit: Class = WORST,
+        cards: Sequence[CardState] | None = None,
     ) -> Departure | None:
         """Who would have to leave a node for a pod; None where nobody's leaving helps.
 
@@ -101,11 +102,13 @@ class Evictable:
             gone: The UIDs of pods that leave in any case, because somebody else has said so.
             within_budgets: Rather nobody than one whose departure violates a budget.
             limit: Rather nobody than one of a worse class.
+            cards: The node's cards as they are, where the caller has read them.
         """
         there = self.residents.on(node)
         spared = self.min_run_seconds or borrowing.spares_anybody
         away = [_leaver(pod, entry) for pod, entry in there if pod.leaving or pod.uid in gone]
-        cards = relieved(self.ledger.cards_without(node, request.uid), away)
+        if cards is None or self.ledger.entry(request.uid) is not None:
+            cards = self.ledger.cards_without(node, request.uid)
         evicted = [pod for pod, _ in there if pod.uid in gone]
         left = {
             pod.uid: (pod, entry)
@@ -116,7 +119,7 @@ class Evictable:
             and (not spared or self.settled(pod, borrowing))
         }
         limit = min(limit, (False, True, True)) if within_budgets else limit
-        search = _Search(self, request, node, cards, borrowing, evicted, left, limit)
+        search = _Search(self, request, node, relieved(cards, away), borrowing, evicted, left, limit)
         return search.run()
 
     def place(

@@ -9,12 +9,13 @@ Nobody is to be evicted while a node has room as soon as those have gone that ar
 empty, and the pod waits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aliquot.kube.objects import Pod
 from aliquot.request import PodRequest, RequestError
 from scheduler_ext.borrowing import Borrowing
+from scheduler_ext.cards import CardState
 from scheduler_ext.evictable import WORST, Class, Departure, Evictable
 from scheduler_ext.filter import Filter
 from scheduler_ext.holds import Holds
@@ -66,11 +67,14 @@ class Preemption:
         """
         shut = self.decide.shut_to(pod, request)
         borrowing = self.evictable.borrowing()
-        found, limit = list[Departure](), WORST
+        table = self.evictable.ledger.table
+        found, limit, cards = list[Departure](), WORST, table.cards_of(given)
         for node, uids in given.items():
-            if node in shut or node not in self.evictable.ledger.table:
+            if node in shut or node not in table:
                 continue
-            departure = self._on(node, uids, pod.spec.priority or 0, request, borrowing, limit=limit)
+            departure = self._on(
+                node, uids, pod.spec.priority or 0, request, borrowing, limit=limit, cards=cards.get(node)
+            )
             if departure is not None:
                 found.append(departure)
                 limit = min(limit, departure.worst)
@@ -85,6 +89,7 @@ class Preemption:
         borrowing: Borrowing,
         *,
         limit: Class,
+        cards: Sequence[CardState] | None,
     ) -> Departure | None:
         residents, evictable = self.evictable.residents, self.evictable
         for pod in filter(None, map(residents.get, uids)):
@@ -97,6 +102,7 @@ class Preemption:
             lambda pod: pod.priority < priority,
             gone=frozenset(uids),
             limit=limit,
+            cards=cards,
         )
 
 

@@ -234,6 +234,18 @@ class CardTable:
         row = self._rows[node] if columns else UNKNOWN
         return [self._read(row, c, uuid) for uuid, c in columns if only is None or uuid in only]
 
+    def cards_of(self, nodes: Iterable[str]) -> dict[str, list[CardState]]:
+        """The same of several nodes, those without cards left out.
+
+        Read one by one nearly every number of a card is one that the processor's caches do not have.
+        """
+        known = [node for node in nodes if self._columns.get(node)]
+        part = self.at(self.rows_of(known))
+        return {
+            node: [part._read(n, c, uuid) for uuid, c in self._columns[node].items()]  # noqa: SLF001 - of the same class
+            for n, node in enumerate(known)
+        }
+
     def signature(self, row: int) -> bytes:
         """Equal for two nodes on which every pod fits or fails alike."""
         cells: list[bytes] = [grid[:, row].tobytes() for grid in self._grids()]

@@ -329,3 +329,17 @@ def test_victims_are_enough_and_lower_and_none_too_many(
             assert place_after(request, node, cards, others, policy) is None
         web = sum(labels[uid] == "web" for uid in uids)
         assert here.violations[node] == max(web - allowed, 0)
+
+
+def test_a_pod_that_holds_a_place_is_not_in_its_own_way():
+    """What a waiting pod has reserved counts as free for it, wherever cards were read; others' places do not."""
+    here = Neighbours("n1", "n2")
+    here.runs("old", "n1-a", 16)
+    here.runs("big", "n1-b", 16)
+    table, pod = here.ledger.table, waiter(12)
+    assert here.place_of(pod) == ["n2"]
+    assert table.cards_of(("n2", "nowhere", "n1")) == {name: table.cards(name) for name in ("n2", "n1")}
+    assert here.victims(pod) == {}
+    here.runs("new", "n2-b", 16)
+    assert here.victims(waiter(12))["n2"] == {"new"}
+    assert here.victims(pod) == {}
