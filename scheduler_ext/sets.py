@@ -54,11 +54,11 @@ class Wish:
 
 @dataclass(frozen=True)
 class Compared:
-    """The sets that have what is demanded, in the order of their columns.
+    """The sets that have what is demanded, the best first, equals in the order of their columns.
 
     Attributes:
         masks: As masks of columns.
-        orders: The greatest is the best, together with what is left to later pods (`Sets.rest`).
+        orders: The greatest is the best; among equals what is left to later pods decides (`Sets.rest`).
         weakest: The worth of the weakest link within each.
     """
 
@@ -80,7 +80,9 @@ class Sets:
         """All sets that a wish allows, and what they are compared by."""
         if wish not in self._compared:
             sized = self._of(wish.cards)
-            good, order = sized.linked(wish.least), sized.order + sized.spread(wish.rdma)
+            order = sized.order + sized.spread(wish.rdma)
+            good = np.flatnonzero(sized.linked(wish.least))
+            good = good[np.argsort(-order[good], kind="stable")]
             self._compared[wish] = Compared(
                 sized.masks[good].astype(np.int32), order[good], sized.weakest[good]
             )

@@ -5,7 +5,7 @@ few sums of long vectors, which is several times faster than many sums of short 
 
 The table holds numbers only; whose they are is the ledger's business. Rows are given to nodes as they come
 and are used again after a node has gone. Memory is in MiB, compute in percent of a card. The arrays grow by a
-quarter; a card costs about 80 bytes, so 5,000 nodes of 8 cards take less than 5 MiB.
+quarter; a card costs about 120 bytes, so 5,000 nodes of 8 cards take about 5 MiB.
 
 Whoever keeps something per row asks with `changed_since` which rows to look at again. What is kept of thousands of
 rows is worked out in C (`laying`), which reads these arrays.

@@ -84,7 +84,7 @@ typedef struct {
   uint8_t compared;      /* that depends on the cards: the sets of them have these */
   int64_t sets;
   const int32_t *masks;
-  const int64_t *orders; /* the greatest is the best, together with what is left to later pods */
+  const int64_t *orders; /* the greatest comes first and is the best; among equals what is left to later pods decides */
   const double *grades;
 } aq_links;
 

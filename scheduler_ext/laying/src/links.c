@@ -14,11 +14,12 @@ int64_t aq_best_set(const aq_links *links, uint32_t must, uint32_t may, uint32_t
   int64_t best = -1, most = 0;
   for (int64_t n = 0; n < links->sets; n++) {
     uint32_t mask = (uint32_t)links->masks[n];
+    if (best >= 0 && links->orders[n] < links->orders[best]) break;
     if ((mask & must) != must || (mask & ~may)) continue;
-    int64_t order = links->orders[n] + links->rest[empty & ~mask & links->all];
-    if (best < 0 || order > most) {
+    int64_t rest = links->rest[empty & ~mask & links->all];
+    if (best < 0 || rest > most) {
       best = n;
-      most = order;
+      most = rest;
     }
   }
   return best;
