@@ -9,6 +9,7 @@ Nobody is to be evicted while a node has room as soon as those have gone that ar
 empty, and the pod waits.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -107,9 +108,17 @@ class Preemption:
 
 
 def _meta(departure: Departure, given: tuple[str, ...]) -> MetaVictims:
-    """Those that were given, and those that are added, each once."""
+    """Those that were given, and those that are added, each once, the highest priority first.
+
+    kube-scheduler compares nodes by the priority of the first. Pods without cards, whose priority is not known here,
+    stay before those that kube-scheduler named after them.
+    """
+    ranks: dict[str, float] = {pod.uid: pod.priority for pod in departure.pods}
+    floor = -math.inf
+    for uid in reversed(given):
+        floor = max(floor, ranks.setdefault(uid, floor))
     uids = dict.fromkeys([*given, *(pod.uid for pod in departure.pods)])
-    return _written(tuple(uids), departure.violations)
+    return _written(tuple(sorted(uids, key=ranks.__getitem__, reverse=True)), departure.violations)
 
 
 def _written(uids: tuple[str, ...], violations: int) -> MetaVictims:

@@ -122,7 +122,7 @@ class Leader:
             with suppress(OSError), urllib.request.urlopen(call, timeout=10, context=self._context) as answer:  # noqa: S310
                 if good(answer.read()):
                     return
-            time.sleep(0.05)
+            time.sleep(0.25)
         raise RuntimeError(f"{path} of the extender: {self.log()[-2000:]}")
 
 

@@ -95,6 +95,10 @@ class Neighbours:
 
     def victims(self, pod: Pod, **given: list[str] | None) -> dict[str, set[str]]:
         """What preempt answers, for nodes that kube-scheduler gives with these victims; all, with none, by default."""
+        return {name: set(uids) for name, uids in self.ordered_victims(pod, **given).items()}
+
+    def ordered_victims(self, pod: Pod, **given: list[str] | None) -> dict[str, tuple[str, ...]]:
+        """The same in the order in which they are answered."""
         named = given or dict.fromkeys(self.nodes)
         asked = {
             name: {"Pods": None if uids is None else [{"UID": uid} for uid in uids], "NumPDBViolations": 0}
@@ -104,7 +108,7 @@ class Neighbours:
         answer = self.preemption.answer(read_preempt(msgspec.json.encode(body))).NodeNameToMetaVictims
         assert all(victims.Pods for victims in answer.values())
         self.violations = {name: victims.NumPDBViolations for name, victims in answer.items()}
-        return {name: set(victims.uids) for name, victims in answer.items()}
+        return {name: victims.uids for name, victims in answer.items()}
 
 
 def running(

@@ -38,6 +38,19 @@ def test_whoever_kube_scheduler_wants_gone_goes_and_counts() -> None:
     assert here.victims(waiter(8), n1=["no-cards"]) == {"n1": {"no-cards", "a"}}
 
 
+def test_the_victim_of_the_highest_priority_is_first() -> None:
+    """kube-scheduler compares nodes by the first; pods without cards keep their place before those it named later."""
+    here = Neighbours()
+    here.runs("low", "n1-a", 8, priority=1)
+    here.runs("high", "n1-a", 8, priority=7)
+    here.runs("middle", "n1-b", 16, priority=5)
+    assert here.ordered_victims(waiter(16), n1=["low"]) == {"n1": ("middle", "low")}
+    given = ["plain", "middle", "last"]
+    assert here.ordered_victims(waiter(16), n1=given) == {"n1": ("plain", "middle", "last")}
+    two = waiter(16, **{"aliquot.dev/gpu": "2"})
+    assert here.ordered_victims(two, n1=given) == {"n1": ("high", "plain", "middle", "low", "last")}
+
+
 def test_nobody_is_evicted_for_a_part_of_a_group() -> None:
     """Room for one would be of no use; once its group is small enough it is a pod like others."""
     here = Neighbours()
