@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -37,13 +38,18 @@ def stack() -> Iterator[Stack]:
 
 def test_instances_are_offered_by_profile_and_their_card_offers_no_slices(stack: Stack) -> None:
     """Two of one profile, one of another ('+' has no place in a resource's name), slices of the other card alone."""
-    offered = stack.kubectl.get("nodes", "node-1")["status"]["allocatable"]
-    ours = {name: count for name, count in offered.items() if name.startswith("aliquot.dev/")}
-    assert ours == {
-        "aliquot.dev/gpu": "10",
-        "aliquot.dev/mig-1g.18gb": "2",
-        "aliquot.dev/mig-2g.35gb.me": "1",
-    }
+
+    def offered(node: dict[str, Any]) -> bool:
+        ours = {
+            k: count for k, count in node["status"]["allocatable"].items() if k.startswith("aliquot.dev/")
+        }
+        return ours == {
+            "aliquot.dev/gpu": "10",
+            "aliquot.dev/mig-1g.18gb": "2",
+            "aliquot.dev/mig-2g.35gb.me": "1",
+        }
+
+    stack.kubectl.wait_for("nodes", "node-1", offered)
 
 
 def test_a_container_gets_one_instance_whole_with_its_device_nodes(stack: Stack) -> None:
