@@ -179,16 +179,15 @@ class Confines:
         """The pods on a node that has been visited."""
         return self._tenants[name]
 
-    def admit(self, pod: Tenant, name: str, newcomers: Sequence[Tenant] = ()) -> bool:
-        """Whether a pod may run on a node that has been visited, beside the pods there and some newcomers."""
+    def admit(self, pod: Tenant, name: str) -> bool:
+        """Whether a pod may run on a node that has been visited, beside the pods there."""
         node = self._nodes[name]
         if node is None:
             return False
         taints = (*node.spec.taints, CORDON) if node.spec.unschedulable else node.spec.taints
         if not (pod.tolerates(taints) and pod.likes(node)):
             return False
-        others = (*self._tenants[name], *newcomers)
-        return not any(pod.shuns(other) or other.shuns(pod) for other in others)
+        return not any(pod.shuns(other) or other.shuns(pod) for other in self._tenants[name])
 
 
 def _terms(affinity: _PodAffinity | None) -> Sequence[PodTerm]:

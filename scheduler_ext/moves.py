@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from aliquot.host import HostShare
 from aliquot.placement import Charge, Placement
 from aliquot.policy import Policy
 from aliquot.request import PodRequest, RequestError, SliceRequest
@@ -181,14 +182,15 @@ class Moves:
 
     def _places(self, leaving: Leaving, movers: Sequence[Mover], confines: Confines) -> list[Move]:
         """Where each of them would go; nothing where one has nowhere to go."""
-        table, newcomers, moves = self._ledger.table.twin(), defaultdict[str, list[Mover]](list), list[Move]()
+        table, moves = self._ledger.table.twin(), list[Move]()
+        taken = defaultdict[str, HostShare](HostShare)
         for mover in movers:
-            there = self._place(mover, table, newcomers, confines)
+            there = self._place(mover, table, taken, confines)
             if there is None:
                 return []
             for uuid, charge in there.charges().items():
                 table.charge(there.node, uuid, charge, 1)
-            newcomers[there.node].append(mover)
+            taken[there.node] += mover.request.host
             moves.append(
                 Move(
                     uid=mover.request.uid,
@@ -200,16 +202,18 @@ class Moves:
         return moves
 
     def _place(
-        self, mover: Mover, table: CardTable, newcomers: Mapping[str, Sequence[Mover]], confines: Confines
+        self, mover: Mover, table: CardTable, taken: Mapping[str, HostShare], confines: Confines
     ) -> Placement | None:
-        """A place for a pod on another node, beside those that move there, where it takes no more than it has."""
+        """A place for a pod on another node, where it takes no more than it has.
+
+        Those that move with it are no neighbours that it would mind, for it has been beside them; `taken` is their CPU
+        and memory on each node.
+        """
         request = mover.request
         for name in mover.nodes:
-            also = newcomers[name]
-            host = sum((other.request.host for other in also), request.host)
-            if not self._ledger.hosts.with_room([name], host):
+            if not self._ledger.hosts.with_room([name], taken[name] + request.host):
                 continue
-            if not confines.admit(mover.pod, name, [other.pod for other in also]):
+            if not confines.admit(mover.pod, name):
                 continue
             found = fit(request, name, table.cards(name), Policy.BINPACK)
             if found is None or _memory(found.charges()) > mover.held_mib:

@@ -3,6 +3,8 @@
 import itertools
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,17 @@ def add_node(cluster: PocketCluster, name: str, uuids: list[str], **card: Any) -
         cluster.kubectl.apply(gpu_node)
         cards = [{"uuid": uuid, "index": n, "memoryMiB": 16384, **card} for n, uuid in enumerate(uuids)]
         publish(cluster, name, cards)
+
+
+@contextmanager
+def two_nodes(root: Path) -> Iterator[PocketCluster]:
+    """An API server, and nodes `n1` and `n2` with two cards of 16 GiB each (`n1-a`, …)."""
+    with PocketCluster(root) as cluster:
+        cluster.start_apiserver()
+        cluster.kubectl.apply(Path("deploy/crds/gpunodes.yaml"))
+        for name in ("n1", "n2"):
+            add_node(cluster, name, [f"{name}-a", f"{name}-b"])
+        yield cluster
 
 
 def publish(cluster: PocketCluster, name: str, cards: list[Document]) -> None:

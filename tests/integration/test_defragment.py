@@ -11,19 +11,15 @@ import pytest
 
 from sandbox.cluster.cluster import PocketCluster
 from sandbox.cluster.processes import wait_for
-from tests.integration.extenders import Document, Extender, add_node, create, manifest
+from tests.integration.extenders import Document, Extender, create, manifest, two_nodes
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @pytest.fixture(name="cluster")
 def run_cluster(tmp_path: Path) -> Iterator[PocketCluster]:
-    """An API server, and two nodes with two cards of 16 GiB each."""
-    with PocketCluster(tmp_path / "d") as cluster:
-        cluster.start_apiserver()
-        cluster.kubectl.apply(Path("deploy/crds/gpunodes.yaml"))
-        for name in ("n1", "n2"):
-            add_node(cluster, name, [f"{name}-a", f"{name}-b"])
+    """Two nodes with two cards of 16 GiB each."""
+    with two_nodes(tmp_path / "d") as cluster:
         yield cluster
 
 
@@ -148,12 +144,17 @@ def test_nobody_moves_whom_a_budget_keeps(cluster: PocketCluster, extender: Exte
     wait_for("the budget to be known", lambda: not moving(extender))
 
 
-def test_nobody_moves_to_a_node_without_cpu_for_it(cluster: PocketCluster, extender: Extender) -> None:
-    """Cards are not all that it needs."""
+@pytest.mark.parametrize(
+    ("cpu", "ask", "moved"), [("3", "1", 0), ("2500m", "1", 1), ("2500m", "2", 0), ("2", "2", 2)]
+)
+def test_nobody_moves_to_a_node_without_cpu_for_all(
+    cluster: PocketCluster, extender: Extender, cpu: str, ask: str, moved: int
+) -> None:
+    """Cards are not all that they need: of 8 cores two pods have theirs already, and one or two more are to come."""
     containers = manifest(8)["spec"]["containers"]
-    containers[0]["resources"]["requests"] |= {"cpu": "3"}
+    containers[0]["resources"]["requests"] |= {"cpu": cpu}
     full_but_for_holes(cluster, extender, containers=containers)
-    assert moving(extender) == []
+    assert len(plan(extender, f"gpu={ask}&gpu-mem=12Gi").get("moves", ())) == moved
 
 
 def test_room_as_it_is_and_none_at_all(cluster: PocketCluster, extender: Extender) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.cluster.cluster import PocketCluster
 from sandbox.cluster.processes import wait_for
-from tests.integration.extenders import NUMBER, Document, Extender, add_node, create, manifest
+from tests.integration.extenders import NUMBER, Document, Extender, add_node, create, manifest, two_nodes
 from tests.integration.replicas import three
 
 IMAGINED = {
@@ -28,12 +28,8 @@ IMAGINED = {
 
 @pytest.fixture(name="cluster")
 def run_cluster(tmp_path: Path) -> Iterator[PocketCluster]:
-    """An API server, and two nodes with two cards of 16 GiB each."""
-    with PocketCluster(tmp_path / "c") as cluster:
-        cluster.start_apiserver()
-        cluster.kubectl.apply(Path("deploy/crds/gpunodes.yaml"))
-        for name in ("n1", "n2"):
-            add_node(cluster, name, [f"{name}-a", f"{name}-b"])
+    """Two nodes with two cards of 16 GiB each."""
+    with two_nodes(tmp_path / "c") as cluster:
         yield cluster
 
 

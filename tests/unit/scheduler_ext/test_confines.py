@@ -58,11 +58,11 @@ class Reader:
         return Listing("1", (self.node,) if resource is NODES else self.pods)
 
 
-def admits(pod: Tenant, *others: Tenant, newcomers: tuple[Tenant, ...] = (), **node: Any) -> bool:
+def admits(pod: Tenant, *others: Tenant, **node: Any) -> bool:
     """Whether a pod may run on the node beside others."""
     confines = Confines(Reader(node, *others))
     asyncio.run(confines.visit("n1"))
-    return confines.admit(pod, "n1", newcomers)
+    return confines.admit(pod, "n1")
 
 
 TAINT = {"key": "team", "value": "ml", "effect": "NoSchedule"}
@@ -141,11 +141,10 @@ WEB = tenant({"app": "web"})
     ],
 )
 def test_anti_affinity_is_of_both_sides(spec: dict[str, Any], other: Tenant, admitted: bool):
-    """Whoever of the two says it; beside one that would move there, too."""
+    """Whoever of the two says it."""
     shy = tenant({"app": "shy"}, **spec)
     assert admits(shy, other) is admitted
     assert admits(other, shy) is admitted
-    assert admits(shy, newcomers=(other,)) is admitted
 
 
 def test_a_pod_that_has_finished_is_in_nobodys_way():
