@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from libshim.pages import CardLimit, Control, PageError, Usage, change_control, read_control
+from libshim.control_page import CardLimit, Control, change_control, read_control
+from libshim.page_file import PageError
+from libshim.usage_page import Usage
 
 MIB = 1 << 20
 WORTH_WRITING = MIB

@@ -3,7 +3,7 @@
 FORWARDER := $(BUILD)/forwarder
 DIRECTORY := /usr/local/aliquot
 forwarders := $(FORWARDER)/libcuda.so.1 $(FORWARDER)/libnvidia-ml.so.1
-hook_rows := $(wildcard src/hooks/*.def)
+hook_rows := $(sort $(wildcard src/hooks/*.def))
 
 forwarders: $(forwarders)
 

@@ -177,6 +177,11 @@ static void add_launches(aq_batch *batch, uint32_t launches) {
   aq_flights[batch->card].launches += launches;
 }
 
+static void add_spread(aq_batch *batch, uint64_t spread) {
+  batch->spread += spread;
+  aq_flights[batch->card].spread += spread;
+}
+
 aq_batch *aq_batch_join(aq_lane *lane, const aq_submission *submission, aq_core_context *context, uint64_t now) {
   const void *what = submission->what;
   uint64_t cost = aq_cost(what), estimate = cost ? cost : BATCH_NS;
@@ -190,7 +195,7 @@ aq_batch *aq_batch_join(aq_lane *lane, const aq_submission *submission, aq_core_
   batch->last_ns = now;
   add_work(batch, estimate, now);
   add_launches(batch, 1);
-  batch->spread += estimate - aq_cost_soonest(what);
+  add_spread(batch, estimate - aq_cost_soonest(what));
   if (!cost) batch->unknown = true, aq_flights[batch->card].unknown++; /* nothing joins it */
   return batch;
 }
@@ -401,6 +406,7 @@ static void close_batch(aq_batch *batch, uint64_t ended) {
   aq_in_flight *flight = &aq_flights[batch->card];
   aq_ticket_take_back(batch);
   flight->estimate -= batch->estimate;
+  flight->spread -= batch->spread;
   flight->launches -= batch->launches;
   flight->unknown -= batch->unknown;
   flight->count--;

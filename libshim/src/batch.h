@@ -69,6 +69,7 @@ typedef struct aq_batch {
 typedef struct {
   aq_batch *oldest, *newest;
   uint64_t estimate;    /* nanoseconds in flight, as far as known */
+  uint64_t spread;      /* by how much less it may be */
   uint32_t count;       /* open batches */
   uint32_t launches;    /* in these, with what tickets are good for */
   uint32_t unknown;     /* open batches of unknown length */

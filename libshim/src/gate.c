@@ -32,6 +32,14 @@ static bool must_look(const aq_in_flight *flight, uint64_t now) {
   return flight->unknown || flight->launches >= flight->most_launches || (leased && aq_batch_is_late(flight, now));
 }
 
+/* Whether the card may be idle before an end is seen: by what the like of it took at the least, there is little behind what runs.
+ * Launches of one function can take now long, now short. Then twice the window may be in flight, by what they take at the most. */
+static bool may_run_dry(const aq_in_flight *flight, uint64_t together) {
+  const aq_batch *oldest = flight->oldest;
+  uint64_t behind = flight->estimate - flight->spread - (oldest->estimate - oldest->spread);
+  return behind < flight->window_ns / 4 && together <= 2 * flight->window_ns;
+}
+
 /* The instant at which work of this cost may join what is in flight: a window of short work, or one long kernel when the one
  * before it is nearly over. What a kernel takes varies: where two of them
  * fill the window the third is not kept out by a thousandth, nor one of a pair by the other's being older. */
@@ -39,6 +47,7 @@ static uint64_t room_at(const aq_in_flight *flight, uint64_t cost, uint64_t now)
   uint64_t together = flight->estimate + cost;
   if (flight->count && must_look(flight, now)) return UINT64_MAX;
   if (!flight->count || (cost && together <= flight->window_ns + flight->window_ns / 8)) return now;
+  if (cost && may_run_dry(flight, together)) return now;
   if (!cost || together > 2 * cost + cost / 8) return UINT64_MAX;
   return flight->ends_ns > flight->window_ns ? flight->ends_ns - flight->window_ns : now;
 }
@@ -92,7 +101,7 @@ static uint64_t opens_by_lease(aq_passage *p) {
   uint64_t open_at = room(p);
   if (open_at > p->now_ns || stalled_at(p) <= p->now_ns || !outlasts_lease(p)) return open_at;
   p->is_long = p->for_lease = true;
-  return sooner(later(flight->ends_ns, p->now_ns + POLL_NS), look);
+  return sooner(later(flight->ends_ns - flight->spread, p->now_ns + POLL_NS), look);
 }
 
 /* ---- passing ---- */

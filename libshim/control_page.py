@@ -1,44 +1,25 @@
-"""Reads and writes the pages between the node agent and the interceptor (layout: include/aliquot_pages.h).
+"""Reads and writes control pages: the node agent's word to a tenant (layout: include/aliquot_pages.h).
 
-The control page is written in place under a sequence lock, because a renamed file would leave the container
-with the old inode. The usage page belongs to the tenant, who may truncate it or fill it with lies at any moment:
-it is only ever read with pread, never mapped, so the worst it can do is to raise PageError. Nobody is waited for who
-has a page open: a tenant can lock the file it sees, or take a lease on it, as long as it likes.
+A page is written in place under a sequence lock, because a renamed file would leave the container with the old inode.
 """
 
 import contextlib
 import fcntl
 import mmap
 import os
-import struct
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from libshim._pages import ffi, lib
+from libshim.page_file import PageError, cast_page, create_page, open_page, text_of
 
 OVERFLOW_CARDS: int = lib.AQ_OVERFLOW_CARDS
 """What a tenant has in host memory for card i is counted in entry `OVERFLOW_CARDS` + i."""
 _TRIES = 1000
-_USAGE_TRIES = 10
-_SLOTS: int = ffi.offsetof("aq_usage_page", "slots")
-_FLOCK = "hhqqi4x"  # struct flock
-_WISH_OFFSET: int = ffi.offsetof("aq_usage_card", "wanted_ns")
-_WISH_REST: int = ffi.sizeof("aq_usage_card") - _WISH_OFFSET - 8
-_WISHES = struct.Struct("=" + f"{_WISH_OFFSET}xQ{_WISH_REST}x" * lib.AQ_MAX_CARDS)
-
-
-class PageError(Exception):
-    """A page cannot be used; the message names its path and the reason."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path = path
-        self.reason = reason
 
 
 class Enforcement(StrEnum):
@@ -115,43 +96,6 @@ class CardTime:
     is_open: bool
 
 
-@dataclass(frozen=True)
-class CardUsage:
-    """What all processes of a tenant use of one card."""
-
-    memory_used_bytes: int = 0
-    memory_peak_bytes: int = 0
-    allocations_denied: int = 0
-    busy_ns: int = 0
-    throttled_ns: int = 0
-    wanted_bytes: int = 0
-    wanted_ns: int = 0
-
-
-@dataclass(frozen=True)
-class ProcessUsage:
-    """One process: its pid in its own namespace, and the bytes it holds on each card of the control page."""
-
-    pid: int
-    pid_namespace: int
-    start_time: int
-    memory_bytes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Usage:
-    """A usage page: `cards` has AQ_MAX_CARDS entries in the control page's order; of processes those that live.
-
-    `in_flight` has the cards on which one of these says to have work that is not known to be over.
-    """
-
-    cards: tuple[CardUsage, ...]
-    processes: tuple[ProcessUsage, ...] = ()
-    shim_version: str = ""
-    note: str = field(default="")
-    in_flight: frozenset[int] = frozenset()
-
-
 def create_control(path: Path, control: Control) -> None:
     """Makes a control page (mode 0644) appear under its name, whole.
 
@@ -159,7 +103,7 @@ def create_control(path: Path, control: Control) -> None:
         PageError: the limits do not fit a page.
         OSError: the file cannot be written.
     """
-    _create(path, bytes(ffi.buffer(_encode(path, control))), 0o644)
+    create_page(path, bytes(ffi.buffer(_encode(path, control))), 0o644)
 
 
 def update_control(path: Path, control: Control) -> None:
@@ -186,7 +130,7 @@ def change_control(path: Path, change: Callable[[Control | None], Control]) -> C
         PageError: the page is unusable or has other cards; nothing was changed.
         OSError: the file cannot be written.
     """
-    with _turn(path), _open(path, "r+b") as file:
+    with _turn(path), open_page(path, "r+b") as file:
         header = _control_page(path, os.pread(file.fileno(), lib.AQ_CONTROL_SIZE, 0))
         control = change(None if header.sequence & 1 else _decode(header))
         wanted = _encode(path, control)
@@ -216,7 +160,7 @@ def read_times(path: Path) -> tuple[CardTime, ...]:
         PageError: the file is no control page of this version.
         OSError: the file cannot be read.
     """
-    with _open(path, "rb") as file:
+    with open_page(path, "rb") as file:
         page = _control_page(path, os.pread(file.fileno(), lib.AQ_CONTROL_SIZE, 0))
     return tuple(
         CardTime(card.guaranteed_ns, card.used_ns, card.lent_ns, not card.gate & 1)
@@ -230,87 +174,9 @@ def touch_granter(path: Path, now_ns: int) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    with _open(path, "r+b") as file:
+    with open_page(path, "r+b") as file:
         offset = ffi.offsetof("aq_control_page", "granter_ns")
         os.pwrite(file.fileno(), now_ns.to_bytes(8, sys.byteorder), offset)
-
-
-def create_usage(path: Path) -> None:
-    """Makes an empty usage page (mode 0666) appear under its name; what was there is forgotten.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    page = ffi.new("aq_usage_page *")
-    page.magic, page.version, page.size = lib.AQ_USAGE_MAGIC, lib.AQ_PAGE_VERSION, lib.AQ_USAGE_FILE_SIZE
-    page.card_count, page.slot_count = lib.AQ_MAX_CARDS, lib.AQ_MAX_SLOTS
-    _create(path, bytes(ffi.buffer(page)).ljust(lib.AQ_USAGE_FILE_SIZE, b"\0"), 0o666)
-
-
-def read_usage(path: Path) -> Usage:
-    """Returns what a tenant says about itself: what is in use, without what its processes are charged in advance.
-
-    Raises:
-        PageError: the file is no usage page of this version, or was cut short.
-        OSError: the file cannot be read.
-    """
-    with _open(path, "rb") as file:
-        copy = _usage_file(path, file.fileno())
-        page = ffi.addressof(copy, "page")
-        if (page.card_count, page.slot_count) != (lib.AQ_MAX_CARDS, lib.AQ_MAX_SLOTS):
-            raise PageError(path, f"{page.card_count} cards and {page.slot_count} slots are not this layout")
-        present = [index for index, slot in enumerate(page.slots) if _is_present(file.fileno(), index, slot)]
-    return Usage(
-        tuple(_card_usage(page, index) for index in range(lib.AQ_MAX_CARDS)),
-        tuple(_process_usage(page, index) for index in present),
-        _text(page.shim_version),
-        _text(page.note),
-        _in_flight(copy.annex, present),
-    )
-
-
-def forwarder_path(soname: str, library: Path | None = None) -> Path:
-    """Where the forwarder for `libcuda.so.1` or `libnvidia-ml.so.1` lies that goes with an interceptor."""
-    return (library or library_path()).parent / "forwarder" / soname
-
-
-def read_card_usages(path: Path) -> tuple[CardUsage, ...]:
-    """Returns the cards of a usage page alone, for whoever looks often: a twentieth of the work without advances.
-
-    Raises:
-        PageError: the file is no usage page of this version, or was cut short.
-        OSError: the file cannot be read.
-    """
-    with _open(path, "rb") as file:
-        page = _cast(path, os.pread(file.fileno(), _SLOTS, 0), "aq_usage_page *", _SLOTS, lib.AQ_USAGE_MAGIC)
-        if any(card.advanced for card in page.cards):
-            copy = _usage_file(path, file.fileno())
-            page = ffi.addressof(copy, "page")
-    return tuple(_card_usage(page, index) for index in range(lib.AQ_MAX_CARDS))
-
-
-def read_newest_wish(path: Path) -> int:
-    """Returns when a tenant's newest wish beyond a grant was made (CLOCK_MONOTONIC, ns): a tenth of the work again.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        content = os.pread(descriptor, _WISHES.size, ffi.offsetof("aq_usage_page", "cards"))
-    finally:
-        os.close(descriptor)
-    return max(_WISHES.unpack(content)) if len(content) == _WISHES.size else 0
-
-
-def library_path() -> Path:
-    """Returns where the interceptor lies."""
-    return Path(__file__).resolve().parent / "libaliquot.so"
-
-
-def _open(path: Path, mode: str) -> IO[bytes]:
-    """Opens a page; BlockingIOError at once, and not after 45 s, where a tenant holds a lease on it."""
-    return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
 @contextlib.contextmanager
@@ -365,14 +231,14 @@ def _encode_card(path: Path, page: Any, index: int, card: CardLimit) -> None:
 
 def _decode(page: Any) -> Control:
     cards = tuple(_decode_card(page, index) for index in range(page.card_count))
-    return Control(_text(page.tenant), cards, _ENFORCEMENTS[page.enforcement])
+    return Control(text_of(page.tenant), cards, _ENFORCEMENTS[page.enforcement])
 
 
 def _decode_card(page: Any, index: int) -> CardLimit:
     card = page.cards[index]
     overflows = card.flags & lib.AQ_CARD_OVERFLOW_HOST and index < lib.AQ_OVERFLOW_CARDS
     return CardLimit(
-        _text(card.uuid),
+        text_of(card.uuid),
         card.memory_limit,
         card.core_percent,
         grant_bytes=card.memory_grant if card.flags & lib.AQ_CARD_BURST else None,
@@ -399,28 +265,12 @@ def _in_range(path: Path, what: str, value: int, high: int) -> int:
     return value
 
 
-def _text(raw: Any) -> str:
-    return bytes(ffi.buffer(raw)).split(b"\0", 1)[0].decode(errors="replace")
-
-
 def _uuids(page: Any) -> Sequence[str]:
-    return [_text(card.uuid) for card in page.cards[0 : page.card_count]]
-
-
-def _cast(path: Path, content: bytes, kind: str, size: int, magic: int) -> Any:
-    if len(content) < size:
-        raise PageError(path, f"cut short: {len(content)} of {size} bytes")
-    page = ffi.new(kind)
-    ffi.memmove(page, content, len(content))
-    if page.magic != magic:
-        raise PageError(path, "not a page of Aliquot's of this kind")
-    if page.version != lib.AQ_PAGE_VERSION:
-        raise PageError(path, f"version {page.version}; this program reads {lib.AQ_PAGE_VERSION}")
-    return page
+    return [text_of(card.uuid) for card in page.cards[0 : page.card_count]]
 
 
 def _control_page(path: Path, content: bytes) -> Any:
-    page = _cast(path, content, "aq_control_page *", lib.AQ_CONTROL_SIZE, lib.AQ_CONTROL_MAGIC)
+    page = cast_page(path, content, "aq_control_page *", lib.AQ_CONTROL_SIZE, lib.AQ_CONTROL_MAGIC)
     if page.card_count > lib.AQ_MAX_CARDS:
         raise PageError(path, f"{page.card_count} cards; a page holds at most {lib.AQ_MAX_CARDS}")
     if page.enforcement not in _ENFORCEMENTS:
@@ -429,7 +279,7 @@ def _control_page(path: Path, content: bytes) -> Any:
 
 
 def _snapshot(path: Path) -> Any:
-    with _open(path, "rb") as file:
+    with open_page(path, "rb") as file:
         for _ in range(_TRIES):
             page = _control_page(path, os.pread(file.fileno(), lib.AQ_CONTROL_SIZE, 0))
             again = os.pread(file.fileno(), 4, ffi.offsetof("aq_control_page", "sequence"))
@@ -437,74 +287,3 @@ def _snapshot(path: Path) -> Any:
             if page.sequence == now and not now & 1:
                 return page
     raise PageError(path, "a writer left it half-written")
-
-
-def _usage_file(path: Path, descriptor: int) -> Any:
-    """A copy of a usage page's file during which no tally with advances moved on, unless they never rest."""
-    for _ in range(_USAGE_TRIES):
-        content = os.pread(descriptor, lib.AQ_USAGE_FILE_SIZE, 0)
-        page = _cast(
-            path, content[: lib.AQ_USAGE_SIZE], "aq_usage_page *", lib.AQ_USAGE_SIZE, lib.AQ_USAGE_MAGIC
-        )
-        file = ffi.new("aq_usage_file *")
-        ffi.memmove(file, content, len(content))
-        if not any(card.advanced for card in page.cards):
-            break
-        again = _cast(path, os.pread(descriptor, _SLOTS, 0), "aq_usage_page *", _SLOTS, lib.AQ_USAGE_MAGIC)
-        if all(_same_moment(*pair) for pair in zip(page.cards, again.cards, strict=True)):
-            break
-    return file
-
-
-def _in_flight(annex: Any, slots: Sequence[int]) -> frozenset[int]:
-    lines = [annex.works[slot].cards for slot in slots]
-    return frozenset(
-        card for card in range(lib.AQ_MAX_CARDS) if any(line[card] & lib.AQ_WORK_IN_FLIGHT for line in lines)
-    )
-
-
-def _same_moment(card: Any, later: Any) -> bool:
-    return not later.advanced or bool(card.memory == later.memory)
-
-
-def _card_usage(page: Any, index: int) -> CardUsage:
-    card = page.cards[index]
-    return CardUsage(
-        memory_used_bytes=lib.aq_usage_in_use(page, index),
-        memory_peak_bytes=card.memory_peak,
-        allocations_denied=card.denied,
-        busy_ns=card.busy_ns,
-        throttled_ns=card.throttled_ns,
-        wanted_bytes=card.wanted,
-        wanted_ns=card.wanted_ns,
-    )
-
-
-def _is_present(file: int, index: int, slot: Any) -> bool:
-    """Whether a slot has an owner that has not ended or run another program (src/presence.h)."""
-    if not slot.owner or slot.owner not in {slot.presence, slot.collector}:
-        return bool(slot.owner)
-    request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, index, 1, 0)
-    try:
-        kind, *_ = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_OFD_GETLK, request))
-    except OSError:  # a kernel or a file system without such locks
-        return True
-    return bool(kind != fcntl.F_UNLCK)
-
-
-def _process_usage(page: Any, index: int) -> ProcessUsage:
-    slot = page.slots[index]
-    memory = tuple(lib.aq_usage_held(page, index, card) for card in range(lib.AQ_MAX_CARDS))
-    return ProcessUsage(slot.pid, slot.pid_namespace, slot.start_time, memory)
-
-
-def _create(path: Path, content: bytes, mode: int) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -1,0 +1,205 @@
+"""Reads usage pages: what a tenant says about itself (layout: include/aliquot_pages.h).
+
+A page belongs to the tenant, who may truncate it or fill it with lies at any moment: it is only ever read with pread,
+never mapped, so the worst it can do is to raise PageError.
+"""
+
+import fcntl
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from libshim._pages import ffi, lib
+from libshim.page_file import PageError, cast_page, check_page, create_page, open_page, text_of
+
+_USAGE_TRIES = 10
+_SLOTS: int = ffi.offsetof("aq_usage_page", "slots")
+_FLOCK = "hhqqi4x"  # struct flock
+_WISH_OFFSET: int = ffi.offsetof("aq_usage_card", "wanted_ns")
+_WISH_REST: int = ffi.sizeof("aq_usage_card") - _WISH_OFFSET - 8
+_WISHES = struct.Struct("=" + f"{_WISH_OFFSET}xQ{_WISH_REST}x" * lib.AQ_MAX_CARDS)
+
+
+@dataclass(frozen=True)
+class CardUsage:
+    """What all processes of a tenant use of one card."""
+
+    memory_used_bytes: int = 0
+    memory_peak_bytes: int = 0
+    allocations_denied: int = 0
+    busy_ns: int = 0
+    throttled_ns: int = 0
+    wanted_bytes: int = 0
+    wanted_ns: int = 0
+
+
+@dataclass(frozen=True)
+class ProcessUsage:
+    """One process: its pid in its own namespace, and the bytes it holds on each card of the control page."""
+
+    pid: int
+    pid_namespace: int
+    start_time: int
+    memory_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A usage page: `cards` has AQ_MAX_CARDS entries in the control page's order; of processes those that live.
+
+    `in_flight` has the cards on which one of these says to have work that is not known to be over.
+    """
+
+    cards: tuple[CardUsage, ...]
+    processes: tuple[ProcessUsage, ...] = ()
+    shim_version: str = ""
+    note: str = field(default="")
+    in_flight: frozenset[int] = frozenset()
+
+
+def create_usage(path: Path) -> None:
+    """Makes an empty usage page (mode 0666) appear under its name; what was there is forgotten.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    create_page(path, _empty_usage(), 0o666)
+
+
+def clear_usage(path: Path) -> None:
+    """Empties a usage page in place, whatever its size now: a container may hold this very inode.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with open_page(path, "r+b") as file:
+        file.write(_empty_usage())
+        file.truncate()
+
+
+def _empty_usage() -> bytes:
+    page = ffi.new("aq_usage_page *")
+    page.magic, page.version, page.size = lib.AQ_USAGE_MAGIC, lib.AQ_PAGE_VERSION, lib.AQ_USAGE_FILE_SIZE
+    page.card_count, page.slot_count = lib.AQ_MAX_CARDS, lib.AQ_MAX_SLOTS
+    return bytes(ffi.buffer(page)).ljust(lib.AQ_USAGE_FILE_SIZE, b"\0")
+
+
+def read_usage(path: Path) -> Usage:
+    """Returns what a tenant says about itself: what is in use, without what its processes are charged in advance.
+
+    Raises:
+        PageError: the file is no usage page of this version, or was cut short.
+        OSError: the file cannot be read.
+    """
+    with open_page(path, "rb") as file:
+        copy = _usage_file(path, file.fileno())
+        page = ffi.addressof(copy, "page")
+        if (page.card_count, page.slot_count) != (lib.AQ_MAX_CARDS, lib.AQ_MAX_SLOTS):
+            raise PageError(path, f"{page.card_count} cards and {page.slot_count} slots are not this layout")
+        taken = (index for index, owner in enumerate(_owners(page)) if owner)
+        present = [index for index in taken if _is_present(file.fileno(), index, page.slots[index])]
+    return Usage(
+        tuple(_card_usage(page, index) for index in range(lib.AQ_MAX_CARDS)),
+        tuple(_process_usage(page, index) for index in present),
+        text_of(page.shim_version),
+        text_of(page.note),
+        _in_flight(copy.annex, present),
+    )
+
+
+def read_card_usages(path: Path) -> tuple[CardUsage, ...]:
+    """Returns the cards of a usage page alone, for whoever looks often: a twentieth of the work without advances.
+
+    Raises:
+        PageError: the file is no usage page of this version, or was cut short.
+        OSError: the file cannot be read.
+    """
+    with open_page(path, "rb") as file:
+        page = cast_page(
+            path, os.pread(file.fileno(), _SLOTS, 0), "aq_usage_page *", _SLOTS, lib.AQ_USAGE_MAGIC
+        )
+        if any(card.advanced for card in page.cards):
+            copy = _usage_file(path, file.fileno())
+            page = ffi.addressof(copy, "page")
+    return tuple(_card_usage(page, index) for index in range(lib.AQ_MAX_CARDS))
+
+
+def read_newest_wish(path: Path) -> int:
+    """Returns when a tenant's newest wish beyond a grant was made (CLOCK_MONOTONIC, ns): a tenth of the work again.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        content = os.pread(descriptor, _WISHES.size, ffi.offsetof("aq_usage_page", "cards"))
+    finally:
+        os.close(descriptor)
+    return max(_WISHES.unpack(content)) if len(content) == _WISHES.size else 0
+
+
+def _usage_file(path: Path, descriptor: int) -> Any:
+    """A copy of a usage page's file during which no tally with advances moved on, unless they never rest."""
+    file = ffi.new("aq_usage_file *")
+    page = ffi.addressof(file, "page")
+    for _ in range(_USAGE_TRIES):
+        read = os.preadv(descriptor, [ffi.buffer(file)], 0)
+        check_page(path, page, read, lib.AQ_USAGE_SIZE, lib.AQ_USAGE_MAGIC)
+        if not any(card.advanced for card in page.cards):
+            break
+        again = cast_page(
+            path, os.pread(descriptor, _SLOTS, 0), "aq_usage_page *", _SLOTS, lib.AQ_USAGE_MAGIC
+        )
+        if all(_same_moment(*pair) for pair in zip(page.cards, again.cards, strict=True)):
+            break
+    return file
+
+
+def _in_flight(annex: Any, slots: Sequence[int]) -> frozenset[int]:
+    lines = [annex.works[slot].cards for slot in slots]
+    return frozenset(
+        card for card in range(lib.AQ_MAX_CARDS) if any(line[card] & lib.AQ_WORK_IN_FLIGHT for line in lines)
+    )
+
+
+def _same_moment(card: Any, later: Any) -> bool:
+    return not later.advanced or bool(card.memory == later.memory)
+
+
+def _card_usage(page: Any, index: int) -> CardUsage:
+    card = page.cards[index]
+    return CardUsage(
+        memory_used_bytes=lib.aq_usage_in_use(page, index),
+        memory_peak_bytes=card.memory_peak,
+        allocations_denied=card.denied,
+        busy_ns=card.busy_ns,
+        throttled_ns=card.throttled_ns,
+        wanted_bytes=card.wanted,
+        wanted_ns=card.wanted_ns,
+    )
+
+
+def _owners(page: Any) -> list[int]:
+    """The slots' first words, at a tenth of the cost of asking slot by slot."""
+    return memoryview(ffi.buffer(page.slots)).cast("Q")[:: ffi.sizeof("aq_usage_slot") // 8].tolist()
+
+
+def _is_present(file: int, index: int, slot: Any) -> bool:
+    """Whether the owner of a slot has not ended or run another program (src/presence.h)."""
+    if slot.owner not in {slot.presence, slot.collector}:
+        return True
+    request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, index, 1, 0)
+    try:
+        kind, *_ = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_OFD_GETLK, request))
+    except OSError:  # a kernel or a file system without such locks
+        return True
+    return bool(kind != fcntl.F_UNLCK)
+
+
+def _process_usage(page: Any, index: int) -> ProcessUsage:
+    slot = page.slots[index]
+    memory = tuple(lib.aq_usage_held(page, index, card) for card in range(lib.AQ_MAX_CARDS))
+    return ProcessUsage(slot.pid, slot.pid_namespace, slot.start_time, memory)
