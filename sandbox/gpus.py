@@ -88,6 +88,10 @@ class SimCard:
     """None: enabled when there are instances."""
     lost: bool = False
     """Fell off the bus: NVML answers NVML_ERROR_GPU_IS_LOST."""
+    stuck: bool = False
+    """NVML's calls about it do not return while it is."""
+    ecc_errors: int = 0
+    """Uncorrected ECC errors so far; one more makes an event."""
     xids: tuple[int, ...] = ()
     """XID errors so far; appending one makes an event."""
     temperature: int = 35
@@ -124,6 +128,7 @@ class SimMachine:
         self.root = Path(root)
         self.nics = tuple(nics)
         self.missing = tuple(missing)
+        self.driver_version = "615.71.05"
         self.cards: tuple[SimCard, ...] = tuple(_complete(card, index) for index, card in enumerate(cards))
 
     @property
@@ -162,15 +167,37 @@ class SimMachine:
         write_sysfs(self.sys_dir, places, self.nics)
 
     def update(self, index: int, **changes: object) -> None:
-        """Changes a card while programs run: `lost`, `xids`, `temperature`. NVML sees it at its next call."""
+        """Changes a card while programs run: `lost`, `stuck`, `xids` … NVML sees it at its next call."""
         cards = list(self.cards)
         cards[index] = replace(cards[index], **changes)  # type: ignore[arg-type]
         self.cards = tuple(cards)
         self._write_scenario()
 
+    def divide(self, index: int, *instances: SimMig) -> None:
+        """Turns MIG on, with these instances; without any it is turned off."""
+        cards = list(self.cards)
+        cards[index] = _complete(replace(cards[index], mig=instances, mig_enabled=bool(instances)), index)
+        self.cards = tuple(cards)
+        self._write_nodes()
+        self._write_scenario()
+
     def raise_xid(self, index: int, xid: int) -> None:
         """Reports an XID error on a card to everybody who waits for events."""
         self.update(index, xids=(*self.cards[index].xids, xid))
+
+    def raise_ecc(self, index: int) -> None:
+        """Reports an uncorrected ECC error on a card."""
+        self.update(index, ecc_errors=self.cards[index].ecc_errors + 1)
+
+    def replace_driver(self, version: str) -> None:
+        """Another driver: NVML answers processes that began with the old one that versions do not match."""
+        self.driver_version = version
+        self._write_scenario()
+
+    def rearrange(self, order: Sequence[int]) -> None:
+        """What a reboot may do: finds the cards in another order, so that indexes, minors and bus ids are others."""
+        self.cards = tuple(replace(self.cards[old], minor=new) for new, old in enumerate(order))
+        self._write_scenario()
 
     def memory_used(self, uuid: str) -> int:
         """Bytes in use on a card or MIG instance by all processes: the driver's own truth."""
@@ -272,7 +299,7 @@ class SimMachine:
             library.judge_close(machine)
 
     def _write_scenario(self) -> None:
-        lines = ["driver_version = 615.71.05", "cuda_version = 13050"]
+        lines = [f"driver_version = {self.driver_version}", "cuda_version = 13050"]
         for index, card in enumerate(self.cards):
             lines += _card_lines(index, card)
         temporary = self.root / f".scenario.{os.getpid()}"
@@ -382,6 +409,8 @@ def _card_lines(index: int, card: SimCard) -> list[str]:
         "nvlinks": ",".join(f"{peer}:{count}" for peer, count in card.nvlinks.items()),
         "concurrent": int(card.concurrent),
         "lost": int(card.lost),
+        "stuck": int(card.stuck),
+        "ecc_errors": card.ecc_errors,
         "mig_enabled": int(bool(card.mig_enabled)),
         "xids": ",".join(map(str, card.xids)),
     }

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -19,7 +20,6 @@ from sandbox.cluster.objects import full_name, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
-    from pathlib import Path
 
     from sandbox.cluster.objects import Obj
 
@@ -42,23 +42,36 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Credentials:
-    """Where an API server is and how to prove who asks."""
+    """Where an API server is and how to prove who asks: by a token, or by a certificate and its key."""
 
     server: str
     authority: str  # PEM
-    token: str
+    token: str = ""
+    pair: tuple[str, str] | None = None  # files
 
     @classmethod
     def of_kubeconfig(cls, path: Path) -> Credentials:
-        """Read the (only) cluster and user of a kubeconfig that the API server wrote."""
+        """Read the (only) cluster and user of a kubeconfig; a client's certificate is named by file."""
         document = yaml.safe_load(path.read_text())
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        if "certificate-authority" in cluster:
+            authority = Path(cluster["certificate-authority"]).read_text()
+        else:
+            authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        if "client-certificate" in user:
+            return cls(cluster["server"], authority, pair=(user["client-certificate"], user["client-key"]))
         return cls(cluster["server"], authority, user["token"])
 
     def trust(self) -> ssl.SSLContext:
-        """TLS that trusts this server alone."""
-        return ssl.create_default_context(cadata=self.authority)
+        """TLS that trusts this server alone, and shows it the certificate."""
+        context = ssl.create_default_context(cadata=self.authority)
+        if self.pair:
+            context.load_cert_chain(*self.pair)
+        return context
+
+    def headers(self) -> dict[str, str]:
+        """What every request carries."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
 @dataclass(frozen=True)
@@ -78,7 +91,7 @@ class Client:
         self._session = aiohttp.ClientSession(
             credentials.server,
             connector=connector,
-            headers={"Authorization": f"Bearer {credentials.token}"},
+            headers=credentials.headers(),
             read_bufsize=LARGEST_LINE,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import urllib3
 import yaml
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 APPLY_PATCH = "application/apply-patch+yaml"
 MERGE_PATCH = "application/merge-patch+json"
 NOT_FOUND = 404
+FIELD_MANAGER = "kubectl"
 
 Objects = list[Obj]
 
@@ -31,8 +33,9 @@ class Kubectl:
     def __init__(self, kubeconfig: Path) -> None:
         credentials = Credentials.of_kubeconfig(kubeconfig)
         self._server = credentials.server
-        headers = {"Authorization": f"Bearer {credentials.token}"}
-        self._pool = urllib3.PoolManager(ssl_context=credentials.trust(), headers=headers, retries=False)
+        self._headers = credentials.headers()
+        self._pool = urllib3.PoolManager(ssl_context=credentials.trust(), retries=False)
+        self._served: dict[str, Objects] = {}
 
     def apply(self, *manifests: Path | str | Obj) -> Objects:
         """Create (or merge into) every object of files, YAML texts or objects; returns them as stored."""
@@ -83,8 +86,12 @@ class Kubectl:
         return self._send("GET", path, None, query, "application/json").decode(errors="replace")
 
     def events(self, pod: str, namespace: str = "default") -> Sequence[str]:
-        """Events of a pod as `Reason: message`, oldest first."""
-        found = self.list("events", namespace, fieldSelector=f"involvedObject.name={pod}")
+        """Events of a pod as `Reason: message`, oldest first; not of others that had its name, while it is there."""
+        there = self.find("pods", pod, namespace)
+        whose = f"involvedObject.name={pod}" + (
+            f",involvedObject.uid={there['metadata']['uid']}" if there else ""
+        )
+        found = self.list("events", namespace, fieldSelector=whose)
         return [f"{event['reason']}: {event['message']}" for event in found]
 
     def wait_for(
@@ -131,13 +138,13 @@ class Kubectl:
 
     def _send(self, method: str, path: str, body: Any, query: dict[str, str], media_type: str) -> bytes:
         data = None if body is None else json.dumps(body).encode()
-        headers = {**self._pool.headers, "Content-Type": media_type}
+        headers = {**self._headers, "Content-Type": media_type}
+        address = f"{self._server}{path}?{urlencode(query)}" if query else f"{self._server}{path}"
         try:
             reply = self._pool.request(
                 method,
-                self._server + path,
+                address,
                 body=data,
-                fields=None if data else query,
                 headers=headers,
                 timeout=20,
             )
@@ -155,31 +162,37 @@ class Kubectl:
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-        return self.request("PATCH", f"{collection}/{name_of(obj)}", obj, media_type=APPLY_PATCH)
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return self.request("PATCH", f"{collection}/{name_of(obj)}", obj, query, APPLY_PATCH)
 
     def _collection_of(self, obj: Obj) -> str:
-        for entry in self._resources(obj["apiVersion"]):
-            if entry["kind"] == obj["kind"] and "/" not in entry["name"]:
-                return self._collection(obj["apiVersion"], entry, namespace_of(obj) or "default")
-        raise ApiError(NOT_FOUND, "NotFound", f'no matches for kind "{obj["kind"]}" in "{obj["apiVersion"]}"')
+        version, kind = obj["apiVersion"], obj["kind"]
+        entry = self._served_as(version, lambda entry: entry["kind"] == kind and "/" not in entry["name"])
+        if entry is None:
+            raise ApiError(NOT_FOUND, "NotFound", f'no matches for kind "{kind}" in "{version}"')
+        return self._collection(version, entry, namespace_of(obj) or "default")
 
     def _path(self, resource: str, namespace: str, name: str = "") -> str:
         plural, _, group = resource.partition(".")
         api_version = self._preferred(group) if group else "v1"
-        for entry in self._resources(api_version):
-            if entry["name"] == plural:
-                return self._collection(api_version, entry, namespace) + (f"/{name}" if name else "")
-        raise ApiError(NOT_FOUND, "NotFound", f'the server doesn\'t have a resource type "{resource}"')
+        entry = self._served_as(api_version, lambda entry: entry["name"] == plural)
+        if entry is None:
+            raise ApiError(NOT_FOUND, "NotFound", f'the server doesn\'t have a resource type "{resource}"')
+        return self._collection(api_version, entry, namespace) + (f"/{name}" if name else "")
 
     def _collection(self, api_version: str, entry: Obj, namespace: str) -> str:
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         inside = f"/namespaces/{namespace}" if entry["namespaced"] and namespace else ""
         return f"{root}{inside}/{entry['name']}"
 
-    def _resources(self, api_version: str) -> Objects:
-        root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-        entries: Objects = self.request("GET", root)["resources"]
-        return entries
+    def _served_as(self, api_version: str, wanted: Callable[[Obj], bool]) -> Obj | None:
+        """The first resource of a version that is wanted; the server is asked anew where none was known."""
+        found = next(filter(wanted, self._served.get(api_version, ())), None)
+        if found is None:
+            root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+            self._served[api_version] = self.request("GET", root)["resources"]
+            found = next(filter(wanted, self._served[api_version]), None)
+        return found
 
     @functools.cache  # noqa: B019 - one client per cluster
     def _preferred(self, group: str) -> str:

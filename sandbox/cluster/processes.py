@@ -31,13 +31,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(description: str, predicate: Callable[[], T], deadline: float = 30.0) -> T:
+def wait_for(
+    description: str, predicate: Callable[[], T], deadline: float = 30.0, every: float = POLL_SECONDS
+) -> T:
     """Call `predicate` until it gives something true, and return that.
 
     Args:
         description: what is waited for, for the error.
         predicate: called every few milliseconds.
         deadline: seconds.
+        every: seconds from the end of one call to the next, where a call costs those who are waited for.
 
     Raises:
         TimeoutError: nothing true within the deadline.
@@ -48,7 +51,7 @@ def wait_for(description: str, predicate: Callable[[], T], deadline: float = 30.
             return result
         if time.monotonic() > end:
             raise TimeoutError(f"waited {deadline:g} s for {description}; last: {result!r}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(every)
 
 
 @dataclass

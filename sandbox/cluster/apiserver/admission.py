@@ -14,6 +14,7 @@ import json
 import ssl
 import uuid
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -157,7 +158,7 @@ class Admission:
         request = self._session.post(
             url,
             json=review,
-            ssl=_trust(config),
+            ssl=_trust(config.get("caBundle", "")),
             server_hostname=server_name,
             timeout=aiohttp.ClientTimeout(total=seconds),
         )
@@ -245,8 +246,9 @@ def _conditions_hold(webhook: Obj, request: Obj) -> bool:
     return True
 
 
-def _trust(config: Obj) -> ssl.SSLContext:
-    bundle = config.get("caBundle")
+@lru_cache(maxsize=16)
+def _trust(bundle: str) -> ssl.SSLContext:
+    """One context a bundle: connections are kept by it, as the real one keeps a client for each webhook."""
     if not bundle:
         return ssl.create_default_context()
     try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sandbox.cluster.apiserver.rbac import Ask
     from sandbox.cluster.objects import Obj
 
 
@@ -43,6 +44,19 @@ def bad_request(message: str) -> StatusError:
 def unauthorized() -> StatusError:
     """401: no or a wrong bearer token."""
     return StatusError(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(user: str, ask: Ask) -> StatusError:
+    """403: RBAC does not let this user do that."""
+    if ask.path:
+        why = f'User "{user}" cannot {ask.verb} path "{ask.path}"'
+        return StatusError(403, "Forbidden", f"forbidden: {why}", {})
+    where = f' in the namespace "{ask.namespace}"' if ask.namespace else " at the cluster scope"
+    why = f'User "{user}" cannot {ask.verb} resource "{ask.resource}" in API group "{ask.group}"{where}'
+    plural = ask.resource.partition("/")[0]
+    kind = f"{plural}.{ask.group}" if ask.group else plural
+    what = f'{kind} "{ask.name}"' if ask.name else kind
+    return StatusError(403, "Forbidden", f"{what} is forbidden: {why}", _about(kind, ask.name))
 
 
 def path_not_found() -> StatusError:

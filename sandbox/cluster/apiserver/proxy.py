@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from sandbox.cluster.objects import Obj
 
 SECONDS = 30
+_NOT_PASSED_ON = {
+    "authorization",
+    "host",
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "accept-encoding",
+}
+"""What stays here: the caller's credentials, and what is of this connection alone."""
 SERVICE_IN = 4
 """Where a path of a service has the word `services`."""
 
@@ -35,7 +44,7 @@ async def pass_on(store: Store, request: web.Request, path: list[str]) -> web.Re
     scheme, name, port = _parts(service)
     url = f"{scheme}://{_endpoint(store, namespace, name, port)}/{rest}"
     timeout = aiohttp.ClientTimeout(total=SECONDS)
-    kept = {key: value for key, value in request.headers.items() if key in ("Accept", "Content-Type")}
+    kept = {key: value for key, value in request.headers.items() if key.lower() not in _NOT_PASSED_ON}
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,

@@ -53,6 +53,12 @@ BUILT_IN = (
         "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", status=True, short_names=("pdb",)
     ),
     Resource("coordination.k8s.io", "v1", "leases", "Lease"),
+    Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
+    Resource(
+        "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+    ),
     Resource(
         "admissionregistration.k8s.io",
         "v1",
@@ -67,6 +73,23 @@ BUILT_IN = (
         "ValidatingWebhookConfiguration",
         namespaced=False,
     ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        namespaced=False,
+        status=True,
+    ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
+    ),
+    Resource("apps", "v1", "deployments", "Deployment", status=True, short_names=("deploy",)),
+    Resource("apps", "v1", "daemonsets", "DaemonSet", status=True, short_names=("ds",)),
     Resource(
         "apiextensions.k8s.io",
         "v1",

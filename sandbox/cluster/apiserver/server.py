@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,12 @@ import yaml
 from aiohttp import web
 
 from sandbox.cluster.apiserver import errors
+from sandbox.cluster.apiserver.accounts import Accounts, User
 from sandbox.cluster.apiserver.discovery import discover
 from sandbox.cluster.apiserver.errors import StatusError
+from sandbox.cluster.apiserver.patch import APPLY_PATCH
 from sandbox.cluster.apiserver.proxy import is_proxied, pass_on
+from sandbox.cluster.apiserver.rbac import Ask, Authorizer
 from sandbox.cluster.apiserver.rest import Outcome, Rest, Target
 from sandbox.cluster.apiserver.selectors import parse_selector
 from sandbox.cluster.apiserver.watch import Watch, WatchOptions
@@ -35,6 +37,19 @@ if TYPE_CHECKING:
 OPEN_PATHS = ("/healthz", "/livez", "/readyz")
 LONGEST_WATCH_S = 1800
 LARGEST_BODY = 3 * 1024 * 1024
+FIELD_MANAGER_MISSING = "fieldManager: Required value: is required for apply patch"
+REVIEWS = {
+    ("authentication.k8s.io", "v1", "tokenreviews"),
+    ("authorization.k8s.io", "v1", "subjectaccessreviews"),
+}
+_VERBS = {
+    "GET": "get",
+    "HEAD": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
 
 
 class Server:
@@ -46,7 +61,8 @@ class Server:
         self._store = store
         self._registry = registry
         self._rest = rest
-        self._token = token
+        self._accounts = Accounts(store, token)
+        self._authorizer = Authorizer(store)
         self._period = bookmark_period
         self._watches: set[asyncio.Task[Any]] = set()
 
@@ -63,25 +79,70 @@ class Server:
         try:
             if request.path in OPEN_PATHS:
                 return web.Response(text="ok")
-            self._authenticate(request)
+            self._authorize(request, self._authenticate(request))
             return await handler(request)
         except StatusError as error:
             return _reply(error.body, error.code)
         except web.HTTPRequestEntityTooLarge:
             return _reply(StatusError(413, "RequestEntityTooLarge", "request body too large").body, 413)
 
-    def _authenticate(self, request: web.Request) -> None:
-        given = request.headers.get("Authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+    def _authenticate(self, request: web.Request) -> User:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        known = self._accounts.user_of(token) if scheme == "Bearer" and token else None
+        if known is None:
             raise errors.unauthorized()
+        return known[0]
+
+    def _authorize(self, request: web.Request, user: User) -> None:
+        """The admin may do everything, a service account what RBAC lets it."""
+        ask = self._ask(request)
+        if not self._authorizer.allows(user, ask):
+            raise errors.forbidden(user.username, ask)
+
+    def _ask(self, request: web.Request) -> Ask:
+        """What a request wants, in RBAC's words."""
+        path = request.path.strip("/").split("/")
+        if is_proxied(path):
+            verb = _VERBS.get(request.method, "")
+            return Ask(verb, "services/proxy", "", path[3], path[5])
+        if _is_review(path):
+            return Ask("create", path[3], path[1])
+        target = self._target(path)
+        if target is None:
+            return Ask(request.method.lower(), path=request.path)
+        resource = target.resource.plural
+        resource += f"/{target.subresource}" if target.subresource else ""
+        verb = _VERBS.get(request.method, "")
+        if verb in ("get", "delete") and not target.name:
+            verb = {"get": "list", "delete": "deletecollection"}[verb]
+        if verb in ("get", "list") and request.query.get("watch") in ("true", "1"):
+            verb = "watch"
+        return Ask(verb, resource, target.resource.group, target.namespace, target.name)
+
+    async def _review(self, request: web.Request, kind: str) -> web.Response:
+        """A question that is answered and not stored."""
+        if request.method != "POST":
+            raise errors.method_not_allowed()
+        asked = await _body(request)
+        if kind == "tokenreviews":
+            return _reply(self._accounts.review(asked), 201)
+        spec = asked.get("spec") or {}
+        groups = tuple(spec.get("groups") or ())
+        user = User(spec.get("user", ""), spec.get("uid", ""), groups, spec.get("extra") or {})
+        return _reply(self._authorizer.review(asked, user), 201)
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         path = request.path.strip("/").split("/")
         if is_proxied(path):
             return await pass_on(self._store, request, path)
+        if _is_review(path):
+            return await self._review(request, path[3])
         target = self._target(path)
-        if target is None:
-            return _reply(discover(self._registry, path))
+        return _reply(discover(self._registry, path)) if target is None else await self._at(request, target)
+
+    async def _at(self, request: web.Request, target: Target) -> web.StreamResponse:
+        if (target.resource.key, target.subresource) == ("serviceaccounts", "token"):
+            return await self._token(request, target)
         if target.subresource in ("binding", "eviction", "log"):
             return await self._pod_subresource(request, target)
         if target.name:
@@ -105,10 +166,17 @@ class Server:
             "",
             *(["status"] if resource.status else []),
             *(["binding", "eviction", "log"] if rest[0] == "pods" else []),
+            *(["token"] if rest[0] == "serviceaccounts" else []),
         )
         if any(more) or subresource not in known or (namespace and not resource.namespaced):
             raise errors.path_not_found()
         return Target(resource, namespace, name, subresource)
+
+    async def _token(self, request: web.Request, target: Target) -> web.Response:
+        if request.method != "POST":
+            raise errors.method_not_allowed()
+        asked = await _body(request)
+        return _reply(self._accounts.request_token(target.namespace, target.name, asked), 201)
 
     async def _one(self, request: web.Request, target: Target) -> web.StreamResponse:
         match request.method:
@@ -120,6 +188,8 @@ class Server:
                 return _written(await self._rest.replace(target, await _body(request)))
             case "PATCH":
                 patch = await _body(request)
+                if request.content_type == APPLY_PATCH and not request.query.get("fieldManager"):
+                    raise errors.invalid("PatchOptions.meta.k8s.io", "", [FIELD_MANAGER_MISSING])
                 return _written(await self._rest.patch(target, request.content_type, patch))
             case "DELETE":
                 return _reply(await self._rest.delete(target, await _delete_options(request)))
@@ -216,6 +286,10 @@ class Server:
         if (tail := _number(request.query.get("tailLines"))) is not None:
             text = b"".join(text.splitlines(keepends=True)[-tail:]) if tail else b""
         return web.Response(body=text, content_type="text/plain")
+
+
+def _is_review(path: list[str]) -> bool:
+    return path[0] == "apis" and tuple(path[1:]) in REVIEWS
 
 
 def _reply(obj: Obj, code: int = 200) -> web.Response:

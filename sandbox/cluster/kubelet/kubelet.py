@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sandbox.cluster.events import Recorder
 from sandbox.cluster.kubelet import runtime
@@ -16,12 +16,12 @@ from sandbox.cluster.kubelet.endpoints import Registration
 from sandbox.cluster.kubelet.launch import Launcher
 from sandbox.cluster.kubelet.node import Node, NodeSettings
 from sandbox.cluster.kubelet.pod_status import StatusWriter
-from sandbox.cluster.kubelet.pod_worker import PodWorker, Services
+from sandbox.cluster.kubelet.pod_worker import FORCED_GRACE_S, TERMINAL, PodWorker, Services
 from sandbox.cluster.kubelet.podresources import PodResources
-from sandbox.cluster.objects import uid_of
+from sandbox.cluster.objects import dig, uid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Coroutine, Iterable, Sequence
     from pathlib import Path
 
     from sandbox.cluster.client import Client, Notice
@@ -107,10 +107,14 @@ class Kubelet:
         async for notice in self._client.follow("/api/v1/pods", fieldSelector=selector):
             if notice.type == "SYNCED":
                 await self._devices.remembered_plugins(self._settings.plugin_patience)
+                # Those that are looked at first must not free what those that come after them hold.
+                self._active |= {
+                    uid_of(pod): pod for pod in early or [] if dig(pod, "status.phase") not in TERMINAL
+                }
                 for pod in sorted(early or [], key=lambda p: str(p["metadata"]["creationTimestamp"])):
                     self._add(pod)
                 early = None
-                await self._remove_orphans()
+                self._remove_orphans()
             elif early is not None:
                 early.append(notice.object)
             else:
@@ -119,6 +123,7 @@ class Kubelet:
     def _heed(self, notice: Notice) -> None:
         worker = self._workers.get(uid_of(notice.object))
         if notice.type == "DELETED":
+            self._release(notice.object)  # one deleted by force may still run (kubernetes/kubernetes#104824)
             if worker is not None:
                 worker.removed()
         elif worker is not None:
@@ -129,21 +134,27 @@ class Kubelet:
     def _add(self, pod: Obj) -> None:
         uid = uid_of(pod)
         worker = self._workers[uid] = PodWorker(pod, self._services)
-        task = asyncio.create_task(worker.run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_log_failure)
-        task.add_done_callback(lambda _: self._workers.pop(uid, None))
+        self._begin(worker.run()).add_done_callback(lambda _: self._workers.pop(uid, None))
 
-    async def _remove_orphans(self) -> None:
-        """End what runs of pods that were removed while no kubelet was here."""
+    def _remove_orphans(self) -> None:
+        """End what runs of pods that were removed while no kubelet was here; other pods do not wait for it."""
         pods = self._settings.node.pods
         pods.mkdir(parents=True, exist_ok=True)
         for directory in [d for d in pods.iterdir() if d.name not in self._workers]:
-            for container in runtime.containers_in(pods, directory.name):
-                container.kill()
-                await container.wait()
-            runtime.remove(pods, directory.name)
+            self._begin(self._remove_orphan(directory.name))
+
+    async def _remove_orphan(self, uid: str) -> None:
+        pods = self._settings.node.pods
+        await asyncio.gather(*(c.stop(FORCED_GRACE_S) for c in runtime.containers_in(pods, uid)))
+        runtime.remove(pods, uid)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have something done in the background; a failure is logged."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_log_failure)
+        return task
 
     async def _admit(self, pod: Obj, running: list[str]) -> None:
         async with self._admission:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FORCED_GRACE_S = 2.0
-"""What a pod gets that was deleted with no grace: the real kubelet's least."""
+"""What a pod gets that was deleted by force, or while no kubelet was here: the real kubelet's least."""
 
 TERMINAL = ("Succeeded", "Failed")
 

@@ -81,6 +81,7 @@ typedef struct {
 } nvmlEventData_t;
 
 enum { NVML_NO_INSTANCE = 0xffffffff };
+#define NVML_EVENT_DOUBLE_BIT_ECC 2ULL
 #define NVML_EVENT_XID 8ULL
 
 #endif

@@ -1,4 +1,5 @@
 /* The shared state file: opening it, claiming slots in it, counting memory in it. */
+#include "self.h"
 #include "share.h"
 
 #include <errno.h>
@@ -119,29 +120,6 @@ int sim_unit_of_mig(int card, int mig)
 
 /* ---- processes ---- */
 
-/* Start time of a process in ticks since boot; 0 when it is gone or a zombie. */
-static uint64_t birth_of(pid_t pid)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = '\0';
-    char state = 'X';
-    unsigned long long birth = 0;
-    const char *rest = strrchr(text, ')'); /* a program's name may hold spaces and brackets */
-    if (rest == NULL ||
-        sscanf(rest + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-               &state, &birth) != 2)
-        return 0;
-    return state == 'Z' || state == 'X' ? 0 : birth;
-}
-
 /* What names the program that runs, of the random bytes that the kernel gives to each. */
 static uint32_t own_image(void)
 {
@@ -156,9 +134,9 @@ bool sim_slot_alive(const struct sim_slot *slot)
 {
     pid_t pid = atomic_load(&slot->pid);
     uint64_t expected = atomic_load(&slot->birth);
-    if (pid == getpid())
+    if (pid == sim_self())
         return true;
-    uint64_t actual = birth_of(pid);
+    uint64_t actual = sim_birth_of(pid);
     return actual != 0 && (expected == 0 || expected == actual);
 }
 
@@ -185,7 +163,7 @@ static int take_free_slot(struct sim_unit *unit, int32_t pid)
         if (!atomic_compare_exchange_strong(&unit->slots[i].pid, &nobody, pid))
             continue;
         raise_slots_used(unit, (uint32_t)i + 1);
-        atomic_store(&unit->slots[i].birth, birth_of(pid));
+        atomic_store(&unit->slots[i].birth, sim_birth_of(pid));
         atomic_store(&unit->slots[i].image, own_image());
         return i;
     }
@@ -195,7 +173,7 @@ static int take_free_slot(struct sim_unit *unit, int32_t pid)
 int sim_slot_claim(struct sim_unit *unit)
 {
     sim_unit_collect(unit); /* also frees what an earlier process of the same pid left */
-    int32_t pid = (int32_t)getpid();
+    int32_t pid = sim_self();
     int mine = find_slot(unit, pid);
     return mine != SIM_NO_SLOT ? mine : take_free_slot(unit, pid);
 }
@@ -219,7 +197,7 @@ static void clear_slot(struct sim_unit *unit, int index, int32_t pid)
 void sim_slot_release(struct sim_unit *unit, int index)
 {
     sim_unit_lock(unit);
-    clear_slot(unit, index, (int32_t)getpid());
+    clear_slot(unit, index, sim_self());
     sim_unit_unlock(unit);
 }
 
@@ -229,12 +207,12 @@ static bool slot_is_stale(const struct sim_slot *slot)
     int32_t pid = atomic_load(&slot->pid);
     if (pid == 0)
         return false;
-    if (pid != (int32_t)getpid())
+    if (pid != sim_self())
         return !sim_slot_alive(slot);
     uint64_t birth = atomic_load(&slot->birth);
     if (birth == 0) /* another thread is just taking it */
         return false;
-    return birth != birth_of(pid) || (atomic_load(&slot->image) != 0 && atomic_load(&slot->image) != own_image());
+    return birth != sim_birth_of(pid) || (atomic_load(&slot->image) != 0 && atomic_load(&slot->image) != own_image());
 }
 
 void sim_unit_collect(struct sim_unit *unit)

@@ -132,6 +132,10 @@ static void read_card_number(struct sim_card *card, const char *key, const char 
         card->concurrent = atoi(value) != 0;
     else if (strcmp(key, "lost") == 0)
         card->lost = atoi(value) != 0;
+    else if (strcmp(key, "stuck") == 0)
+        card->stuck = atoi(value) != 0;
+    else if (strcmp(key, "ecc_errors") == 0)
+        card->ecc_errors = atoi(value);
     else if (strcmp(key, "mig_enabled") == 0)
         card->mig_enabled = atoi(value) != 0;
 }

@@ -49,6 +49,8 @@ struct sim_card {
     int temperature;
     bool concurrent; /* contexts run side by side, as under MPS, instead of in turns */
     bool lost;       /* fell off the bus */
+    bool stuck;      /* calls about it do not return while it is */
+    int ecc_errors;  /* uncorrected ones, so far */
     bool mig_enabled;
     int xids[SIM_MAX_XIDS]; /* all XIDs so far, in order */
     int xid_count;

@@ -24,6 +24,9 @@ SIM_API nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
 
 static nvmlReturn_t give_handle(int card, int mig, nvmlDevice_t *out)
 {
+    nvmlReturn_t result = sim_nvml_reach(card);
+    if (result != NVML_SUCCESS)
+        return result;
     *out = sim_nvml_handle(card, mig);
     return sim_nvml_machine()->scenario.cards[card].lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }

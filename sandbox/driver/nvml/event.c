@@ -1,4 +1,4 @@
-/* Events: XID errors, as the scenario reports them while programs run. */
+/* Events: XID and uncorrected ECC errors, as the scenario reports them while programs run. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -8,6 +8,7 @@
 struct nvmlEventSet_st {
     unsigned long long types[SIM_MAX_CARDS];
     int seen[SIM_MAX_CARDS]; /* XIDs delivered, or there before registering */
+    int seen_ecc[SIM_MAX_CARDS];
 };
 
 SIM_API nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
@@ -29,11 +30,11 @@ SIM_API nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 
 SIM_API nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t handle, unsigned long long *types)
 {
-    enum { SINGLE_BIT_ECC = 1, DOUBLE_BIT_ECC = 2, XID = 8 };
+    enum { SINGLE_BIT_ECC = 1 };
     SIM_NEED_CARD(handle, view);
     if (types == NULL)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *types = SINGLE_BIT_ECC | DOUBLE_BIT_ECC | XID;
+    *types = SINGLE_BIT_ECC | NVML_EVENT_DOUBLE_BIT_ECC | NVML_EVENT_XID;
     return NVML_SUCCESS;
 }
 
@@ -44,25 +45,37 @@ SIM_API nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t handle, unsigned long
         return NVML_ERROR_INVALID_ARGUMENT;
     set->types[view.card_index] |= types;
     set->seen[view.card_index] = view.card->xid_count;
+    set->seen_ecc[view.card_index] = view.card->ecc_errors;
     return NVML_SUCCESS;
 }
 
-/* The next XID that the set has not been told. */
+/* What a set is told. */
+static nvmlEventData_t event_of(int card, unsigned long long type, unsigned long long data)
+{
+    return (nvmlEventData_t){
+        .device = sim_nvml_handle(card, -1),
+        .eventType = type,
+        .eventData = data,
+        .gpuInstanceId = NVML_NO_INSTANCE,
+        .computeInstanceId = NVML_NO_INSTANCE,
+    };
+}
+
+/* The next error that the set has not been told. */
 static bool next_event(nvmlEventSet_t set, nvmlEventData_t *out)
 {
     const struct sim_scenario *scenario = &sim_nvml_machine()->scenario;
     for (int i = 0; i < scenario->card_count; i++) {
         const struct sim_card *card = &scenario->cards[i];
-        if ((set->types[i] & NVML_EVENT_XID) == 0 || set->seen[i] >= card->xid_count)
-            continue;
-        *out = (nvmlEventData_t){
-            .device = sim_nvml_handle(i, -1),
-            .eventType = NVML_EVENT_XID,
-            .eventData = (unsigned long long)card->xids[set->seen[i]++],
-            .gpuInstanceId = NVML_NO_INSTANCE,
-            .computeInstanceId = NVML_NO_INSTANCE,
-        };
-        return true;
+        if ((set->types[i] & NVML_EVENT_XID) != 0 && set->seen[i] < card->xid_count) {
+            *out = event_of(i, NVML_EVENT_XID, (unsigned long long)card->xids[set->seen[i]++]);
+            return true;
+        }
+        if ((set->types[i] & NVML_EVENT_DOUBLE_BIT_ECC) != 0 && set->seen_ecc[i] < card->ecc_errors) {
+            set->seen_ecc[i]++;
+            *out = event_of(i, NVML_EVENT_DOUBLE_BIT_ECC, 0);
+            return true;
+        }
     }
     return false;
 }

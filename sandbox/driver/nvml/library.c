@@ -6,13 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
+#include "../machine/self.h"
 #include "../machine/visible.h"
 
 static struct sim_machine machine;
 static struct nvmlDevice_st handles[SIM_MAX_CARDS][1 + SIM_MAX_MIG];
 static _Atomic int users; /* nvmlInit is counted */
 static struct timespec scenario_time;
+static char loaded[SIM_NAME]; /* the driver's version when this process first asked: that of its library */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 const struct sim_machine *sim_nvml_machine(void)
@@ -49,8 +52,20 @@ nvmlReturn_t sim_nvml_need(void)
         return NVML_ERROR_UNINITIALIZED;
     pthread_mutex_lock(&lock);
     refresh();
+    bool replaced = strcmp(loaded, machine.scenario.driver_version) != 0;
     pthread_mutex_unlock(&lock);
-    return NVML_SUCCESS;
+    return replaced ? NVML_ERROR_LIB_RM_VERSION_MISMATCH : NVML_SUCCESS;
+}
+
+nvmlReturn_t sim_nvml_reach(int card)
+{
+    const struct timespec pause = {0, 10000000};
+    for (;;) {
+        nvmlReturn_t result = sim_nvml_need();
+        if (result != NVML_SUCCESS || !machine.scenario.cards[card].stuck)
+            return result;
+        nanosleep(&pause, NULL);
+    }
 }
 
 /* ---- devices ---- */
@@ -84,6 +99,9 @@ nvmlReturn_t sim_nvml_view(nvmlDevice_t handle, struct sim_view *view)
         return result;
     if (!is_handle(handle) || handle->card >= machine.scenario.card_count)
         return NVML_ERROR_INVALID_ARGUMENT;
+    result = sim_nvml_reach(handle->card);
+    if (result != NVML_SUCCESS)
+        return result;
     const struct sim_card *card = &machine.scenario.cards[handle->card];
     if (card->lost)
         return NVML_ERROR_GPU_IS_LOST;
@@ -127,6 +145,8 @@ static bool start(void)
         return false;
     snprintf(path, sizeof path, "%s/scenario", machine.directory);
     scenario_changed(path);
+    if (*loaded == '\0')
+        strcpy(loaded, machine.scenario.driver_version);
     return true;
 }
 
@@ -205,11 +225,11 @@ SIM_API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
 
 SIM_API nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
 {
-    char path[64], text[1024] = "";
+    char path[4096], text[1024] = "";
     nvmlReturn_t result = sim_nvml_need();
     if (result != NVML_SUCCESS || name == NULL)
         return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
-    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+    snprintf(path, sizeof path, "%s/%u/cmdline", sim_proc(), pid);
     FILE *file = fopen(path, "re");
     if (file == NULL)
         return NVML_ERROR_NOT_FOUND;

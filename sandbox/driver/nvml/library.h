@@ -20,8 +20,11 @@ struct sim_view {
     int card_index;
 };
 
-/* UNINITIALIZED until nvmlInit. Re-reads the scenario when it has changed. */
+/* UNINITIALIZED until nvmlInit, LIB_RM_VERSION_MISMATCH once the driver is another than the one that this process began
+ * with. Re-reads the scenario when it has changed. */
 nvmlReturn_t sim_nvml_need(void);
+/* The same, and returns no sooner than the card answers. */
+nvmlReturn_t sim_nvml_reach(int card);
 /* Also looks a handle up: INVALID_ARGUMENT for none, GPU_IS_LOST for a lost card. */
 nvmlReturn_t sim_nvml_view(nvmlDevice_t handle, struct sim_view *view);
 /* The same for what a whole card answers only. */
