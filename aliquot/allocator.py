@@ -1,4 +1,4 @@
-"""Has the C library keep memory that is freed and soon asked for again, and give back what was needed once.
+"""Has the C library keep memory that is freed and soon asked for again, give back what was needed once, and waste none.
 
 A call of filter has a body of some hundred kilobytes and looks at as large columns of numbers. By default such blocks
 are given back to the kernel when they are freed, and come anew, page by page, each page zeroed, with the next call:
@@ -12,8 +12,10 @@ KEPT_BLOCK_BYTES: Final = 1 << 20
 """Of larger blocks each goes back to the kernel by itself."""
 KEPT_BYTES: Final = 4 << 20
 """Free memory that is kept, at most, where it can be given back."""
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""glibc's names of these two, in malloc.h."""
+ARENAS: Final = 2
+"""Heaps of a process that seldom has two threads ask for memory at a time; each has some free between what it holds."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""glibc's names of these, in malloc.h."""
 
 
 def keep_freed_memory() -> bool:
@@ -22,6 +24,16 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     return bool(mallopt(_MMAP_THRESHOLD, KEPT_BLOCK_BYTES) and mallopt(_TRIM_THRESHOLD, KEPT_BYTES))
+
+
+def share_heaps() -> bool:
+    """Have all threads share `ARENAS` heaps; False where the C library has no word for that.
+
+    By default there are eight for each processor, so that nearly every thread gets one of its own. To be called before
+    there are threads.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(mallopt(_ARENA_MAX, ARENAS))
 
 
 def give_back_freed_memory() -> bool:

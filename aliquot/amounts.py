@@ -6,6 +6,7 @@ whichever is more, each amount for itself.
 """
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -66,8 +67,8 @@ def bare(name: str, amount: int) -> str:
     return format_bytes(amount * MIB) if name == "memory_mib" else str(amount)
 
 
-def placed(placement: Placement, counts: Callable[[str], bool] = lambda _: True) -> Amounts:
-    """What a placement takes of the cards that count, told by their UUID."""
+def placed(placement: Placement, counts: Callable[[str], bool] | None = None) -> Amounts:
+    """What a placement takes of the cards that count, told by their UUID; all do where nothing is said."""
     if len(placement.containers) == 1:
         return _held(placement.containers[0], counts)
     return _peak((container.kind, _held(container, counts)) for container in placement.containers)
@@ -89,10 +90,20 @@ def _peak(parts: Iterable[tuple[ContainerKind, Amounts]]) -> Amounts:
     return most | lasting
 
 
-def _held(container: ContainerPlacement, counts: Callable[[str], bool]) -> Amounts:
-    shares = [share for share in container.cards if counts(share.uuid)]
+def _held(container: ContainerPlacement, counts: Callable[[str], bool] | None) -> Amounts:
+    shares = container.cards
+    if counts is not None:
+        shares = tuple(share for share in shares if counts(share.uuid))
+    if len(shares) == 1:
+        return _one(shares[0].memory_mib, shares[0].cores)
     memory_mib = sum([share.memory_mib for share in shares])
     return Amounts(memory_mib, sum([share.cores for share in shares]), len(shares))
+
+
+@lru_cache(maxsize=4096)
+def _one(memory_mib: int, cores: int) -> Amounts:
+    """Of one card; one object for all that have as much."""
+    return Amounts(memory_mib, cores, 1)
 
 
 def _wanted(wanted: SliceRequest, card_mib: int) -> Amounts:

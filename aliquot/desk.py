@@ -5,6 +5,9 @@ of them, copies them several times, and hands the whole through a stream, two ta
 longer than many an answer. Here a call's bytes go straight from the decryption into one buffer, and are answered as
 soon as all are there, in the same turn of the event loop where the answer does not have to wait for anything.
 
+A long call takes its time to come. What it will be answered by can be got ready meanwhile, from what has come
+(`Desk.foreseen`); whatever is got ready, the answer is the same.
+
 The plain form: a POST over HTTP/1.1 to a path that is served here, with a Content-Length and no header that means
 anything else. A connection that brings anything else is given to aiohttp as it is, with what has come, and is
 aiohttp's from then on. The calls that are answered here are served there as well (`by_aiohttp`), with the same answers.
@@ -12,6 +15,7 @@ aiohttp's from then on. The calls that are answered here are served there as wel
 
 import asyncio
 import logging
+import math
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -33,6 +37,10 @@ MOST_BYTES: Final = 32 << 20
 """Of a body."""
 IDLE_SECONDS: Final = 300.0
 """Longer than the 90 s for which Go clients keep an idle connection: never close one that they just use."""
+COMING_SECONDS: Final = 10.0
+"""For a call, from its first bytes on."""
+SILENT_SECONDS: Final = 60.0
+"""For the first bytes of a connection."""
 PLAIN: Final = frozenset(
     ("host", "user-agent", "content-length", "content-type", "accept", "accept-encoding")
 )
@@ -93,12 +101,17 @@ class Desk:
         admits: Whether a connection may ask at all; aiohttp has the words for one that may not.
         coming: Entered while a call is on its way in.
         heeded: Headers that answers look at, in small letters.
+        foreseen: By path, what is told how a body begins whose end is yet to come. It says whether that was enough:
+            else it is told again, of twice as much.
+        coming_seconds: How long a call may take to come; who takes longer is hung up on, within twice the time.
     """
 
     answers: Mapping[str, Answer]
     admits: Callable[[asyncio.BaseTransport], bool] = lambda _: True
     coming: AbstractContextManager[object] = field(default_factory=nullcontext)
     heeded: frozenset[str] = frozenset()
+    foreseen: Mapping[str, Callable[[bytes], bool]] = field(default_factory=dict)
+    coming_seconds: float = COMING_SECONDS
     ending: bool = field(default=False, init=False)
     lines: "set[Line]" = field(default_factory=set, init=False)
     tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
@@ -128,6 +141,7 @@ class Line(asyncio.BufferedProtocol):
             aiohttp: Makes aiohttp's end of a connection.
         """
         self._desk = desk
+        self._answers = desk.answers
         self._aiohttp = aiohttp
         self._coming: ExitStack | None = None
         self._transport: asyncio.Transport | None = None
@@ -135,8 +149,11 @@ class Line(asyncio.BufferedProtocol):
         self._have = 0
         self._head: _Head | None = None
         self._busy = self._clogged = False
+        self._told: float = 0
         self._idle: asyncio.TimerHandle | None = None
         self._heard = 0.0
+        self._due = math.inf
+        """When the call that is on its way has to be here."""
 
     # ---- what the transport says ----
 
@@ -145,13 +162,16 @@ class Line(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream
         self._transport = transport
         self._desk.lines.add(self)
-        if self._desk.ending or not self._desk.admits(transport):
+        if self._desk.ending:
             self._give_away()
             return
+        if not self._desk.admits(transport):
+            self._answers = {}
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._heard = _now()
+        self._due = self._heard + SILENT_SECONDS
         self._look_whether_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -196,6 +216,7 @@ class Line(asyncio.BufferedProtocol):
                 return
             if self._head is None or self._have < self._head.end:
                 self._wait()
+                self._foresee()
                 return
             self._answer(self._head)
 
@@ -207,7 +228,7 @@ class Line(asyncio.BufferedProtocol):
         if self._head is None and (end >= 0 or self._have >= FIRST_BYTES):
             self._give_away()
             return False
-        if self._head is not None and self._head.path not in self._desk.answers:
+        if self._head is not None and self._head.path not in self._answers:
             self._give_away()
             return False
         return True
@@ -216,6 +237,20 @@ class Line(asyncio.BufferedProtocol):
         if self._coming is None:
             self._coming = ExitStack()
             self._coming.enter_context(self._desk.coming)
+            self._due = self._heard + self._desk.coming_seconds
+
+    def _foresee(self) -> None:
+        """Tell how a body begins, as long as that is not enough."""
+        head = self._head
+        if head is None or self._have - head.start <= 2 * self._told:
+            return
+        foresee, self._told = self._desk.foreseen.get(head.path), self._have - head.start
+        try:
+            if foresee is None or foresee(bytes(memoryview(self._buffer)[head.start : self._have])):
+                self._told = math.inf
+        except Exception:  # noqa: BLE001 - no answer depends on it
+            self._told = math.inf
+            _log.exception("a call of %s was not prepared for", head.path)
 
     def _has_come(self) -> None:
         if self._coming is not None:
@@ -229,9 +264,10 @@ class Line(asyncio.BufferedProtocol):
         if len(self._buffer) > KEPT_BYTES:
             self._buffer = bytearray(max(FIRST_BYTES, len(rest)))
         self._buffer[: len(rest)] = rest
-        self._have, self._head = len(rest), None
+        self._have, self._head, self._due = len(rest), None, math.inf
+        self._told = 0
         try:
-            found = self._desk.answers[head.path](call)
+            found = self._answers[head.path](call)
         except Exception:  # noqa: BLE001 - whatever it is, the next call is answered
             found = _broken(head.path)
         self._has_come()
@@ -292,13 +328,14 @@ class Line(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _look_whether_idle(self) -> None:
-        """Hang up on somebody who has not said anything for long; look again when that may be."""
-        left = self._heard + IDLE_SECONDS - _now()
-        if left <= 0 and not self._busy and self._transport is not None:
+        """Hang up on somebody who is silent for long, or long about a call; look again when that may be."""
+        now = _now()
+        late = now >= self._heard + IDLE_SECONDS or now >= self._due
+        if late and not self._busy and self._transport is not None:
             self._transport.close()
             return
-        loop = asyncio.get_running_loop()
-        self._idle = loop.call_later(left if left > 0 else IDLE_SECONDS, self._look_whether_idle)
+        pause = self._desk.coming_seconds
+        self._idle = asyncio.get_running_loop().call_later(pause, self._look_whether_idle)
 
     def _leave(self) -> None:
         self._has_come()

@@ -1,8 +1,9 @@
-"""What pods take of their node's CPU and memory.
+"""What pods take of their node's CPU and memory, and of the slices that its kubelet has to give.
 
-kube-scheduler sees to it that these fit; placement wants to know because a free card is of no use on a node whose
-CPU is gone. Read by Kubernetes' rule: each plain init container beside the sidecars started before it, then all
-others together; a container's limit stands in where it requests nothing.
+kube-scheduler sees to it that CPU and memory fit; placement wants to know because a free card is of no use on a node
+whose CPU is gone. Slices are the extender's to count. All are read by Kubernetes' rule: each plain init container
+beside the sidecars started before it, then all others together; a container's limit stands in where it requests
+nothing.
 """
 
 from collections.abc import Sequence
@@ -11,26 +12,40 @@ from typing import Final, Protocol
 
 import msgspec
 
+from aliquot.names import DEFAULT_NAMES
 from aliquot.units import MIB, Quantity, QuantityError, parse_quantity
 
 
 class HostShare(msgspec.Struct, frozen=True, gc=False):
-    """CPU in thousandths of a core, memory in MiB; rounded up."""
+    """CPU in thousandths of a core, memory in MiB, device ids of `aliquot.dev/gpu`; rounded up."""
 
     cpu_milli: int = 0
     memory_mib: int = 0
+    slices: int = 0
 
     def __add__(self, other: "HostShare") -> "HostShare":
         """The share of two that run at the same time."""
-        return HostShare(self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib)
+        return HostShare(
+            self.cpu_milli + other.cpu_milli,
+            self.memory_mib + other.memory_mib,
+            self.slices + other.slices,
+        )
 
     def __sub__(self, other: "HostShare") -> "HostShare":
         """What is left without another share."""
-        return HostShare(self.cpu_milli - other.cpu_milli, self.memory_mib - other.memory_mib)
+        return HostShare(
+            self.cpu_milli - other.cpu_milli,
+            self.memory_mib - other.memory_mib,
+            self.slices - other.slices,
+        )
 
     def __or__(self, other: "HostShare") -> "HostShare":
         """The share of two that never run at the same time."""
-        return HostShare(max(self.cpu_milli, other.cpu_milli), max(self.memory_mib, other.memory_mib))
+        return HostShare(
+            max(self.cpu_milli, other.cpu_milli),
+            max(self.memory_mib, other.memory_mib),
+            max(self.slices, other.slices),
+        )
 
 
 NO_HOST: Final = HostShare()
@@ -74,20 +89,23 @@ def host_share(spec: _Spec) -> HostShare:
 
 
 def read_host(resources: dict[str, Quantity]) -> HostShare:
-    """CPU and memory of a list of resources, such as a node's allocatable ones."""
-    return _host(resources.get("cpu", 0), resources.get("memory", 0))
+    """CPU, memory and slices of a list of resources, such as a node's allocatable ones."""
+    return _host(resources.get("cpu", 0), resources.get("memory", 0), resources.get(DEFAULT_NAMES.gpu, 0))
 
 
 def _share(resources: _Resources) -> HostShare:
     limits, requests = resources.limits, resources.requests
-    cpu = requests.get("cpu", limits.get("cpu", 0))
-    return _host(cpu, requests.get("memory", limits.get("memory", 0)))
+    return _host(
+        requests.get("cpu", limits.get("cpu", 0)),
+        requests.get("memory", limits.get("memory", 0)),
+        requests.get(DEFAULT_NAMES.gpu, limits.get(DEFAULT_NAMES.gpu, 0)),
+    )
 
 
 @lru_cache(maxsize=4096)
-def _host(cpu: Quantity, memory: Quantity) -> HostShare:
+def _host(cpu: Quantity, memory: Quantity, slices: Quantity) -> HostShare:
     """One object for all that write the same; of thousands of pods most are of few classes."""
-    return HostShare(_amount(cpu, 1, 1000), _amount(memory, MIB, 1))
+    return HostShare(_amount(cpu, 1, 1000), _amount(memory, MIB, 1), _amount(slices, 1, 1))
 
 
 def _amount(quantity: Quantity, unit: int, times: int) -> int:

@@ -17,6 +17,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import choose_encoder
 
 PREFIX: Final = "aliquot"
+OK: Final = "ok"
+ERROR: Final = "error"
+"""The outcome of what raised."""
 # From a dictionary look-up to a request that somebody gives up on.
 LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
@@ -47,37 +50,56 @@ class Metrics:
         """Make a counter; its name ends in `_total` by itself."""
         return Counter(name, about, labels, PREFIX, self._subsystem, registry=self.registry)
 
+    def outcomes(self, name: str, about: str, words: Sequence[str]) -> Counter:
+        """Make a counter by `outcome`; each word is told from the start, as 0: what appears at 1 shows no rise."""
+        counter = self.counter(name, f"{about}, by outcome: {', '.join(words)}.", ["outcome"])
+        for word in words:
+            counter.labels(word)
+        return counter
+
     def gauge(self, name: str, about: str, labels: Sequence[str] = ()) -> Gauge:
         """Make a gauge."""
         return Gauge(name, about, labels, PREFIX, self._subsystem, registry=self.registry)
 
-    def timer(self, name: str, about: str, labels: Sequence[str] = ()) -> "Timer":
-        """Make a timer: a histogram `<name>_seconds` with the labels and `outcome`."""
-        return Timer(
-            Histogram(
-                f"{name}_seconds",
-                about,
-                (*labels, "outcome"),
-                PREFIX,
-                self._subsystem,
-                registry=self.registry,
-                buckets=LATENCY_BUCKETS,
-            )
+    def timer(self, name: str, about: str, words: Sequence[str], labels: Sequence[str] = ()) -> "Timer":
+        """Make a timer: a histogram `<name>_seconds` with the labels and `outcome`: one of the words, or `error`.
+
+        Without labels each of them is told from the start, as 0; with labels, once `Timer.expect` was told of those.
+        """
+        words = (*words, ERROR)
+        histogram = Histogram(
+            f"{name}_seconds",
+            f"{about}, by outcome: {', '.join(words)}.",
+            (*labels, "outcome"),
+            PREFIX,
+            self._subsystem,
+            registry=self.registry,
+            buckets=LATENCY_BUCKETS,
         )
+        timer = Timer(histogram, words)
+        if not labels:
+            timer.expect()
+        return timer
 
 
 class Outcome:
     """How a timed piece of work ended; change `word` to say more than `ok` or `error`."""
 
     def __init__(self) -> None:
-        self.word = "ok"
+        self.word = OK
 
 
 class Timer:
     """Counts and times pieces of work, by outcome: `ok`, `error` (it raised), or a word of the caller's."""
 
-    def __init__(self, histogram: Histogram) -> None:
+    def __init__(self, histogram: Histogram, words: Sequence[str]) -> None:
         self._histogram = histogram
+        self._words = words
+
+    def expect(self, *labels: str) -> None:
+        """Tell of work with these labels from now on, though there was none: what appears at 1 shows no rise."""
+        for word in self._words:
+            self._histogram.labels(*labels, word)
 
     @contextmanager
     def measure(self, *labels: str) -> Iterator[Outcome]:
@@ -86,7 +108,7 @@ class Timer:
         try:
             yield outcome
         except BaseException:
-            outcome.word = "error" if outcome.word == "ok" else outcome.word
+            outcome.word = ERROR if outcome.word == OK else outcome.word
             raise
         finally:
             self._histogram.labels(*labels, outcome.word).observe(time.perf_counter() - start)

@@ -36,6 +36,8 @@ RETRY_ANNOTATION = f"{DOMAIN}/retry"
 GROUP_MIN_ANNOTATION = f"{DOMAIN}/group-min-members"
 GROUP_SECONDS_ANNOTATION = f"{DOMAIN}/group-timeout-seconds"
 RECLAIM_ANNOTATION = f"{DOMAIN}/reclaim"
+GRANTS = (PLACEMENT_ANNOTATION, RESIZE_STATUS_ANNOTATION, RETRY_ANNOTATION, RECLAIM_ANNOTATION)
+"""Annotations of pods that the scheduler writes and everybody else believes."""
 LEADER_URL_ANNOTATION = f"{DOMAIN}/leader-url"
 CARDS_LIKE = f"{DOMAIN}/cards-like"
 SCHEDULER_NAME = "aliquot-scheduler"

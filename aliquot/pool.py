@@ -1,8 +1,8 @@
 """How the cards of some nodes are to be shared: the GPUPool object that an admin writes.
 
 A card belongs to the first pool, by name, whose node selector and models match it; a card of no pool is shared as
-a pool that says nothing would have it: nothing overcommitted, everything enforced. The schema that the API server
-enforces is `deploy/crds/gpupools.yaml`.
+a pool that says nothing would have it: nothing overcommitted, everything enforced unless the agent is told otherwise.
+The schema that the API server enforces is `deploy/crds/gpupools.yaml`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class PoolSpec(KubeStruct, frozen=True, kw_only=True):
     memory_percent: int = 100
     core_percent: int = 100
     reserve_mib: int = msgspec.field(default=0, name="reserveMiB")
-    enforcement: Enforcement = Enforcement.ENFORCE
+    enforcement: Enforcement | None = None
     pods_may_weaken_enforcement: bool = False
     overflow: Overflow = Overflow.NONE
     core_mode: CoreMode = CoreMode.CAPPED
@@ -67,14 +67,20 @@ class PoolSpec(KubeStruct, frozen=True, kw_only=True):
         here = all(labels.get(key) == value for key, value in self.node_selector.items())
         return here and (not self.models or model in self.models)
 
-    def enforcement_for(self, annotations: Mapping[str, str], container: str) -> Enforcement:
-        """What holds for a container: the pool's word, or the pod's where that is stricter or pods may weaken it."""
+    def enforcement_for(
+        self, annotations: Mapping[str, str], container: str, silent: Enforcement = Enforcement.ENFORCE
+    ) -> Enforcement:
+        """What holds for a container: the pool's word, or the pod's where that is stricter or pods may weaken it.
+
+        `silent` is the word of a pool that says nothing.
+        """
+        word = self.enforcement or silent
         written = written_for(annotations, ENFORCEMENT_ANNOTATION, container)
         if written is None or written[1] not in list(Enforcement):
-            return self.enforcement
+            return word
         wish = Enforcement(written[1])
-        stricter = STRICTNESS.index(wish) >= STRICTNESS.index(self.enforcement)
-        return wish if stricter or self.pods_may_weaken_enforcement else self.enforcement
+        stricter = STRICTNESS.index(wish) >= STRICTNESS.index(word)
+        return wish if stricter or self.pods_may_weaken_enforcement else word
 
     def core_terms_for(self, asked: CorePolicy, cores: int) -> CoreTerms:
         """What holds for a container that has this guaranteed percentage (0: none) of a card's time."""

@@ -8,9 +8,9 @@ must mean the same in both.
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from aliquot.annotations import written_for
 from aliquot.card_filter import ANY_CARD, CardFilter, CardFilterError, read_card_filter
@@ -90,6 +90,14 @@ class SliceRequest:
     only: CardFilter = ANY_CARD
     topology: Topology | None = None
     rdma: Rdma = Rdma.NONE
+
+    def __hash__(self) -> int:
+        """Worked out once: every look at what is kept of a class of pods asks for it."""
+        return self._hashed
+
+    @cached_property
+    def _hashed(self) -> int:
+        return hash(tuple(getattr(self, one.name) for one in fields(self)))
 
     def limits(self, names: ResourceNames) -> dict[str, str]:
         """Write the request as resources that :func:`read_pod_request` reads back as the same request."""

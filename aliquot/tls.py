@@ -20,13 +20,13 @@ class CertificatePair:
 def server_context(cert: Path, key: Path, peers: Path | None = None) -> ssl.SSLContext:
     """Make a TLS context for a server that presents a renewed certificate from the next handshake on.
 
-    Both files are read in every handshake, which costs little beside it. While they do not fit each other, as
-    halfway through a renewal, the last good pair stays in use.
+    The files are read in every handshake, which costs little beside it. While they do not fit each other, as
+    halfway through a renewal, those that were good last stay in use.
 
     Args:
         cert: Its certificate.
         key: The certificate's key.
-        peers: A CA that vouches for clients; they may show a certificate then, and a bad one ends the connection.
+        peers: CAs that vouch for clients; they may show a certificate then, and a bad one ends the connection.
 
     Raises:
         OSError: a file is missing (ssl.SSLError, its subclass: or it is no certificate, or they do not fit).
@@ -53,7 +53,7 @@ class _Reloader:
     """
 
     def __init__(self, cert: Path, key: Path, peers: Path | None) -> None:
-        self._files = (cert, key)
+        self._files = (cert, key) if peers is None else (cert, key, peers)
         self._peers = peers
         self._seen = self._read()
         self._current = self._load()
@@ -81,7 +81,7 @@ class _Reloader:
     def _load(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(*self._files)
+        context.load_cert_chain(*self._files[:2])
         if self._peers is not None:
             context.load_verify_locations(self._peers)
             context.verify_mode = ssl.CERT_OPTIONAL

@@ -15,6 +15,8 @@ COMMANDS = {
     "top": "aliquot.cli.top",
     "why": "aliquot.cli.why",
     "defragment": "aliquot.cli.defragment",
+    "doctor": "aliquot.cli.doctor",
+    "certs": "aliquot.cli.certs",
     "simulate": "aliquot.cli.replay",
     "demo": "aliquot.cli.demo",
 }

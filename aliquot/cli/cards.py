@@ -15,7 +15,7 @@ from aliquot.cli.options import simulate_option
 from aliquot.cli.runs import Registry, Run, living_processes
 from aliquot.core_policy import CoreMode
 from aliquot.units import format_bytes
-from libshim.pages import Usage
+from libshim.usage_page import Usage
 
 HEADINGS = ("pid", "memory", "used", "core", "command")
 

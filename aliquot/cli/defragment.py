@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import msgspec
@@ -22,10 +21,7 @@ from aliquot.kube.objects import UNREADABLE
 @click.option("--namespace", default="default", help="Whose quota the request is held to.", show_default=True)
 def defragment(
     *,
-    kubeconfig: Path | None,
-    service: str,
-    extender: str | None,
-    ca: Path | None,
+    where: Where,
     as_json: bool,
     gpu: str | None,
     mem: str | None,
@@ -39,7 +35,6 @@ def defragment(
     """
     amounts = {"gpu": gpu, "gpu-mem": mem, "gpu-core": core}
     question = {"namespace": namespace, **{name: amount for name, amount in amounts.items() if amount}}
-    where = Where(kubeconfig, service, extender, ca)
     plan = asyncio.run(_plan(where, question))
     click.echo(
         msgspec.json.format(msgspec.json.encode(plan)).decode() if as_json else "\n".join(_lines(plan))

@@ -1,8 +1,13 @@
-"""Asks the extender of a cluster, through the API server's proxy or past it: for the commands that only ask."""
+"""Asks the extender of a cluster, through the API server's proxy or past it: for the commands that only ask.
 
+An extender that wants to know who asks gets a token that the API server makes for this alone: for our audience, and for
+ten minutes. Credentials of a kubeconfig are shown to the API server and to nobody else.
+"""
+
+import functools
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -10,23 +15,41 @@ from urllib.parse import quote
 
 import aiohttp
 import click
+import msgspec
 
 from aliquot.cli.options import Refusal
+from aliquot.guard import TOKEN_HEADER
 from aliquot.kube.access import AccessError
-from aliquot.kube.api import Api, ApiError
+from aliquot.kube.answers import ApiError
+from aliquot.kube.api import Api
+from aliquot.kube.objects import UNREADABLE
+from aliquot.kube.reviews import AUDIENCE
 
-SERVICE = "aliquot-system/aliquot-scheduler-ext:9443"
+SERVICE = "aliquot-system/aliquot-scheduler:9443"
+ACCOUNT = "aliquot-system/aliquot-asker"
 ANSWER_SECONDS = 30.0
+TOKEN_SECONDS = 600
 
 
 @dataclass(frozen=True)
 class Where:
-    """Who is asked, as the command line says."""
+    """Who is asked, and as whom, as the command line says."""
 
     kubeconfig: Path | None
     service: str
+    account: str
     extender: str | None
     ca: Path | None
+    cert: Path | None
+    key: Path | None
+
+
+class _Status(msgspec.Struct):
+    token: str = ""
+
+
+class _TokenRequest(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 _OPTIONS = (
@@ -40,25 +63,44 @@ _OPTIONS = (
         help="The extender's Service, reached through the API server. Before NAME may stand http: for one without TLS.",
         show_default=True,
     ),
+    click.option(
+        "--account",
+        default=ACCOUNT,
+        metavar="NAMESPACE/NAME",
+        help="The service account of which a token is asked for, where you may have one.",
+        show_default=True,
+    ),
     click.option("--extender", metavar="URL", help="Ask the extender at this URL, past the API server."),
     click.option(
         "--ca", type=click.Path(path_type=Path), help="CA of the extender's certificate, with --extender."
     ),
+    click.option(
+        "--cert",
+        type=click.Path(path_type=Path),
+        help="Client certificate in place of a token, with --extender.",
+    ),
+    click.option("--key", type=click.Path(path_type=Path), help="Key of --cert."),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
 )
 
 
 def extender_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say who is asked, and `--json`."""
+    """The options that say who is asked, as `where`, and `--json`."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> Any:
+        where = Where(**{field.name: options.pop(field.name) for field in fields(Where)})
+        return command(where=where, **options)
+
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+        run = option(run)
+    return run
 
 
 async def ask(where: Where, verb: str, question: Mapping[str, str]) -> bytes:
     """The extender's answer. Raises Refusal where there is none."""
     if where.extender:
-        return await _from_url(where.extender, where.ca, verb, question)
+        return await _from_url(where, where.extender, verb, question)
     return await _from_service(where, verb, question)
 
 
@@ -67,30 +109,63 @@ async def _from_service(where: Where, verb: str, question: Mapping[str, str]) ->
     namespace, _, service = where.service.partition("/")
     scheme = "" if service.startswith(("http:", "https:")) else "https:"
     path = f"/api/v1/namespaces/{quote(namespace)}/services/{scheme}{quote(service, safe=':')}/proxy/{verb}"
+    token, why = "", ""
     try:
         async with Api.from_kubeconfig(where.kubeconfig, timeout_seconds=ANSWER_SECONDS) as api:
-            return await api.request("GET", path, params=question)
+            token, why = await _token(api, where.account)
+            headers = {TOKEN_HEADER: token} if token else {}
+            return await api.request("GET", path, params=question, headers=headers)
     except AccessError as error:
         raise Refusal(str(error)) from error
     except ApiError as error:
+        known = f"{error}; {why}" if error.status == HTTPStatus.UNAUTHORIZED and why else str(error)
         raise Refusal(
-            f"the extender's Service {where.service} does not answer: {error}; give --service, or --extender URL"
+            f"the extender's Service {where.service} does not answer: {known}; give --service, or --extender URL"
         ) from error
 
 
-async def _from_url(url: str, ca: Path | None, verb: str, question: Mapping[str, str]) -> bytes:
-    """Ask the extender itself."""
-    timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+async def _token(api: Api, account: str) -> tuple[str, str]:
+    """A token for the extender alone; without one, why there is none."""
+    namespace, _, name = account.partition("/")
+    path = f"/api/v1/namespaces/{quote(namespace)}/serviceaccounts/{quote(name)}/token"
+    spec = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_SECONDS}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     try:
-        tls = ssl.create_default_context(cafile=ca)
+        raw = await api.request("POST", path, body=body)
+        return msgspec.json.decode(raw, type=_TokenRequest).status.token, ""
+    except (ApiError, *UNREADABLE) as error:
+        return "", f"no token of the service account {account}: {error}"
+
+
+async def _token_past(where: Where) -> tuple[str, str]:
+    """The same, for who goes past the API server and may have no access to one at all."""
+    try:
+        async with Api.from_kubeconfig(where.kubeconfig, timeout_seconds=ANSWER_SECONDS) as api:
+            return await _token(api, where.account)
+    except AccessError as error:
+        return "", str(error)
+
+
+async def _from_url(where: Where, url: str, verb: str, question: Mapping[str, str]) -> bytes:
+    """Ask the extender itself; a token goes only to a server whose certificate is verified."""
+    timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+    secure = url.startswith("https://")
+    token, why = await _token_past(where) if secure and not where.cert else ("", "")
+    try:
+        tls = ssl.create_default_context(cafile=where.ca)
+        if where.cert:
+            tls.load_cert_chain(where.cert, where.key)
         connector = aiohttp.TCPConnector(ssl=tls)
+        headers = {TOKEN_HEADER: token} if token else {}
         async with (
-            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-            session.get(f"{url.rstrip('/')}/{verb}", params=question) as answer,
+            aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as session,
+            session.get(f"{url.rstrip('/')}/{verb}", params=question, allow_redirects=False) as answer,
         ):
             body = await answer.read()
             if answer.status != HTTPStatus.OK:
-                raise Refusal(f"{url} answers HTTP {answer.status}: {body.decode(errors='replace').strip()}")
+                text = body.decode(errors="replace").strip()
+                more = f"; {why}" if answer.status == HTTPStatus.UNAUTHORIZED and why else ""
+                raise Refusal(f"{url} answers HTTP {answer.status}: {text}{more}")
             return body
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
         raise Refusal(f"no answer from {url}: {error or type(error).__name__}") from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from aliquot.cli.runs import Registry
 from arbiter import Arbiter, ArbiterError, Terms
-from libshim.pages import CardLimit
+from libshim.control_page import CardLimit
 
 
 @dataclass

@@ -12,8 +12,10 @@ import pynvml
 from aliquot.cli.options import Refusal
 from aliquot.cli.runs import Holding
 from aliquot.processes import identity_of
+from libshim.control_page import read_control
 from libshim.overhead import Identity, Overhead, context_cost
-from libshim.pages import PageError, read_control, read_usage
+from libshim.page_file import PageError
+from libshim.usage_page import read_usage
 
 LOOK_EVERY_S = 0.5
 

@@ -83,7 +83,8 @@ class OverHttp:
         return tuple(share["uuid"] for container in placement["containers"] for share in container["cards"])
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        content, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
+        # Without spaces, as Go writes it: names are counted and looked up in that text, and in no other.
+        content, kind = json.dumps(body, separators=(",", ":")).encode(), {"Content-Type": "application/json"}
         reply = self._pool.request("POST", self._url + path, body=content, headers=kind, timeout=60)
         answer: dict[str, Any] = json.loads(reply.data)
         if reply.status != 200 or answer.get("Error"):  # noqa: PLR2004 - OK
@@ -94,6 +95,7 @@ class OverHttp:
         """A node as its kubelet and its agent publish it."""
         kubectl, status = self._cluster.kubectl, node.status(name)
         room = {"cpu": f"{node.host.cpu_milli}m", "memory": f"{node.host.memory_mib}Mi", "pods": "10000"}
+        room[NAMES.gpu] = str(status.slices_per_card * len(status.cards))
         kubectl.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
         body = {"capacity": room, "allocatable": room}
         kubectl.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": body}, media_type=MERGE)

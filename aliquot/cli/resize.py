@@ -10,7 +10,7 @@ from aliquot.cli.options import Cap, Memory, Refusal, refuse_inside, simulate_op
 from aliquot.cli.runs import Registry, Run, living_processes
 from aliquot.cli.slices import Slice
 from aliquot.units import format_bytes
-from libshim.pages import PageError
+from libshim.page_file import PageError
 
 
 @click.command()

@@ -17,7 +17,7 @@ from aliquot.cli.overhead import follow
 from aliquot.cli.runs import Holding, Registry
 from aliquot.cli.supervise import CommandError, supervise
 from aliquot.core_policy import HIGHEST_PRIORITY, CoreMode, CorePolicy, problem_of_limit, problem_of_mode
-from libshim.pages import library_path
+from libshim.library import library_path
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

@@ -27,17 +27,9 @@ import msgspec
 from aliquot.cli.options import refuse_os_errors
 from aliquot.cli.slices import Slice, promised
 from aliquot.core_shares import Promised
-from libshim.pages import (
-    CardLimit,
-    Control,
-    PageError,
-    Usage,
-    change_control,
-    create_control,
-    create_usage,
-    read_control,
-    read_usage,
-)
+from libshim.control_page import CardLimit, Control, change_control, create_control, read_control
+from libshim.page_file import PageError
+from libshim.usage_page import Usage, create_usage, read_usage
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -7,15 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from libshim.pages import (
-    CardLimit,
-    CardTime,
-    CardUsage,
-    PageError,
-    read_card_usages,
-    read_control,
-    read_times,
-)
+from libshim.control_page import CardLimit, CardTime, read_control, read_times
+from libshim.page_file import PageError
+from libshim.usage_page import CardUsage, read_card_usages
 
 NS = 1e9
 PERCENT_BP = 100
@@ -24,7 +18,8 @@ PERCENT_BP = 100
 class TenantReport(msgspec.Struct, frozen=True, rename="camel"):
     """A tenant's part of one card. Ratios are of the card's time over a while; None where nobody measures.
 
-    `waiting` adds up what all threads waited.
+    `waiting` adds up what all threads waited, `denied_allocations` what was refused, or with `observe` would have been,
+    since the tenant came.
     """
 
     tenant: str
@@ -38,6 +33,7 @@ class TenantReport(msgspec.Struct, frozen=True, rename="camel"):
     waiting: float | None
     memory_bytes: int
     used_bytes: int
+    denied_allocations: int
     trusted: bool
 
 
@@ -124,6 +120,7 @@ def _tenant(before: Part, now: Part, seconds: float) -> TenantReport:
         waiting=ratio(now.usage.throttled_ns, before.usage.throttled_ns) if measured else None,
         memory_bytes=limit.memory_bytes,
         used_bytes=max(0, now.usage.memory_used_bytes + limit.adjust_bytes),
+        denied_allocations=now.usage.allocations_denied,
         trusted=not limit.doubted,
     )
 

@@ -16,7 +16,10 @@ from aliquot.cli.options import Refusal
 from aliquot.cli.tenants import CardReport, Look, Report, TenantReport, look, report
 from aliquot.units import MIB, format_bytes
 
-HEADINGS = ("tenant", "mode", "prio", "share", "guaranteed", "used", "lent", "waiting", "memory", "trusted")
+HEADINGS = (
+    *("tenant", "mode", "prio", "share", "guaranteed", "used", "lent", "waiting"),
+    *("memory", "denied", "trusted"),
+)
 AGENT_DIRECTORY = Path("/run/aliquot/host")
 SHORTEST_S = 0.1
 PIPE_COLUMNS = 200
@@ -112,6 +115,7 @@ def _row(one: TenantReport) -> tuple[str, ...]:
         share,
         *map(_percent, (one.guaranteed, one.used, one.lent, one.waiting)),
         f"{format_bytes(one.used_bytes // MIB * MIB)} of {format_bytes(one.memory_bytes)}",
+        str(one.denied_allocations),
         "yes" if one.trusted else "no",
     )
 

@@ -11,7 +11,8 @@ import msgspec
 from aliquot.cli.extender import Where, ask, extender_options
 from aliquot.cli.options import Refusal
 from aliquot.kube.access import AccessError
-from aliquot.kube.api import Api, ApiError
+from aliquot.kube.answers import ApiError
+from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE
 from aliquot.kube.resources import PODS
 from aliquot.units import MIB, format_bytes
@@ -23,10 +24,7 @@ from aliquot.why import Answer, CauseKind, Change, Move, State
 @click.argument("pod", metavar="[NAMESPACE/]POD")
 def why(
     *,
-    kubeconfig: Path | None,
-    service: str,
-    extender: str | None,
-    ca: Path | None,
+    where: Where,
     as_json: bool,
     pod: str,
 ) -> None:
@@ -36,7 +34,7 @@ def why(
     """
     namespace, _, name = pod.rpartition("/")
     question = {"namespace": namespace or "default", "pod": name}
-    answer = asyncio.run(_ask(Where(kubeconfig, service, extender, ca), question))
+    answer = asyncio.run(_ask(where, question))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer)))
     else:

@@ -46,6 +46,10 @@ class Dialect(Protocol):
     def amounts(self) -> Mapping[str, tuple[str, int]]:
         """Resource → the amount of `aliquot.amounts` that a quota of it bounds, and how much of that one unit is."""
 
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """The project's annotations that are not read here → the annotation that says the same."""
+
     def translate(
         self, asked: ResourceRequirements, annotations: Mapping[str, str], names: ResourceNames
     ) -> Translation | None:

@@ -16,7 +16,16 @@ from dataclasses import dataclass
 
 from aliquot.dialects import DialectError, Translation
 from aliquot.kube.objects import ResourceRequirements
-from aliquot.names import ResourceNames
+from aliquot.names import (
+    CARD_MODEL_ANNOTATION,
+    CARD_POLICY_ANNOTATION,
+    CARD_UUID_ANNOTATION,
+    NODE_POLICY_ANNOTATION,
+    NOT_CARD_MODEL_ANNOTATION,
+    NOT_CARD_UUID_ANNOTATION,
+    TOPOLOGY_ANNOTATION,
+    ResourceNames,
+)
 from aliquot.units import Quantity, QuantityError, parse_count, parse_percent
 
 _WHOLE = 100
@@ -50,6 +59,19 @@ class HamiDialect:
             self.gpu: ("cards", 1),
             self.memory: ("memory_mib", self.memory_factor),
             self.core: ("cores", 1),
+        }
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """Annotations that choose nodes and cards: their words are others than ours."""
+        return {
+            "nvidia.com/use-gputype": CARD_MODEL_ANNOTATION,
+            "nvidia.com/nouse-gputype": NOT_CARD_MODEL_ANNOTATION,
+            "nvidia.com/use-gpuuuid": CARD_UUID_ANNOTATION,
+            "nvidia.com/nouse-gpuuuid": NOT_CARD_UUID_ANNOTATION,
+            "nvidia.com/numa-bind": TOPOLOGY_ANNOTATION,
+            "hami.io/node-scheduler-policy": NODE_POLICY_ANNOTATION,
+            "hami.io/gpu-scheduler-policy": CARD_POLICY_ANNOTATION,
         }
 
     def translate(

@@ -22,61 +22,17 @@ import msgspec
 from yarl import URL
 
 from aliquot.kube.access import Access, AccessError
+from aliquot.kube.answers import ApiError, error_from_status, no_answer, read_answer
 from aliquot.kube.fence import Fence, FencedBody
 from aliquot.kube.kubeconfig import load_access
 from aliquot.kube.listing import PAGE, Listing, read_page, whole
-from aliquot.kube.objects import UNREADABLE, KubeObject, KubeStruct, Status
+from aliquot.kube.objects import UNREADABLE, KubeObject, KubeStruct
 from aliquot.kube.resources import PODS, Resource
 
 T = TypeVar("T", bound=KubeObject)
 
 _REQUEST_SECONDS: Final = 15.0
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
-
-
-class ApiError(Exception):
-    """The API server refused a request, or could not be reached (status 0).
-
-    `reason` is Kubernetes' word for it (`NotFound`, `Conflict`, `Expired`), `message` its sentence.
-    """
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{reason or 'Error'} ({status}): {message}" if status else message)
-        self.status = status
-        self.reason = reason
-        self.message = message
-
-    @property
-    def unreachable(self) -> bool:
-        """No answer came; a write may still have happened."""
-        return self.status == 0
-
-    @property
-    def transient(self) -> bool:
-        """Whether the same request may succeed later."""
-        return (
-            self.unreachable or self.status in (408, 429) or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        )
-
-    @property
-    def not_found(self) -> bool:
-        """There is no such object."""
-        return self.status == HTTPStatus.NOT_FOUND
-
-    @property
-    def conflict(self) -> bool:
-        """It exists already, or somebody else changed it first."""
-        return self.status == HTTPStatus.CONFLICT
-
-    @property
-    def too_many(self) -> bool:
-        """Not now: a disruption budget, or too many requests."""
-        return self.status == HTTPStatus.TOO_MANY_REQUESTS
-
-    @property
-    def gone(self) -> bool:
-        """The resource version is older than the server's memory."""
-        return self.status == HTTPStatus.GONE
 
 
 class PatchType(StrEnum):
@@ -212,20 +168,31 @@ class Api:
             try:
                 page, token = read_page(answer, resource.type)
             except UNREADABLE as error:
-                raise _no_answer("list", error) from error
+                raise no_answer("list", error) from error
             yield page
             if not token:
                 return
 
-    async def version(self, resource: Resource[T]) -> str:
-        """The resource version that a list of all objects of a kind would have now; one of them is read for it.
+    async def version(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+        cached: bool = False,
+    ) -> str:
+        """The resource version that a list of these objects would have now; one of them at most is read for it.
 
-        A list for which no version is asked is consistent: nothing that was written before has a later one.
+        A list for which no version is asked is consistent: nothing that was written before has a later one. One
+        that may be `cached` costs the server less, reads all that are selected, and may lag behind.
 
         Raises:
             ApiError: the server refused or did not answer.
         """
-        answer = await self.request("GET", resource.path(), params={"limit": "1"})
+        params = _given(fieldSelector=field_selector, labelSelector=label_selector)
+        params |= {"resourceVersion": "0"} if cached else {"limit": "1"}
+        answer = await self.request("GET", resource.path(namespace=namespace), params=params)
         return read_answer(answer, KubeObject).metadata.resource_version
 
     async def create(self, resource: Resource[T], body: Mapping[str, Any], namespace: str = "") -> T:
@@ -359,8 +326,9 @@ class Api:
         params: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """Send any request and return the body of its answer.
+        """Send any request and return the body of its answer; `headers` come beside the usual ones.
 
         Raises:
             ApiError: the server refused or did not answer.
@@ -371,7 +339,7 @@ class Api:
         timeout = aiohttp.ClientTimeout(total=fence.seconds) if fence is not None else None
         with _told(fence):
             async with self._response(
-                method, path, params, data=sent, content_type=content_type, timeout=timeout
+                method, path, params, data=sent, content_type=content_type, timeout=timeout, headers=headers
             ) as answer:
                 return await answer.read()
 
@@ -385,21 +353,19 @@ class Api:
         data: bytes | FencedBody | None = None,
         content_type: str = "application/json",
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 - aiohttp's own kind of timeout
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Open an answer whose status is good; everything that goes wrong becomes an ApiError."""
         url = URL(self._access.server + path, encoded=True)
         url = url.update_query(params) if params else url
         try:
-            headers = {
-                **await self._access.headers(),
-                "Content-Type": content_type,
-                "Accept": "application/json",
-            }
+            sent = {"Content-Type": content_type, "Accept": "application/json", **(headers or {})}
+            sent |= await self._access.headers()
             async with self._open().request(
                 method,
                 url,
                 data=data,
-                headers=headers,
+                headers=sent,
                 timeout=timeout or self._timeout,
                 proxy=self._proxy,
                 server_hostname=self._access.server_name,
@@ -453,31 +419,6 @@ def _told(fence: Fence | None) -> Iterator[None]:
         raise
     finally:
         fence.end(answered=answered)
-
-
-def error_from_status(body: bytes | msgspec.Raw, http_status: int = 0) -> ApiError:
-    """Make an error of a `Status` object, or of whatever else a proxy answered."""
-    try:
-        status = msgspec.json.decode(body, type=Status)
-    except UNREADABLE:
-        text = bytes(body)[:200].decode(errors="replace").strip()
-        return ApiError(http_status, "", text or "no message")
-    return ApiError(http_status or status.code, status.reason, status.message or "no message")
-
-
-S = TypeVar("S")
-
-
-def read_answer(body: bytes | msgspec.Raw, kind: type[S], status: int = 0) -> S:
-    """Read what the server sent; anything else than asked for is an ApiError, by default unreachable."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except UNREADABLE as error:
-        raise _no_answer(kind.__name__, error, status) from error
-
-
-def _no_answer(kind: str, error: Exception, status: int = 0) -> ApiError:
-    return ApiError(status, "Unreadable", f"the API server did not answer with a {kind}: {error}")
 
 
 def _given(**params: str) -> dict[str, str]:

@@ -5,6 +5,11 @@ happens, so that a broken watch resumes where it was. When the server no longer 
 Gone), list again and report the difference. An API server that is away is asked again and again, at jittered,
 growing intervals.
 
+Versions of one kind grow. An event that comes after one of a later version was held up on its way, and what is known
+may be wrong by now: list again. A server whose own version is behind what it has told was restored from a backup; a
+watch from a version that it has not reached would be silent until it has. So before a watch is taken up again, the
+server is asked how far it is.
+
 What is kept of the objects is up to those who inherit: all of them (`reflector`), or hardly anything (`tracker`).
 """
 
@@ -19,7 +24,8 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from aliquot.kube.api import Api, ApiError, WatchEvent, error_from_status, read_answer
+from aliquot.kube.answers import ApiError, error_from_status, read_answer
+from aliquot.kube.api import Api, WatchEvent
 from aliquot.kube.backoff import Backoff
 from aliquot.kube.objects import UNREADABLE, KubeObject, version_of
 from aliquot.kube.resources import Resource
@@ -28,6 +34,8 @@ T = TypeVar("T", bound=KubeObject)
 
 _log = logging.getLogger(__name__)
 WATCH_SECONDS: Final = 300
+NOBODY: Final = "metadata.name=-"
+"""Selects no object, for none may have this name."""
 _AT_ONCE_SECONDS: Final = 5.0
 _RETRY_THE_WATCH: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
@@ -79,6 +87,10 @@ class Follower(ABC, Generic[T]):
         """Follow until cancelled."""
         while True:
             try:
+                if self._version and await self._is_restored():
+                    _log.warning("watch of %s: the server has gone back in time", self._resource.plural)
+                    self._version = ""
+                    self._went_back()
                 if not self._version:
                     await self._relist()
                 await self._follow()
@@ -114,6 +126,9 @@ class Follower(ABC, Generic[T]):
     def _remove(self, key: str) -> None:
         """An object has gone, if it was known."""
 
+    def _went_back(self) -> None:
+        """The server was restored from a backup: versions that are remembered may come to mean something else."""
+
     def _call(self, handler: Callable[..., None] | None, key: str, *things: object) -> None:
         """Have a handler told; one that raises is logged and harms nobody."""
         if handler is None:
@@ -137,6 +152,24 @@ class Follower(ABC, Generic[T]):
             _log.log(level, "watch of %s: %s", self._resource.plural, why)
             self._complaint = why
         self._connected = error.gone
+
+    async def _is_restored(self) -> bool:
+        """Whether the server has not come as far as it was already.
+
+        Of a selection nothing is read, for to find one object of it the server may have to look at all.
+        """
+        if self._fields or self._labels:
+            nobody = ",".join(filter(None, (self._fields, NOBODY)))
+            now = await self._api.version(
+                self._resource,
+                self._namespace,
+                field_selector=nobody,
+                label_selector=self._labels,
+                cached=True,
+            )
+        else:
+            now = await self._api.version(self._resource, self._namespace)
+        return 0 < version_of(now) < version_of(self._version)
 
     async def _relist(self) -> None:
         """Read everything page by page, and report what differs from what is known."""
@@ -199,12 +232,20 @@ class Follower(ABC, Generic[T]):
                 new = msgspec.json.decode(event.object, type=self._resource.type)
             except UNREADABLE as error:
                 return self._left_out(event, error)
+            self._expect_order(new.metadata.resource_version)
             self._put(self._key_of(new), new)
             return new.metadata.resource_version
         bare = read_answer(event.object, KubeObject, HTTPStatus.INTERNAL_SERVER_ERROR)
+        self._expect_order(bare.metadata.resource_version)
         if event.type == "DELETED":
             self._remove(self._key_of(bare))
         return bare.metadata.resource_version
+
+    def _expect_order(self, version: str) -> None:
+        """Raises ApiError where an event is older than the one before it; the same one twice does no harm."""
+        if 0 < version_of(version) < version_of(self._version):
+            late = f"an event of version {version} came after one of version {self._version}"
+            raise ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "OutOfOrder", late)
 
     def _left_out(self, event: WatchEvent, error: Exception) -> str:
         bare = read_answer(event.object, KubeObject, HTTPStatus.INTERNAL_SERVER_ERROR)

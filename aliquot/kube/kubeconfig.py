@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from aliquot.kube.access import Access, AccessError
 
@@ -90,7 +89,7 @@ def load_access(
             return access
         paths = str(kubeconfig or environment.get("KUBECONFIG") or "~/.kube/config")
         return _of_kubeconfig(paths, context)
-    except (msgspec.MsgspecError, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
+    except (msgspec.MsgspecError, OSError, ValueError, TypeError, AttributeError) as error:
         raise AccessError(
             f"no access to a cluster ({kubeconfig or 'pod or default kubeconfig'}): {error}"
         ) from error
@@ -114,7 +113,7 @@ def _of_kubeconfig(paths: str, context: str | None) -> Access:
     file = Path(paths).expanduser()
     config = None
     if os.pathsep not in paths:
-        config = msgspec.convert(yaml.safe_load(file.read_bytes()), _Kubeconfig)
+        config = msgspec.convert(_read_yaml(file), _Kubeconfig)
         chosen = _named(config.contexts, context or config.current_context, "context").context
         user = (_named(config.users or [], chosen.user, "user").user if chosen.user else None) or _User()
     if config is None or user.asks_a_program():
@@ -129,6 +128,16 @@ def _of_kubeconfig(paths: str, context: str | None) -> Access:
         proxy=cluster.proxy_url or None,
         authorize=_authorize(user, file.parent),
     )
+
+
+def _read_yaml(file: Path) -> Any:
+    """A file's content; OSError or ValueError when it cannot be read. In pods nobody has to import what reads it."""
+    import yaml
+
+    try:
+        return yaml.safe_load(file.read_bytes())
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
 
 
 def _named(things: list[Any], name: str, kind: str) -> Any:

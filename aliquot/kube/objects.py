@@ -128,6 +128,7 @@ class PodSpec(KubeStruct, frozen=True, kw_only=True):
     scheduler_name: str = ""
     restart_policy: str = ""
     priority: int | None = None
+    preemption_policy: str = ""
     runtime_class_name: str | None = None
     scheduling_group: SchedulingGroup | None = None
 
@@ -158,6 +159,7 @@ class PodStatus(KubeStruct, frozen=True, kw_only=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
+    nominated_node_name: str = ""
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
@@ -206,11 +208,12 @@ class Node(KubeObject, frozen=True, kw_only=True):
 
 
 class Status(KubeStruct, frozen=True, kw_only=True):
-    """The API server's answer when it has no object to give, mostly an error."""
+    """What the API server answers without an object, mostly an error; `error`: of a service behind its proxy."""
 
     status: str = ""
     reason: str = ""
     message: str = ""
+    error: str = ""
     code: int = 0
 
 

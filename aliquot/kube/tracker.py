@@ -16,11 +16,18 @@ from aliquot.kube.resources import Resource
 T = TypeVar("T", bound=KubeObject)
 
 
+class RestoredError(Exception):
+    """The API server was restored from a backup: what was made of its objects may be true no more."""
+
+
 class Tracker(Follower[T]):
     """Follows the objects of one kind by their UIDs, while `run()` runs.
 
     Handlers are called in the loop, and must not block; one that raises is logged and harms nobody. One object that was
     made anew under the name of another is another: after a break it may be told of before the other is told to be gone.
+
+    Where the API server was restored from a backup, `run()` ends with a RestoredError. Pods that were bound may wait
+    again, and some that had gone be there: without a copy nobody can say what has changed, so all has to begin anew.
     """
 
     def __init__(
@@ -55,6 +62,9 @@ class Tracker(Follower[T]):
         """Whether a later version of an object than this one has been told of."""
         known, version = self._versions.get(item.metadata.uid), _short(item.metadata.resource_version)
         return isinstance(known, int) and isinstance(version, int) and known > version
+
+    def _went_back(self) -> None:
+        raise RestoredError(f"the API server has fewer versions of {self._resource.plural} than it had")
 
     def _key_of(self, item: KubeObject) -> str:
         return item.metadata.uid

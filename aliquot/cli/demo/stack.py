@@ -56,11 +56,15 @@ class Stack:
     Args:
         root: an empty directory with a short path (Unix sockets live below it).
         nodes: name → its cards.
-        agent_flags: further flags of every node agent.
+        agent_flags, apiserver_flags: further flags of every node agent, and of the API server.
     """
 
     def __init__(
-        self, root: Path, nodes: Mapping[str, Sequence[SimCard]], agent_flags: Sequence[str] = ()
+        self,
+        root: Path,
+        nodes: Mapping[str, Sequence[SimCard]],
+        agent_flags: Sequence[str] = (),
+        apiserver_flags: Sequence[str] = (),
     ) -> None:
         self.root = root
         self.cluster = PocketCluster(root / "c")
@@ -69,7 +73,7 @@ class Stack:
             for name, cards in nodes.items()
         }
         self.webhook_port, self.extender_port = free_port(), free_port()
-        self._agent_flags = tuple(agent_flags)
+        self._agent_flags, self._apiserver_flags = tuple(agent_flags), tuple(apiserver_flags)
 
     def __enter__(self) -> Self:
         return self
@@ -91,7 +95,7 @@ class Stack:
 
     def start_cluster(self) -> None:
         """Start the API server and, for each node, its machine and kubelet; install the CRDs."""
-        self.cluster.start_apiserver()
+        self.cluster.start_apiserver(*self._apiserver_flags)
         self.kubectl.apply(*sorted((DEPLOY / "crds").glob("*.yaml")))
         for node in self.nodes.values():
             node.machine.create()
@@ -101,19 +105,25 @@ class Stack:
     def start_services(self) -> None:
         """Start webhook and extender, and tell API server and scheduler of them."""
         pair = write_pair(self.root / "tls", [LOOPBACK])
-        tls = ["--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--host", LOOPBACK]
-        kubeconfig = ["--kubeconfig", str(self.cluster.kubeconfig)]
-        self._start_service("webhook", "webhook", self.webhook_port, *kubeconfig, *tls, "--quotas")
-        self._start_service("extender", "scheduler_ext", self.extender_port, *kubeconfig, *tls)
+        self.start_service("webhook", "webhook", self.webhook_port, pair, "--quotas")
+        self.start_extenders(pair)
         self.kubectl.apply(self._webhook_configuration(pair))
         self.cluster.start_scheduler([self._extender_entry(pair)])
+
+    def start_extenders(self, pair: CertificatePair) -> None:
+        """Start what the scheduler asks."""
+        self.start_service("extender", "scheduler_ext", self.extender_port, pair)
+
+    def kubeconfig_of(self, service: str) -> Path:  # noqa: ARG002 - for who gives each a way of its own
+        """How a service, by the name of its process, finds the API server."""
+        return self.cluster.kubeconfig
 
     def start_agent(self, node: Node) -> None:
         """Start a node's agent and wait until it serves."""
         paths = self.cluster.node(node.name)
         flags = {
             "--node-name": node.name,
-            "--kubeconfig": self.cluster.kubeconfig,
+            "--kubeconfig": self.kubeconfig_of(node.agent),
             "--kubelet-dir": paths.root,
             "--state-dir": node.directory / "state",
             "--run-dir": node.directory / "run",
@@ -142,8 +152,11 @@ class Stack:
         }[service]
         return self._get(url).data.decode()
 
-    def _start_service(self, name: str, module: str, port: int, *flags: str) -> None:
+    def start_service(self, name: str, module: str, port: int, pair: CertificatePair, *flags: str) -> None:
+        """Start a module that serves over TLS at a port of loopback."""
         argv = [sys.executable, "-m", module, "--port", str(port), "--dialects", DIALECT, *flags]
+        argv += ["--kubeconfig", str(self.kubeconfig_of(name)), "--host", LOOPBACK]
+        argv += ["--tls-cert", str(pair.cert), "--tls-key", str(pair.key)]
         self.cluster.start(name, argv, ready=partial(self._answers, f"https://{LOOPBACK}:{port}/readyz"))
 
     def _answers(self, url: str) -> bool:

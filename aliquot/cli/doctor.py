@@ -1,0 +1,101 @@
+"""`aliquot doctor`: what is wrong with a cluster, or with this node, and what to do about it."""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from aliquot.doctor.check import run
+from aliquot.doctor.checks import CLUSTER_CHECKS
+from aliquot.doctor.finding import Finding, Result
+from aliquot.doctor.reader import MOST_PODS, Reader
+from aliquot.doctor.report import lines
+from aliquot.kube.access import AccessError
+from aliquot.kube.api import Api
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NARROWEST = 80
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What `--json` prints."""
+
+    findings: Sequence[Finding]
+
+
+def _place(flag: str, what: str, name: str = "") -> Callable[[F], F]:
+    """An option for where something is on the node."""
+    usual = "Default: as on a node, and in the agent's pod as the chart mounts it."
+    return click.option(f"--{flag}", name or flag, type=click.Path(path_type=Path), help=f"{what} {usual}")
+
+
+@click.command()
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path), help="Default: the pod's account, or ~/.kube/config."
+)
+@click.option("--namespace", default="aliquot-system", help="Where Aliquot is installed.", show_default=True)
+@click.option(
+    "--most-pods",
+    type=click.IntRange(min=1),
+    default=MOST_PODS,
+    help="Look at no more than about so many pods.",
+    show_default=True,
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option(
+    "--node", is_flag=True, help="Check this machine, or the host of the agent's pod that this runs in."
+)
+@_place("proc", "The host's /proc.")
+@_place("root", "The host's files.")
+@_place("kubelet-dir", "The kubelet's directory.", "kubelet")
+@_place("run-dir", "The node agent's --run-dir.", "run")
+@_place("cdi-dir", "Its --cdi-dir.", "cdi")
+@_place("dev-root", "Where the device nodes are.", "dev")
+@_place("driver-root", "Where the driver is.", "driver")
+def doctor(
+    *,
+    kubeconfig: Path | None,
+    namespace: str,
+    most_pods: int,
+    as_json: bool,
+    node: bool,
+    **places: Path | None,
+) -> None:
+    """Check a cluster or (--node) a node, and say what is wrong and what to do.
+
+    Nothing is changed. What your rights do not let it see is shown as not checked. The exit status is 1 where a check
+    fails. Options with a path are for --node.
+    """
+    given = {name: path for name, path in places.items() if path is not None}
+    if given and not node:
+        raise click.UsageError(f"--{next(iter(given))} and the like go with --node")
+    findings = _node(given) if node else asyncio.run(_cluster(kubeconfig, namespace, most_pods))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(Report(findings))).decode())
+    else:
+        click.echo("\n".join(lines(findings, max(NARROWEST, shutil.get_terminal_size().columns))))
+    if any(finding.result is Result.FAILURE for finding in findings):
+        raise SystemExit(1)
+
+
+def _node(given: Mapping[str, Path]) -> tuple[Finding, ...]:
+    """What is found on this node; NVML is loaded for this alone."""
+    from aliquot.cli.doctor_node import examine, usual_places
+
+    return examine(replace(usual_places(), **given))
+
+
+async def _cluster(kubeconfig: Path | None, namespace: str, most_pods: int) -> tuple[Finding, ...]:
+    """What is found in a cluster. Raises UsageError where no access to one is given."""
+    try:
+        api = Api.from_kubeconfig(kubeconfig)
+    except AccessError as error:
+        raise click.UsageError(f"{error}; give --kubeconfig, or --node to check this machine") from error
+    async with api:
+        return run(CLUSTER_CHECKS, await Reader(api, namespace, most_pods).read())

@@ -1,0 +1,55 @@
+"""Where limits are not enforced."""
+
+from collections.abc import Iterator
+
+from aliquot.doctor.cluster import Cluster
+from aliquot.doctor.finding import UPGRADE, Told, some, warning
+from aliquot.doctor.objects import Workload
+from aliquot.names import ENFORCEMENT_ANNOTATION
+from aliquot.pool import Enforcement
+
+
+def enforcement(cluster: Cluster) -> Iterator[Told]:
+    """Where limits are not enforced: by the agents' flag, a pool, or a pod."""
+    agent = cluster.workload("aliquot-agent")
+    told = list(_by_agent(agent)) if agent else []
+    weak = [pool for pool in cluster.pools.get() if pool.spec.enforcement not in (None, Enforcement.ENFORCE)]
+    if weak:
+        told.append(
+            warning(
+                "GPUPools that do not enforce limits: "
+                + some(f"{pool.metadata.name} ({pool.spec.enforcement})" for pool in weak),
+                "kubectl edit gpupool NAME: spec.enforcement: enforce",
+                [pool.metadata.name for pool in weak],
+            )
+        )
+    may = any(pool.spec.pods_may_weaken_enforcement for pool in cluster.pools.get())
+    pods = [
+        pod.key for pod in cluster.pods.get().found if not pod.finished and _weak(pod.metadata.annotations)
+    ]
+    if pods and may:
+        told.append(
+            warning(
+                f"pods that ask for less than enforcement, where a GPUPool lets them: {some(pods)}",
+                f"Take the annotation {ENFORCEMENT_ANNOTATION} out, or podsMayWeakenEnforcement of the GPUPool.",
+                sorted(pods),
+            )
+        )
+    yield from cluster.pods.get().conclude(told, "limits are enforced everywhere")
+
+
+def _by_agent(agent: Workload) -> Iterator[Told]:
+    word = agent.flag("enforcement", Enforcement.ENFORCE)
+    if word != Enforcement.ENFORCE:
+        yield warning(
+            f"limits of cards in no GPUPool are {'not looked at' if word == 'off' else 'only observed'} "
+            f"(the chart's enforcement={word}).",
+            f"{UPGRADE} --set enforcement=enforce; running pods follow without a restart.",
+        )
+
+
+def _weak(annotations: dict[str, str]) -> bool:
+    return any(
+        key.endswith(ENFORCEMENT_ANNOTATION) and value in (Enforcement.OFF, Enforcement.OBSERVE)
+        for key, value in annotations.items()
+    )

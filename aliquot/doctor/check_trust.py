@@ -1,0 +1,179 @@
+"""Certificates, and what the accounts may do."""
+
+import base64
+import binascii
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from aliquot.certs import alternative
+from aliquot.doctor.cluster import COMPONENTS, Cluster
+from aliquot.doctor.fact import NotKnownError
+from aliquot.doctor.finding import UPGRADE, Told, count, failure, not_checked, ok, some, warning
+from aliquot.keeping import CERT, KEY, TRUSTED, Secret, certificates_in
+
+LAST_PART = 1 / 5
+"""Of a certificate's life: it should have been renewed long before."""
+
+
+def certificates(cluster: Cluster) -> Iterator[Told]:
+    """The services' certificates: expiry, names, key, CA, and the webhook's caBundle."""
+    for name in COMPONENTS:
+        try:
+            if cluster.workload(name) is not None:
+                yield from _certificate(cluster, name, cluster.secret(f"{name}-tls"))
+        except NotKnownError as error:
+            yield not_checked(str(error))
+    yield from _bundle(cluster)
+
+
+def _certificate(cluster: Cluster, name: str, secret: Secret | None) -> Iterator[Told]:
+    label = f"{name}-tls"
+    found = certificates_in(secret.bytes_of(CERT)) if secret else []
+    if not secret or not found:
+        yield failure(f"Secret {label} has no certificate: its pods do not start.", _renew(cluster), [label])
+        return
+    leaf, now = found[0], cluster.now
+    begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    if not begin <= now < end:
+        yield failure(
+            f"{label} {'ended' if now >= end else 'begins only'} on {_day(end if now >= end else begin)}.",
+            _renew(cluster),
+            [label],
+        )
+        return
+    wrong = list(_wrong(cluster, name, secret, leaf))
+    if wrong:
+        yield failure(f"{label}: {'; '.join(wrong)}", _renew(cluster), [label])
+    elif end - now < (end - begin) * LAST_PART:
+        yield warning(
+            f"{label} ends on {_day(end)} and has not been renewed.",
+            f"See what aliquot-certs says: kubectl -n {cluster.namespace} logs deployment/aliquot-certs",
+            [label],
+        )
+    else:
+        yield ok(f"{label} is good until {_day(end)}")
+
+
+def _wrong(cluster: Cluster, name: str, secret: Secret, leaf: x509.Certificate) -> Iterator[str]:
+    host = f"{name}.{cluster.namespace}.svc"
+    if not _names(leaf, host):
+        yield f"it does not name {host}"
+    if name == "aliquot-scheduler":
+        common = [a.value for a in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        if common != [name]:
+            yield f"its common name is {some(map(str, common)) or 'empty'}, not {name}, whom alone the extender lets in"
+        if not _for_clients(leaf):
+            yield "it is not good for clients, and kube-scheduler shows it to the extender"
+    if not _fits(secret, leaf):
+        yield "key and certificate do not belong together"
+    if not _signed_by(leaf, certificates_in(secret.bytes_of(TRUSTED))):
+        yield "no CA of its own ca.crt has signed it"
+
+
+def _renew(cluster: Cluster) -> str:
+    return (
+        f"Made by aliquot-certs: kubectl -n {cluster.namespace} rollout restart deployment/aliquot-certs, and see its "
+        "log. By cert-manager or by hand: make it anew (docs/chart.md, Certificates)."
+    )
+
+
+def _day(moment: dt.datetime) -> str:
+    return moment.strftime("%Y-%m-%d")
+
+
+def _names(leaf: x509.Certificate, host: str) -> bool:
+    try:
+        named = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    return alternative(host) in list(named)
+
+
+def _for_clients(leaf: x509.Certificate) -> bool:
+    try:
+        usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    return ExtendedKeyUsageOID.CLIENT_AUTH in usage
+
+
+def _fits(secret: Secret, leaf: x509.Certificate) -> bool:
+    try:
+        key = serialization.load_pem_private_key(secret.bytes_of(KEY), password=None)
+    except (ValueError, TypeError):
+        return False
+    return key.public_key() == leaf.public_key()
+
+
+def _signed_by(leaf: x509.Certificate, authorities: Sequence[x509.Certificate]) -> bool:
+    for one in authorities:
+        try:
+            leaf.verify_directly_issued_by(one)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return True
+    return False
+
+
+def _bundle(cluster: Cluster) -> Iterator[Told]:
+    """The CA by which the API server knows the webhook."""
+    configuration = cluster.webhooks.get()
+    if configuration is None or cluster.workload("aliquot-webhook") is None:
+        return
+    secret = cluster.secret("aliquot-webhook-tls")
+    leaf = next(iter(certificates_in(secret.bytes_of(CERT))), None) if secret else None
+    wrong: dict[str, str] = {}
+    for one in configuration.webhooks:
+        trusted = certificates_in(_decoded(one.client_config.ca_bundle))
+        if not trusted:
+            wrong[one.name] = "has no caBundle"
+        elif leaf and not _signed_by(leaf, trusted):
+            wrong[one.name] = "has the caBundle of another CA"
+        elif all(each.not_valid_after_utc <= cluster.now for each in trusted):
+            wrong[one.name] = "has a caBundle that has ended"
+    if wrong:
+        reasons = some(set(wrong.values()))
+        yield failure(
+            f"the API server does not trust the webhook: {some(wrong)} {reasons}. Pods with slices are refused.",
+            f"kubectl -n {cluster.namespace} rollout restart deployment/aliquot-certs writes it anew; with "
+            "certificates.mode=existing give --set-file certificates.caBundle=ca.crt.",
+            sorted(wrong),
+        )
+    elif leaf:
+        yield ok("the webhooks' caBundle is the CA of aliquot-webhook-tls")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except binascii.Error:
+        return b""
+
+
+def rights(cluster: Cluster) -> Iterator[Told]:
+    """Each account has what it needs; what it may do beside is not looked at."""
+    missing: dict[str, list[str]] = defaultdict(list)
+    unknown = set[str]()
+    for right, fact in cluster.rights.items():
+        try:
+            if not fact.get():
+                missing[right.account].append(str(right))
+        except NotKnownError as error:
+            unknown.add(str(error))
+    for account, lacking in sorted(missing.items()):
+        yield failure(
+            f"{account} may not {some(lacking)}.",
+            f"{UPGRADE}, which writes the chart's roles and bindings anew.",
+            sorted(lacking),
+        )
+    for why in sorted(unknown):
+        yield not_checked(why)
+    if not missing and not unknown and cluster.rights:
+        accounts = {right.account for right in cluster.rights}
+        yield ok(f"{count(len(accounts), 'account')} have all {len(cluster.rights)} rights that they need")
