@@ -8,18 +8,22 @@ import sys
 from collections.abc import Sequence
 
 from aliquot import log as logs
+from aliquot.allocator import share_heaps
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
 from plugin.agent import Agent, AlreadyRunningError, only_agent
-from plugin.cards import CardsError, PyNvml
+from plugin.cards import CardsError, PyNvml, SessionOverError
+from plugin.driver_files import nvml_files
+from plugin.driver_tree import load_nvml
 from plugin.settings import Settings, parse_settings
 
 log = logging.getLogger("plugin")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the agent until SIGTERM or SIGINT; returns 1 where it cannot start, and logs the reason."""
+    """Runs the agent until SIGTERM or SIGINT; returns 1 where it cannot start or go on, and logs the reason."""
     settings = parse_settings(arguments)
+    share_heaps()
     logs.configure(settings.log_level, settings.log_format)
     try:
         with only_agent(settings.state_dir):
@@ -27,11 +31,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (AlreadyRunningError, CardsError, AccessError, OSError) as error:
         log.error("%s", error)  # noqa: TRY400 - the reason is the message, not the place
         return 1
+    except BaseExceptionGroup as group:
+        over = group.subgroup(SessionOverError)
+        if over is None:
+            raise
+        log.error("the driver was replaced, the next agent will have the new one: %s", first_of(over))  # noqa: TRY400
+        return 1
     return 0
+
+
+def first_of(group: BaseExceptionGroup[SessionOverError]) -> BaseException:
+    """The first error of a group of groups."""
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first
 
 
 async def serve(settings: Settings) -> None:
     """Runs the agent as a task that signals cancel."""
+    load_nvml(nvml_files(settings.driver))
     nvml = PyNvml()
     async with Api.from_kubeconfig(settings.kubeconfig, user_agent="aliquot-plugin") as api:
         task = asyncio.ensure_future(Agent(settings, nvml, api).run())

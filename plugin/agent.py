@@ -10,18 +10,22 @@ import contextlib
 import fcntl
 import logging
 import os
+import ssl
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from aliquot import service
+from aliquot.certificate_metrics import CertificateCollector
+from aliquot.guard import make_guard
 from aliquot.inventory import GPUNodeStatus
 from aliquot.kube.api import Api
 from aliquot.metrics import Metrics, add_routes
-from aliquot.processes import ProcessTable, read_processes
+from aliquot.processes import ProcessTable, may_trace, read_processes
+from aliquot.tls import server_context
 from arbiter import Arbiter
 from plugin.card_table import CardTable
 from plugin.cards import Card, CardsError, Nvml
@@ -42,6 +46,7 @@ from plugin.ledger import Ledger
 from plugin.limits import Limits
 from plugin.metrics import NodeCollector
 from plugin.overhead import Overheads
+from plugin.own_node import OwnNode
 from plugin.pod_resources import PodResources, PodResourcesError
 from plugin.pods import Pods
 from plugin.pools import Pools
@@ -63,6 +68,9 @@ log = logging.getLogger(__name__)
 DISCOVER_EVERY_S = 30.0
 KUBELET_RETRY_S = 0.25
 API_PATIENCE_S = 3.0
+METRICS_PATIENCE_S = 1.0
+LARGEST_BODY = 1 << 10
+"""Nobody has to send one."""
 
 
 class AlreadyRunningError(Exception):
@@ -107,14 +115,15 @@ class Agent:
         self._registrations: list[Registration] = []
         self._registry = CollectorRegistry()
         self._calls = Metrics(self._registry, "plugin").timer(
-            "call", "Calls of the kubelet.", ("call", "resource")
+            "call", "Calls of the kubelet", ("ok", "refused"), ("call", "resource")
         )
-        self._pools = Pools(api, settings.node, settings.state_dir / "pools.json")
+        self._node = OwnNode(api, settings.node)
+        self._pools = Pools(api, self._node, settings.state_dir / "pools.json")
         self._pools.on_change(self._follow_pools)
         self._table = CardTable(settings.reserve_mib, settings.proc_root, self._pools.of)
         self._journal = Journal(settings.state_dir / "journal")
         self._tenancies = Tenancies(settings.state_dir / "tenancies")
-        self._tenants = Tenants(settings.run_dir)
+        self._tenants = Tenants(settings.run_dir, settings.proc)
         self._ledger = Ledger({})
         self._turns = Turns()
         self._arbiter = Arbiter() if settings.arbiter else None
@@ -122,12 +131,12 @@ class Agent:
         self._processes = ProcessTable(frozenset(), frozenset())
         self._pods = Pods(api, settings.node, settings.state_dir / "pods")
         self._ledger.on_change(self._pods.notify)
-        self._terms = Terms(self._table, self._pods, self._ledger, self._leases)
+        self._terms = Terms(self._table, self._pods, self._ledger, self._leases, settings.enforcement)
         self._pod_resources = PodResources(settings.pod_resources_socket)
         self._checkpoint = settings.device_plugins / FILE_NAME
         self._specs = CdiSpecs(
             directory=settings.cdi_dir,
-            driver_root=settings.driver_root,
+            driver=settings.driver,
             dev_root=settings.dev_root,
             interceptor=install_interceptor(settings.library, settings.state_dir, settings.forwarders),
         )
@@ -139,8 +148,8 @@ class Agent:
         self._limits = self._build_limits()
         self._watchdog = self._build_watchdog()
         self._quanta = Quanta(self._table, self._tenants, self._leases)
-        self._overheads = Overheads(nvml, self._table, self._tenants)
-        self._publisher = Publisher(api, settings.node, self._status)
+        self._overheads = Overheads(nvml, self._table, self._tenants, settings.proc)
+        self._publisher = Publisher(api, self._node, self._status)
 
     def _build_housekeeper(self) -> Housekeeper:
         return Housekeeper(
@@ -154,6 +163,7 @@ class Agent:
             ledger=self._ledger,
             leases=self._leases,
             turns=self._turns,
+            proc=self._settings.proc,
         )
 
     def _build_gate(self) -> Gate:
@@ -200,10 +210,16 @@ class Agent:
             tenants=self._tenants,
             pods=self._pods,
             events=self._events,
+            proc=self._settings.proc,
         )
 
     async def run(self) -> None:
         """Serves until cancelled. Raises CardsError if the driver cannot list the cards at the start."""
+        if os.geteuid() == 0 and not may_trace():
+            log.warning(
+                "the capability SYS_PTRACE is missing: other users' processes are told apart by pid and start time "
+                "alone, and what the driver says of them is of no use"
+            )
         self._take_over(await asyncio.to_thread(self._nvml.cards))
         recover_tenancies(self._tenancies, self._tenants, self._settings.node)
         adopt_tenancies(self._ledger, self._tenancies)
@@ -211,6 +227,7 @@ class Agent:
             for work in (
                 self._rebuild(),
                 self._pods.run(),
+                self._node.run(),
                 self._pools.run(),
                 self._housekeeper.run(),
                 self._limits.run(),
@@ -233,7 +250,9 @@ class Agent:
         served: set[str] = set()
         async for _ in self._cards.changes():
             for resource in sorted(self._devices.keys() - served):
-                registration = Registration(self._settings.device_plugins, self._device_plugin(resource))
+                registration = Registration(
+                    self._settings.device_plugins, self._device_plugin(resource), self._publisher.compare
+                )
                 self._registrations.append(registration)
                 group.create_task(registration.run())
                 served.add(resource)
@@ -358,22 +377,32 @@ class Agent:
         """Serves /metrics, /healthz and /readyz, unless the port is negative."""
         settings = self._settings
         self._registry.register(self._collector())
-        app = web.Application()
+        self._registry.register(CertificateCollector(settings.tls_cert, settings.client_ca))
+        guard = make_guard(
+            settings.client_names if settings.client_ca else None,
+            self._api if settings.accept_tokens else None,
+        )
+        app = service.application(LARGEST_BODY, guard)
         add_routes(app, self._registry, self._missing, self._look_at_processes)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        try:
-            if settings.metrics_port >= 0:
-                site = web.TCPSite(runner, settings.metrics_host, settings.metrics_port)
-                await site.start()
-                log.info("metrics on %s", runner.addresses)
+        if settings.metrics_port < 0:
             yield
-        finally:
-            await runner.cleanup()
+            return
+        async with service.listening(
+            app, settings.metrics_host, settings.metrics_port, self._tls(), patience=METRICS_PATIENCE_S
+        ) as runner:
+            log.info("metrics on %s", runner.addresses)
+            yield
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """How the metrics are served; None: without TLS."""
+        settings = self._settings
+        if settings.tls_cert is None or settings.tls_key is None:
+            return None
+        return server_context(settings.tls_cert, settings.tls_key, settings.client_ca)
 
     async def _look_at_processes(self) -> None:
         """A walk over /proc takes 0.1 ms a process, which Allocate must not wait for."""
-        self._processes = await asyncio.to_thread(read_processes)
+        self._processes = await asyncio.to_thread(read_processes, self._settings.proc)
 
     def _collector(self) -> NodeCollector:
         return NodeCollector(
@@ -382,6 +411,7 @@ class Agent:
             usable_mib=lambda: {uuid: offer.usable_mib for uuid, offer in self._table.offers().items()},
             used_bytes=lambda: self._health.used_bytes,
             unwell=lambda: self._health.reasons.value,
+            errors=lambda: self._health.errors,
             alive=lambda: self._processes,
             ledger=self._ledger,
             tenancies=self._tenancies,

@@ -69,18 +69,20 @@ class CardTable:
         }
 
     def node_of(self, uuid: str) -> str:
-        """The device node of a card, as a name below /dev. Raises NotYetError if there is no such card."""
+        """The device node of a card, as a name below /dev. Raises NotYetError if no such card is shared here."""
         if uuid not in self._cards:
             raise NotYetError(f"card {uuid} is not on this node")
+        if self._cards[uuid].mig_enabled:
+            raise NotYetError(f"card {uuid} is divided by MIG and offers no slices")
         return f"nvidia{self._cards[uuid].minor}"
 
-    def instance(self, uuid: str) -> tuple[MigInstance, tuple[str, ...]]:
-        """A MIG instance and the device nodes that open it. Raises NotYetError or MigError."""
+    def instance(self, uuid: str) -> tuple[Card, MigInstance, tuple[str, ...]]:
+        """A MIG instance, its card, and the device nodes that open it. Raises NotYetError or MigError."""
         for card in self._cards.values():
             for instance in card.mig:
                 if instance.uuid == uuid:
                     nodes = capability_nodes(read_minors(self._proc_root), card.minor, instance)
-                    return instance, (f"nvidia{card.minor}", *nodes)
+                    return card, instance, (f"nvidia{card.minor}", *nodes)
         raise NotYetError(f"MIG instance {uuid} is not on this node")
 
 

@@ -1,12 +1,13 @@
 """What cards this node has, read from NVML.
 
 Everything the agent asks of the driver goes through the `Nvml` protocol. The calls block, some of them for
-seconds on a busy driver, so callers run them in a thread of their own; one NVML session is kept for the
-process's life.
+seconds on a busy driver, so callers run them in a thread of their own, and a driver that hangs is an error after
+some seconds; one NVML session is kept for the process's life.
 """
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from aliquot.inventory import MigInstance
 from aliquot.links import Link
 from plugin.links import LinkReader
 from plugin.mig import read_instances
+from plugin.patience import NoAnswerError, Patience
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +23,15 @@ MIB = 1 << 20
 NUMA_MASK_WORDS = 16
 BITS_PER_WORD = 64
 AFFINITY_SCOPE_NODE = 0
+ANSWER_S = 10.0
 
 
 class CardsError(Exception):
     """The driver cannot say what cards there are; names its own error."""
+
+
+class SessionOverError(CardsError):
+    """The driver is not the one that this process has loaded, or no longer there: only another process can ask it."""
 
 
 @dataclass(frozen=True)
@@ -94,17 +101,18 @@ class Nvml(Protocol):
 class PyNvml:
     """The real thing, through NVIDIA's own Python client and whichever libnvidia-ml.so.1 the loader finds."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer_s: float = ANSWER_S) -> None:
+        """`answer_s`: how long an answer is waited for before a card counts as one that does not answer."""
         import pynvml
 
         self._nvml: Any = pynvml
+        self._patience = Patience(answer_s)
+        self._over = (pynvml.NVMLError_LibRmVersionMismatch, pynvml.NVMLError_DriverNotLoaded)
         self._events: Any = None
         self._last: dict[int, Card] = {}
         self._links = LinkReader(pynvml)
-        try:
+        with self._faults("NVML does not start"):
             pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            raise CardsError(f"NVML does not start: {error}") from error
 
     def close(self) -> None:
         """Ends the session; later calls fail."""
@@ -112,63 +120,81 @@ class PyNvml:
 
     def cards(self) -> tuple[Card, ...]:
         """Every card of the node, by index; one that does not answer as it was when it last did, if it did."""
-        try:
-            count = self._nvml.nvmlDeviceGetCount()
-        except self._nvml.NVMLError as error:
-            raise CardsError(f"NVML cannot list cards: {error}") from error
+        with self._faults("NVML cannot list cards"):
+            count = self._patience.ask("the list of cards", self._nvml.nvmlDeviceGetCount)
         cards = [card for index in range(count) if (card := self._card_or_last(index))]
-        links = self._links.read([card.uuid for card in cards])
+        links = self._links_of([card.uuid for card in cards])
         return tuple(replace(card, links=tuple(found)) for card, found in zip(cards, links, strict=True))
 
     def memory_used(self, uuid: str) -> int:
         """Bytes in use on a card or MIG instance, by whoever; the driver's own reservation is not counted."""
-        try:
-            return int(self._memory(self._nvml.nvmlDeviceGetHandleByUUID(uuid)).used)
-        except self._nvml.NVMLError as error:
-            raise CardsError(f"card {uuid}: {error}") from error
+        with self._faults(f"card {uuid}"):
+            return self._patience.ask(uuid, lambda: int(self._memory(self._handle(uuid)).used))
 
     def processes(self, uuid: str) -> dict[int, int]:
         """Bytes that each process has on a card, by its pid on this machine."""
-        try:
-            found = self._nvml.nvmlDeviceGetComputeRunningProcesses(
-                self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+        with self._faults(f"card {uuid}"):
+            found = self._patience.ask(
+                uuid, lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle(uuid))
             )
-        except self._nvml.NVMLError as error:
-            raise CardsError(f"card {uuid}: {error}") from error
         return {one.pid: one.usedGpuMemory for one in found if one.usedGpuMemory is not None}
 
     def utilization(self, uuid: str, since_us: int) -> tuple[Utilization, ...]:
         """Samples of the processes that kept a card busy after a moment of the driver's clock."""
-        try:
-            handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
-            found = self._nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
-        except self._nvml.NVMLError_NotFound:  # nobody worked
-            return ()
-        except self._nvml.NVMLError as error:
-            raise CardsError(f"card {uuid}: {error}") from error
+        with self._faults(f"card {uuid}"):
+            try:
+                found = self._patience.ask(
+                    uuid, lambda: self._nvml.nvmlDeviceGetProcessUtilization(self._handle(uuid), since_us)
+                )
+            except self._nvml.NVMLError_NotFound:  # nobody worked
+                return ()
         return tuple(Utilization(one.pid, one.smUtil / 100, one.timeStamp) for one in found)
 
     def next_event(self, timeout_ms: int) -> CardEvent | None:
         """The next health event of any card; the first call subscribes to them."""
+        with self._faults("NVML reports no events"):
+            try:
+                return self._patience.ask("events", lambda: self._await_event(timeout_ms))
+            except self._nvml.NVMLError_Timeout:
+                return None
+
+    @contextlib.contextmanager
+    def _faults(self, what: str) -> Iterator[None]:
+        """Has what the driver says, or its silence, raised as our own errors."""
         try:
-            self._events = self._events or self._subscribe()
-            return self._read_event(self._nvml.nvmlEventSetWait_v2(self._events, timeout_ms))
-        except self._nvml.NVMLError_Timeout:
-            return None
-        except self._nvml.NVMLError as error:
-            raise CardsError(f"NVML reports no events: {error}") from error
+            yield
+        except self._over as error:
+            raise SessionOverError(f"{what}: {error}") from error
+        except (self._nvml.NVMLError, NoAnswerError) as error:
+            raise CardsError(f"{what}: {error}") from error
+
+    def _handle(self, uuid: str) -> Any:
+        return self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+
+    def _links_of(self, uuids: list[str]) -> list[list[Link]]:
+        """Links as they are, or, where the driver hangs, as they were."""
+        try:
+            return self._patience.ask("links", lambda: self._links.read(uuids))
+        except NoAnswerError as error:
+            log.warning("links between cards stay as they were: %s", error)
+            return self._links.known(uuids)
+
+    def _await_event(self, timeout_ms: int) -> CardEvent:
+        self._events = self._events or self._subscribe()
+        return self._read_event(self._nvml.nvmlEventSetWait_v2(self._events, timeout_ms))
 
     def _card_or_last(self, index: int) -> Card | None:
         """One card. A lost one must not take the others with it, nor what its tenants hold."""
         try:
-            self._last[index] = self._card(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
-        except self._nvml.NVMLError as error:
+            self._last[index] = self._patience.ask(f"card {index}", lambda: self._card(index))
+        except (self._nvml.NVMLError, NoAnswerError) as error:
             if index not in self._last:
                 log.error("card %d is left out, it does not answer: %s", index, error)  # noqa: TRY400
         return self._last.get(index)
 
-    def _card(self, index: int, handle: Any) -> Card:
+    def _card(self, index: int) -> Card:
         nvml = self._nvml
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
         mig_enabled = self._mig_enabled(handle)
         return Card(
             uuid=nvml.nvmlDeviceGetUUID(handle),

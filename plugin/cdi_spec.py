@@ -20,6 +20,7 @@ from aliquot.names import (
 )
 from plugin.device_plugin import CDI_KIND
 from plugin.driver_files import CONTROL_NODES, DriverFile, find_driver_files
+from plugin.driver_tree import DriverTree
 from plugin.files import remove_leftovers
 from plugin.interceptor import Interceptor
 from plugin.tenants import TenantPages
@@ -40,7 +41,7 @@ class CdiSpecs:
     """Writes and removes specs. Paths are the host's."""
 
     directory: Path
-    driver_root: Path
+    driver: DriverTree
     dev_root: Path
     interceptor: Interceptor
 
@@ -88,7 +89,7 @@ class CdiSpecs:
             yield DeviceNode(path=f"/dev/{name}", host_path=str(self.dev_root / name), permissions="rw")
 
     def _driver(self) -> Iterable[Mount]:
-        for file in find_driver_files(self.driver_root):
+        for file in find_driver_files(self.driver):
             forwarder = self.interceptor.forwarders.get(file.container.name)
             yield from forwarded(file, forwarder) if forwarder else [mount(file.host, file.container)]
 

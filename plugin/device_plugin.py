@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 CDI_KIND = f"{DOMAIN}/slice"
 NONCE_BYTES = 16
+ALLOCATE, PRE_START = "Allocate", "PreStartContainer"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 
@@ -66,6 +67,8 @@ class DevicePlugin:
         self._open_gate = open_gate
         self._prefer = prefer
         self._calls = calls
+        for call in (ALLOCATE, PRE_START):
+            calls.expect(call, resource)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Puts the service on a gRPC server."""
@@ -94,14 +97,14 @@ class DevicePlugin:
 
     async def Allocate(self, request: Any, _context: Any) -> Any:  # noqa: N802
         """Answers each container with the CDI name of a fresh nonce, after the nonce is on disk."""
-        with self._calls.measure("Allocate", self.resource):
+        with self._calls.measure(ALLOCATE, self.resource):
             drawn = [self._draw(one.devices_ids) for one in request.container_requests]
             await asyncio.to_thread(self._journal.record, drawn)
             return api_pb2.AllocateResponse(container_responses=map(to_answer, drawn))
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
         """The gate: returns once the container's pages and CDI spec are there, else fails with the reason."""
-        with self._calls.measure("PreStartContainer", self.resource) as outcome:
+        with self._calls.measure(PRE_START, self.resource) as outcome:
             try:
                 await self._open_gate(self.resource, frozenset(request.devices_ids))
             except GateError as error:

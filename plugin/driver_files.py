@@ -5,11 +5,12 @@ the ones that CUDA programs open (compute), those that watch cards (utility), an
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from aliquot.names import LIBRARY_DIR
+from plugin.driver_tree import NVML, DriverTree
 
 TRIPLET = f"{os.uname().machine}-linux-gnu"
 CONTAINER_LIB_DIR = Path("/usr/lib") / TRIPLET
@@ -57,30 +58,29 @@ class DriverFilesError(Exception):
     """The driver's main library is not below the directory it was said to be in."""
 
 
-def find_driver_files(root: Path) -> tuple[DriverFile, ...]:
-    """Every file of the driver below `root` that a container is to be given.
+def find_driver_files(tree: DriverTree) -> tuple[DriverFile, ...]:
+    """Every file of the driver below a root that a container is to be given.
 
     Looked for anew each time, since a driver may be upgraded while the agent runs. Raises DriverFilesError.
     """
-    libraries = tuple(find_libraries(root))
+    libraries = tuple(
+        found for pattern in LIBRARIES for found in find(tree, LIB_DIRS, pattern, CONTAINER_LIB_DIR)
+    )
     if not any(file.container.name == LIBRARIES[0] for file in libraries):
-        raise DriverFilesError(f"no {LIBRARIES[0]} below {root} (looked in {', '.join(LIB_DIRS)})")
-    return libraries + tuple(find_binaries(root))
+        raise DriverFilesError(f"no {LIBRARIES[0]} below {tree.seen} (looked in {', '.join(LIB_DIRS)})")
+    programs = (found for name in BINARIES for found in find(tree, BIN_DIRS, name, CONTAINER_BIN_DIR))
+    return (*libraries, *programs)
 
 
-def find_libraries(root: Path) -> Iterator[DriverFile]:
-    """Each library by the name that programs open, from the first directory that has it."""
-    for pattern in LIBRARIES:
-        for directory in (root / name for name in LIB_DIRS):
-            found = sorted(directory.glob(pattern))
-            if found:
-                yield from (DriverFile(path.resolve(), CONTAINER_LIB_DIR / path.name) for path in found)
-                break
-
-
-def find_binaries(root: Path) -> Iterator[DriverFile]:
-    """The driver's programs."""
-    for name in BINARIES:
-        found = next((path for place in BIN_DIRS if (path := root / place / name).is_file()), None)
+def find(tree: DriverTree, places: Iterable[str], pattern: str, container: Path) -> Iterator[DriverFile]:
+    """The files that match, from the first directory that has any, each by the name that programs open."""
+    for place in places:
+        found = [DriverFile(host, container / name) for name, host in tree.glob(place, pattern)]
         if found:
-            yield DriverFile(found.resolve(), CONTAINER_BIN_DIR / name)
+            yield from found
+            return
+
+
+def nvml_files(tree: DriverTree) -> Iterator[Path]:
+    """Where this process sees NVML."""
+    return (tree.visible(found.host) for found in find(tree, LIB_DIRS, NVML, CONTAINER_LIB_DIR))

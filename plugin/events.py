@@ -4,7 +4,8 @@ import asyncio
 import logging
 from collections.abc import Collection
 
-from aliquot.kube.api import Api, ApiError
+from aliquot.kube.answers import ApiError
+from aliquot.kube.api import Api
 from aliquot.kube.events import pod_event
 from plugin.identity import PodName
 

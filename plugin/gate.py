@@ -23,7 +23,8 @@ from aliquot.names import (
 from aliquot.placement import Charge, ContainerPlacement, Placement, PlacementError, read_placement
 from aliquot.request import RequestError, read_pod_request
 from aliquot.units import MIB
-from libshim.pages import CardLimit, Control, Enforcement, PageError
+from libshim.control_page import CardLimit, Control, Enforcement
+from libshim.page_file import PageError
 from plugin.card_table import CardTable
 from plugin.cdi_spec import CdiSpecs
 from plugin.cover import CoverError, check_cover
@@ -142,8 +143,14 @@ class Gate:
             one for resource, ids in devices.items() if self._names.mig_profile(resource) for one in ids
         )
         found = [self._cards.instance(uuid) for uuid in uuids]
-        limits = tuple(CardLimit(instance.uuid, instance.memory_mib * MIB) for instance, _ in found)
-        return limits, [node for _, nodes in found for node in nodes]
+        for card, instance, _ in found:
+            if self._ledger.promised(card.uuid).memory_mib:
+                await self._relieve()
+                raise NotYetError(
+                    f"pod {pod}: MIG instance {instance.uuid}: pods with slices still run on card {card.uuid}"
+                )
+        limits = tuple(CardLimit(instance.uuid, instance.memory_mib * MIB) for _, instance, _ in found)
+        return limits, [node for _, _, nodes in found for node in nodes]
 
     async def _placement(self, pod: PodName) -> Placement:
         """The placement; a pod that was let in keeps the one it had then, whatever its annotation says now.

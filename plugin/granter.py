@@ -16,17 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aliquot.units import MIB
-from libshim.pages import (
-    CardLimit,
-    CardUsage,
-    Control,
-    PageError,
-    change_control,
-    read_card_usages,
-    read_control,
-    read_newest_wish,
-    touch_granter,
-)
+from libshim.control_page import CardLimit, Control, change_control, read_control, touch_granter
+from libshim.page_file import PageError
+from libshim.usage_page import CardUsage, read_card_usages, read_newest_wish
 from plugin.ledger import Ledger
 from plugin.shares import Claim, divide
 from plugin.tenancies import Tenancies
@@ -151,8 +143,10 @@ class Granter:
         """The containers with burst memory that have pages."""
         for tenancy in self.tenancies:
             for container in tenancy.placement.containers if tenancy.placement else ():
+                if not container.burst:
+                    continue
                 tenant = self.tenants.pages(tenancy.pod_uid, container.name)
-                if container.burst and tenant.control.exists():
+                if tenant.control.exists():
                     yield tenant
 
 

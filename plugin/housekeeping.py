@@ -13,8 +13,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aliquot.processes import ProcessTable, read_processes
-from libshim.pages import PageError, read_usage
+from aliquot.processes import PROC, ProcessTable, read_processes
+from libshim.page_file import PageError
+from libshim.usage_page import read_usage
 from plugin.cdi_spec import CdiSpecs
 from plugin.checkpoint import read_checkpoint
 from plugin.journal import Journal
@@ -47,6 +48,7 @@ class Housekeeper:
     ledger: Ledger
     leases: Leases
     turns: Turns
+    proc: Path = PROC
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     unclaimed_since: dict[str, float] = field(default_factory=dict)
 
@@ -68,7 +70,7 @@ class Housekeeper:
             except PodResourcesError as error:
                 log.debug("no sweep: %s", error)
                 return
-            table = await asyncio.to_thread(read_processes)
+            table = await asyncio.to_thread(read_processes, self.proc)
             freed: list[str] = []
             try:
                 self._give_back(before, running, table, freed)

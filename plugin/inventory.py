@@ -1,24 +1,31 @@
 """Publishes what this node has as its GPUNode object.
 
-The status is written when it changes and compared now and then, so that an object somebody deleted or
-edited comes back. The API server may be away for as long as it likes: nothing on the node waits for this.
+The status is written when it changes and compared now and then, and whenever a kubelet is new, so that an object
+somebody deleted or edited comes back, and a node that was removed is whole when it joins again. It belongs to its Node:
+while there is none nothing is published, and when that is deleted Kubernetes collects what was. The API server may be
+away for as long as it likes: nothing on the node waits for this.
 """
 
 import asyncio
-import contextlib
 import logging
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from aliquot.inventory import HEALTHY, KIND, UNHEALTHY, GPUNode, GPUNodeStatus
 from aliquot.inventory import Card as InventoryCard
-from aliquot.kube.api import Api, ApiError
+from aliquot.kube.answers import ApiError
+from aliquot.kube.api import Api
 from aliquot.kube.backoff import Backoff
-from aliquot.kube.resources import GPU_NODES
+from aliquot.kube.resources import GPU_NODES, NODES
 from aliquot.links import write_links
 from aliquot.names import API_GROUP, API_VERSION
 from plugin.cards import Card
+from plugin.own_node import OwnNode
 from plugin.watched import Watched
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 COMPARE_EVERY_S = 60.0
 
@@ -26,54 +33,84 @@ COMPARE_EVERY_S = 60.0
 class Publisher:
     """Keeps one GPUNode as it should be."""
 
-    def __init__(self, api: Api, node: str, status: Watched[GPUNodeStatus]) -> None:
+    def __init__(self, api: Api, node: OwnNode, status: Watched[GPUNodeStatus]) -> None:
         self._api = api
         self._node = node
         self._status = status
+        self._doubted = asyncio.Event()
         self.published = False
+
+    def compare(self) -> None:
+        """Has what is published compared soon."""
+        self._doubted.set()
 
     async def run(self) -> None:
         """Publishes until cancelled."""
         backoff, said = Backoff(), ""
         while True:
-            wanted = self._status.value
+            wanted, owner = self._status.value, self._node.uid.value
             try:
-                await self._publish(wanted)
-                self.published, said = True, ""
+                if owner:
+                    await self._publish(wanted, owner)
+                self.published, said = bool(owner), ""
                 backoff.reset()
-                await self._pause(wanted)
+                await self._pause(wanted, owner)
             except ApiError as error:
                 if str(error) != said:
-                    log.warning("inventory of node %s not published: %s; trying on", self._node, error)
+                    log.warning("inventory of node %s not published: %s; trying on", self._node.name, error)
                 said = str(error)
                 await asyncio.sleep(backoff.next())
 
-    async def _publish(self, wanted: GPUNodeStatus) -> None:
+    async def _publish(self, wanted: GPUNodeStatus, owner: str) -> None:
+        name = self._node.name
         try:
-            current = await self._api.get(GPU_NODES, self._node)
+            current = await self._api.get(GPU_NODES, name)
         except ApiError as error:
             if not error.not_found:
                 raise
-            current = await self._create()
+            current = await self._create(owner)
+        if [reference.uid for reference in current.metadata.owner_references] != [owner]:
+            await self._api.patch(GPU_NODES, name, {"metadata": self._owned_by(owner)})
         if current.status != wanted:
-            await self._api.patch_status(GPU_NODES, self._node, wanted)
-            log.info("published %d card(s) of node %s", len(wanted.cards), self._node)
+            await self._api.patch_status(GPU_NODES, name, wanted)
+            log.info("published %d card(s) of node %s", len(wanted.cards), name)
 
-    async def _create(self) -> GPUNode:
+    async def _create(self, owner: str) -> GPUNode:
         body = {
             "apiVersion": f"{API_GROUP}/{API_VERSION}",
             "kind": KIND,
-            "metadata": {"name": self._node},
+            "metadata": {"name": self._node.name, **self._owned_by(owner)},
         }
         return await self._api.create(GPU_NODES, body)
 
-    async def _pause(self, published: GPUNodeStatus) -> None:
-        """Returns when there is something else to publish, or it is time to compare."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(COMPARE_EVERY_S):
-                async for status in self._status.changes():
-                    if status != published:
-                        return
+    def _owned_by(self, owner: str) -> Mapping[str, Any]:
+        """Metadata that names the Node of this UID as the owner."""
+        node = {"apiVersion": NODES.version, "kind": "Node", "name": self._node.name, "uid": owner}
+        return {"ownerReferences": [node]}
+
+    async def _pause(self, published: GPUNodeStatus, owner: str) -> None:
+        """Returns when there is something else to publish, or another Node, or it is time to compare."""
+        waits = [
+            asyncio.create_task(wait)
+            for wait in (
+                other_than(published, self._status),
+                other_than(owner, self._node.uid),
+                self._doubted.wait(),
+            )
+        ]
+        try:
+            await asyncio.wait(waits, timeout=COMPARE_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._doubted.clear()
+            for wait in waits:
+                wait.cancel()
+
+
+async def other_than(known: T, watched: Watched[T]) -> None:
+    """Returns when something has another value than the one that is known."""
+    async for value in watched.changes():
+        if value != known:
+            return
 
 
 def describe(card: Card, reserve_mib: int, reason: str, pcie_root: str = "") -> InventoryCard:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from arbiter import Arbiter, ArbiterError, TenantState, Terms
-from libshim.pages import Control
+from libshim.control_page import Control
 from plugin.tenants import TenantPages
 
 log = logging.getLogger(__name__)

@@ -86,6 +86,10 @@ class Ledger:
         """What all pods together take of a card."""
         return total(charges[uuid] for charges in self._pods.values() if uuid in charges)
 
+    def capacity(self, uuid: str) -> Capacity:
+        """What a card has to promise; nothing where it is not on this node."""
+        return self._capacities.get(uuid, Capacity(0, cores=0))
+
     def grantable_mib(self, uuid: str) -> int:
         """What of a card's memory is guaranteed to nobody, and so can be granted to burst tenants."""
         capacity = self._capacities.get(uuid)

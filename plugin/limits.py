@@ -20,7 +20,9 @@ from dataclasses import dataclass, field, replace
 
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import Placement, PlacementError, read_placement
-from libshim.pages import Control, PageError, read_usage
+from libshim.control_page import Control
+from libshim.page_file import PageError
+from libshim.usage_page import read_usage
 from plugin.events import Events
 from plugin.identity import PodName
 from plugin.leases import Leases

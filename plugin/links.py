@@ -42,7 +42,7 @@ class LinkReader:
         }
 
     def read(self, uuids: Sequence[str]) -> list[list[Link]]:
-        """For each card its links to those before it."""
+        """For each card its links to those before it, asked anew."""
         ends = [self._ends(uuid) for uuid in uuids]
         for number, uuid in enumerate(uuids):
             for before, other in enumerate(uuids[:number]):
@@ -52,6 +52,10 @@ class LinkReader:
                     self._known[frozenset((uuid, other))] = Link(
                         level, min(_between(one, another), MOST_NVLINKS)
                     )
+        return self.known(uuids)
+
+    def known(self, uuids: Sequence[str]) -> list[list[Link]]:
+        """The same as it was when it was last asked."""
         return [
             [self._known.get(frozenset((uuid, other)), UNKNOWN) for other in uuids[:number]]
             for number, uuid in enumerate(uuids)

@@ -7,28 +7,21 @@ a cap, which nobody measures.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from aliquot.placement import Charge
 from aliquot.processes import ProcessName, ProcessTable
 from aliquot.units import MIB
-from libshim.pages import (
-    OVERFLOW_CARDS,
-    CardLimit,
-    CardTime,
-    CardUsage,
-    Enforcement,
-    PageError,
-    read_control,
-    read_times,
-    read_usage,
-)
+from libshim.control_page import OVERFLOW_CARDS, CardLimit, CardTime, Enforcement, read_control, read_times
+from libshim.page_file import PageError
+from libshim.usage_page import CardUsage, read_usage
 from plugin.cards import Card
-from plugin.ledger import Ledger
+from plugin.ledger import Capacity, Ledger
 from plugin.tenancies import Tenancies
 from plugin.tenants import TenantPages, Tenants
 
@@ -132,10 +125,31 @@ MEASURED_COUNTERS: Told = (
     ),
 )
 
+PromiseRead = Callable[[Charge, Capacity], float]
+PROMISES: Sequence[tuple[str, str, PromiseRead]] = (
+    ("memory_promised_bytes", "Memory promised to slices.", lambda promised, _: promised.memory_mib * MIB),
+    (
+        "memory_guaranteed_bytes",
+        "Of that, memory that is not of class burst.",
+        lambda promised, _: promised.guaranteed_mib * MIB,
+    ),
+    (
+        "memory_promisable_bytes",
+        "Memory that may be promised: more than there is where the pool says so.",
+        lambda _, capacity: (capacity.usable_mib + capacity.extra_mib) * MIB,
+    ),
+    ("core_promised_ratio", "Compute time promised.", lambda promised, _: promised.cores / PERCENT),
+    (
+        "core_promisable_ratio",
+        "Compute time that may be promised.",
+        lambda _, capacity: capacity.cores / PERCENT,
+    ),
+)
+
 
 @dataclass(frozen=True)
 class NodeCollector(Collector):
-    """Collects cards and slices of one node. `cards`, `used_bytes` and `reasons` give what was last seen."""
+    """Collects cards and slices of one node. `cards`, `used_bytes`, `unwell` and `errors` give what was last seen."""
 
     node: str
     cards: Callable[[], Iterable[Card]]
@@ -143,6 +157,7 @@ class NodeCollector(Collector):
     used_bytes: Callable[[], dict[str, int]]
     unwell: Callable[[], Iterable[str]]
     alive: Callable[[], ProcessTable]
+    errors: Callable[[], Mapping[tuple[str, str], int]]
     ledger: Ledger
     tenancies: Tenancies
     tenants: Tenants
@@ -170,22 +185,32 @@ class NodeCollector(Collector):
     def _card_metrics(self) -> Iterator[Metric]:
         cards = [card.uuid for card in self.cards()]
         usable, used, unwell = self.usable_mib(), self.used_bytes(), set(self.unwell())
-        promised = {uuid: self.ledger.promised(uuid) for uuid in cards}
+        yield self._info()
         yield self._gauge(
             "memory_total_bytes", "Memory for slices.", {u: usable[u] * MIB for u in cards if u in usable}
         )
-        yield self._gauge(
-            "memory_promised_bytes",
-            "Memory promised to slices.",
-            {u: p.memory_mib * MIB for u, p in promised.items()},
-        )
         yield self._gauge("memory_used_bytes", "Memory in use.", {u: used[u] for u in cards if u in used})
-        yield self._gauge(
-            "core_promised_ratio",
-            "Compute time promised.",
-            {u: p.cores / PERCENT for u, p in promised.items()},
-        )
         yield self._gauge("healthy", "1 for a card that is well.", {u: float(u not in unwell) for u in cards})
+        for name, about, read in PROMISES:
+            told = {u: read(self.ledger.promised(u), self.ledger.capacity(u)) for u in cards}
+            yield self._gauge(name, about, told)
+        yield self._errors()
+
+    def _info(self) -> GaugeMetricFamily:
+        labels = (*CARD_LABELS, "index", "model", "mig")
+        info = GaugeMetricFamily("aliquot_card_info", "What the card is; always 1.", labels=labels)
+        for card in self.cards():
+            mig = str(card.mig_enabled).lower()
+            info.add_metric((self.node, card.uuid, str(card.index), card.model, mig), 1)
+        return info
+
+    def _errors(self) -> CounterMetricFamily:
+        family = CounterMetricFamily(
+            "aliquot_card_errors", "Errors that the driver has reported.", labels=(*CARD_LABELS, "error")
+        )
+        for (uuid, error), count in sorted(self.errors().items()):
+            family.add_metric((self.node, uuid, error), count)
+        return family
 
     def _gauge(self, name: str, about: str, values: dict[str, float] | dict[str, int]) -> GaugeMetricFamily:
         gauge = GaugeMetricFamily(f"aliquot_card_{name}", about, labels=CARD_LABELS)
@@ -194,7 +219,7 @@ class NodeCollector(Collector):
         return gauge
 
     def _slices(self) -> Iterator[Slice]:
-        alive = self.alive().names
+        alive = self.alive()
         for tenancy in self.tenancies:
             for tenant in self.tenants.of_pod(tenancy.pod_uid):
                 labels = (tenancy.namespace, tenancy.pod, tenant.container)
@@ -211,7 +236,7 @@ def _filled(family: Family, slices: Iterable[Slice], read: SliceRead) -> Family:
     return family
 
 
-def read_slices(tenant: TenantPages, alive: Collection[ProcessName]) -> Iterator[Slice]:
+def read_slices(tenant: TenantPages, alive: ProcessTable) -> Iterator[Slice]:
     """The parts of cards a container has, and what its living processes say they use of each; without labels."""
     try:
         control, usage = read_control(tenant.control), read_usage(tenant.usage)
@@ -219,7 +244,7 @@ def read_slices(tenant: TenantPages, alive: Collection[ProcessName]) -> Iterator
     except (OSError, PageError) as error:
         log.debug("slice left out of the scrape: %s", error)
         return
-    living = [p for p in usage.processes if ProcessName(p.pid, p.pid_namespace, p.start_time) in alive]
+    living = [p for p in usage.processes if alive.has(ProcessName(p.pid, p.pid_namespace, p.start_time))]
     for index, limit in enumerate(control.cards):
         used = replace(usage.cards[index], memory_used_bytes=sum(p.memory_bytes[index] for p in living))
         overflow = sum(p.memory_bytes[OVERFLOW_CARDS + index] for p in living) if limit.overflow_bytes else 0

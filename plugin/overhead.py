@@ -4,10 +4,13 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from aliquot.processes import identity_of
+from aliquot.processes import PROC, identity_of
+from libshim.control_page import read_control
 from libshim.overhead import Held, Overhead, Sample, context_cost
-from libshim.pages import PageError, Usage, read_control, read_usage
+from libshim.page_file import PageError
+from libshim.usage_page import Usage, read_usage
 from plugin.card_table import CardTable
 from plugin.cards import CardsError, Nvml
 from plugin.tenants import TenantPages, Tenants
@@ -24,6 +27,7 @@ class Overheads:
     nvml: Nvml
     cards: CardTable
     tenants: Tenants
+    proc: Path = PROC
     look_every_s: float = LOOK_EVERY_S
     _known: dict[TenantPages, Overhead] = field(default_factory=dict)
 
@@ -38,7 +42,7 @@ class Overheads:
         self._known = {tenant: self._known.get(tenant) or Overhead(tenant.control) for tenant in before}
         if not before:
             return
-        held = identified(dict(self._processes()))
+        held = identified(dict(self._processes()), self.proc)
         for tenant, after in _usages(before):
             try:
                 self._learn(tenant, self._known[tenant].look(before[tenant], held, after))
@@ -68,10 +72,10 @@ def _usages(tenants: Iterable[TenantPages]) -> Iterator[tuple[TenantPages, Usage
             continue
 
 
-def identified(processes: Mapping[str, Mapping[int, int]]) -> Held:
+def identified(processes: Mapping[str, Mapping[int, int]], proc: Path = PROC) -> Held:
     """Bytes by card and process as its own namespace knows it; what has ended meanwhile is left out."""
     pids = {pid for held in processes.values() for pid in held}
-    known = {pid: identity for pid in pids if (identity := identity_of(pid))}
+    known = {pid: identity for pid in pids if (identity := identity_of(pid, proc))}
     return {
         uuid: {known[pid]: size for pid, size in held.items() if pid in known}
         for uuid, held in processes.items()

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from aliquot.kube.api import Api, ApiError
+from aliquot.kube.answers import ApiError
+from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE, Pod
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import PODS
@@ -127,9 +128,9 @@ class Pods:
         )
 
     def forget(self, uid: str) -> None:
-        """Drops a pod that is gone, from memory and from disk."""
-        self._by_uid.pop(uid, None)
+        """Drops a pod that is gone, from disk and from memory. Raises OSError, and then it is still known."""
         self._path(uid).unlink(missing_ok=True)
+        self._by_uid.pop(uid, None)
 
     def known_uids(self) -> frozenset[str]:
         """Every pod seen and not forgotten."""
@@ -144,7 +145,11 @@ class Pods:
         self.notify()
 
     def _deleted(self, pod: Pod) -> None:
-        self.forget(pod.metadata.uid)
+        """What cannot be forgotten now is forgotten by a later sweep."""
+        try:
+            self.forget(pod.metadata.uid)
+        except OSError as error:
+            log.warning("placement of pod %s stays cached: %s", pod.key, error)
         self.notify()
 
     def notify(self) -> None:

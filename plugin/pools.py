@@ -14,9 +14,10 @@ import msgspec
 from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE, Node
 from aliquot.kube.reflector import Reflector
-from aliquot.kube.resources import GPU_POOLS, NODES
+from aliquot.kube.resources import GPU_POOLS
 from aliquot.pool import GPUPool, PoolSpec, pool_of
 from plugin.files import write_whole
+from plugin.own_node import OwnNode
 
 log = logging.getLogger(__name__)
 
@@ -31,17 +32,11 @@ class _Seen(msgspec.Struct, frozen=True):
 class Pools:
     """The pools of one node. Lives in one event loop."""
 
-    def __init__(self, api: Api, node: str, file: Path) -> None:
+    def __init__(self, api: Api, node: OwnNode, file: Path) -> None:
         self._file = file
         self._seen = _load(file)
         self._heard: Callable[[], None] = lambda: None
-        self._nodes = Reflector(
-            api,
-            NODES,
-            field_selector=f"metadata.name={node}",
-            on_add=self._put_node,
-            on_update=lambda _, now: self._put_node(now),
-        )
+        node.on_change(self._put_node)
         self._pools = Reflector(
             api,
             GPU_POOLS,
@@ -61,7 +56,6 @@ class Pools:
     async def run(self) -> None:
         """Follows the API server until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._nodes.run())
             group.create_task(self._pools.run())
             await self._pools.synced.wait()
             self._put_pools()  # there may be none left of those in the file

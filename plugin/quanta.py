@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aliquot.units import MIB
-from libshim.pages import PageError, read_card_usages, read_control
+from libshim.control_page import read_control
+from libshim.page_file import PageError
+from libshim.usage_page import read_card_usages
 from plugin.card_table import CardTable
 from plugin.leases import Leases
 from plugin.tenants import TenantPages, Tenants

@@ -15,7 +15,8 @@ from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, PlacementError, read_placement
 from aliquot.request import ContainerKind
 from aliquot.units import MIB
-from libshim.pages import CardLimit, Control, PageError, read_control
+from libshim.control_page import CardLimit, Control, read_control
+from libshim.page_file import PageError
 from plugin.checkpoint import read_checkpoint
 from plugin.ledger import Charges, Ledger, LedgerError
 from plugin.pod_resources import Running

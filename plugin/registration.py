@@ -9,6 +9,7 @@ dials back at once.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -33,9 +34,13 @@ Identity = tuple[int, int, int]
 class Registration:
     """Serves a device plugin on `<directory>/aliquot-<resource>.sock` and keeps the kubelet told of it."""
 
-    def __init__(self, directory: Path, plugin: DevicePlugin) -> None:
+    def __init__(
+        self, directory: Path, plugin: DevicePlugin, told: Callable[[], None] = lambda: None
+    ) -> None:
+        """`told` is called each time a kubelet was told of the plugin."""
         self._directory = directory
         self._plugin = plugin
+        self._told = told
         self._kubelet = directory / KUBELET_SOCKET
         self.socket = directory / f"aliquot-{plugin.resource.rpartition('/')[2]}.sock"
         self.resource = plugin.resource
@@ -76,6 +81,7 @@ class Registration:
             own = file_identity(self.socket)
             await self._register()
             self.registered = True
+            self._told()
             log.info("registered %s with the kubelet", self._plugin.resource)
             await self._until_changed(kubelet, own)
         finally:

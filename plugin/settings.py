@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aliquot import log
+from aliquot import guard, log
 from aliquot.names import ResourceNames
+from aliquot.pool import Enforcement
 from aliquot.units import QuantityError, parse_bytes, to_mib
-from libshim.pages import forwarder_path, library_path
+from libshim.library import forwarder_path, library_path
+from plugin.driver_tree import DriverTree
 
 WAIT_S = 10.0
 FORWARDED = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -28,15 +30,22 @@ class Settings:
     cdi_dir: Path
     slices_per_card: int
     reserve_mib: int
-    driver_root: Path
+    driver: DriverTree
     dev_root: Path
+    proc: Path
     proc_root: Path
     sys_root: Path
     library: Path
     forwarders: tuple[Path, ...]
     metrics_port: int
     arbiter: bool = True
+    enforcement: Enforcement = Enforcement.ENFORCE
     metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus scrapes it from another pod
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+    client_names: tuple[str, ...] = ()
+    accept_tokens: bool = False
     wait_s: float = WAIT_S
     log_level: str = "info"
     log_format: str = "plain"
@@ -50,7 +59,11 @@ class Settings:
 
 def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
     """Reads the command line; ends the process with a message where it is wrong."""
-    given = build_parser().parse_args(arguments)
+    parser = build_parser()
+    given = parser.parse_args(arguments)
+    complaint = _complaint(given)
+    if complaint:
+        parser.error(complaint)
     kubelet_dir: Path = given.kubelet_dir
     return Settings(
         node=given.node_name,
@@ -62,9 +75,10 @@ def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
         cdi_dir=given.cdi_dir,
         slices_per_card=given.slices_per_card,
         reserve_mib=given.reserve,
-        driver_root=given.driver_root,
+        driver=DriverTree(given.driver_root, given.host_driver_root or given.driver_root),
         dev_root=given.dev_root,
-        proc_root=given.proc_root,
+        proc=given.proc,
+        proc_root=given.proc_root or given.proc,
         sys_root=given.sys_root,
         library=given.library,
         forwarders=tuple(forwarder_path(soname, given.library) for soname in FORWARDED)
@@ -72,7 +86,13 @@ def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
         else (),
         metrics_port=given.metrics_port,
         arbiter=given.arbiter,
+        enforcement=Enforcement(given.enforcement),
         metrics_host=given.metrics_host,
+        tls_cert=given.tls_cert,
+        tls_key=given.tls_key,
+        client_ca=given.client_ca,
+        client_names=tuple(given.client_names),
+        accept_tokens=given.accept_tokens,
         wait_s=given.placement_wait,
         log_level=given.log_level,
         log_format=given.log_format,
@@ -108,8 +128,15 @@ def build_parser() -> argparse.ArgumentParser:
         help="memory of each card never given away",
     )
     add("--driver-root", type=Path, default=Path("/"), help="below this the driver's libraries are searched")
+    add("--host-driver-root", type=Path, help="what the host calls that directory; default: the same")
     add("--dev-root", type=Path, default=Path("/dev"), help="where the device nodes are")
-    add("--proc-root", type=Path, default=Path("/proc"), help="where the driver lists its MIG capabilities")
+    add(
+        "--proc",
+        type=Path,
+        default=Path("/proc"),
+        help="the /proc of the host, where all its processes are seen",
+    )
+    add("--proc-root", type=Path, help="where the driver lists its MIG capabilities; default: as --proc")
     add("--sys-root", type=Path, default=Path("/sys"), help="where Linux tells how devices hang together")
     add(
         "--library",
@@ -129,11 +156,27 @@ def build_parser() -> argparse.ArgumentParser:
         default=True,
         help="lease the cards' time to those who share them; without it every gpu-core is a hard cap",
     )
+    add(
+        "--enforcement",
+        choices=[str(word) for word in Enforcement],
+        default=str(Enforcement.ENFORCE),
+        help="what is done about limits where no GPUPool says; default: %(default)s",
+    )
     add("--metrics-port", type=int, default=9464, help="0 picks a free port; -1 serves none")
     add("--metrics-host", default="0.0.0.0", help="address to serve metrics on")  # noqa: S104
+    add("--tls-cert", type=Path, help="certificate for the metrics, reloaded when it changes; default: HTTP")
+    add("--tls-key", type=Path, help="key of the certificate")
+    guard.add_arguments(parser)
     add("--placement-wait", type=float, default=WAIT_S, metavar="SECONDS", help="longest wait before a start")
     log.add_arguments(parser)
     return parser
+
+
+def _complaint(given: argparse.Namespace) -> str:
+    """What does not fit together."""
+    if bool(given.tls_cert) != bool(given.tls_key):
+        return "--tls-cert and --tls-key belong together"
+    return guard.complaint(given)
 
 
 def positive(text: str) -> int:

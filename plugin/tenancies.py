@@ -5,6 +5,7 @@ gone, so whatever instant the agent is killed at, the file says what may exist.
 """
 
 import logging
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,6 +57,8 @@ class _File(msgspec.Struct, kw_only=True):
     placement: str | None
     nonces: dict[str, tuple[str, ...]]
     recovered: bool = False
+    checksum: str = ""
+    """CRC-32 of the same file without it; empty in files of versions that wrote none."""
 
 
 class Tenancies:
@@ -102,17 +105,21 @@ class Tenancies:
 
 def encode(tenancy: Tenancy) -> bytes:
     """The file's content."""
-    return msgspec.json.encode(
-        _File(
-            version=VERSION,
-            pod_uid=tenancy.pod_uid,
-            namespace=tenancy.namespace,
-            pod=tenancy.pod,
-            placement=encode_placement(tenancy.placement) if tenancy.placement else None,
-            nonces=dict(tenancy.nonces),
-            recovered=tenancy.recovered,
-        ),
+    file = _File(
+        version=VERSION,
+        pod_uid=tenancy.pod_uid,
+        namespace=tenancy.namespace,
+        pod=tenancy.pod,
+        placement=encode_placement(tenancy.placement) if tenancy.placement else None,
+        nonces=dict(tenancy.nonces),
+        recovered=tenancy.recovered,
     )
+    return msgspec.json.encode(msgspec.structs.replace(file, checksum=checksum_of(file)))
+
+
+def checksum_of(file: _File) -> str:
+    """What tells a file that was damaged: JSON with another digit is JSON still, and would be another promise."""
+    return f"{zlib.crc32(msgspec.json.encode(msgspec.structs.replace(file, checksum=''))):08x}"
 
 
 def decode(content: bytes) -> Tenancy:
@@ -120,5 +127,7 @@ def decode(content: bytes) -> Tenancy:
     file = msgspec.json.decode(content, type=_File)
     if file.version != VERSION:
         raise ValueError(f"version {file.version}; this program reads {VERSION}")
+    if file.checksum and file.checksum != checksum_of(file):
+        raise ValueError("checksum does not match")
     placement = decode_placement(file.placement) if file.placement else None
     return Tenancy(file.pod_uid, file.namespace, file.pod, placement, file.nonces, file.recovered)

@@ -14,8 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aliquot.processes import ProcessName, ProcessTable, read_processes
-from libshim import pages as shim
+from aliquot.processes import PROC, ProcessName, ProcessTable, read_processes
+from libshim.control_page import (
+    CardLimit,
+    Control,
+    change_control,
+    create_control,
+    read_control,
+    touch_granter,
+)
+from libshim.page_file import PageError
+from libshim.usage_page import Usage, clear_usage, create_usage, read_usage
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +51,9 @@ class TenantPages:
 class Tenants:
     """All tenants' pages of this node."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, proc: Path = PROC) -> None:
+        """`proc`: where all processes of the host are seen."""
+        self._proc = proc
         self._root = run_dir / "tenants"
         self._root.mkdir(parents=True, exist_ok=True)
 
@@ -64,51 +75,52 @@ class Tenants:
     def __iter__(self) -> Iterator[TenantPages]:
         return (tenant for uid in sorted(self.pod_uids()) for tenant in self.of_pod(uid))
 
-    def prepare(self, pod_uid: str, container: str, control: shim.Control) -> TenantPages:
+    def prepare(self, pod_uid: str, container: str, control: Control) -> TenantPages:
         """Makes the pages of a container that is about to start, or brings them up to date.
 
         Raises:
-            shim.PageError: the limits do not fit a page.
+            PageError: the limits do not fit a page.
             OSError: the files cannot be written.
         """
         tenant = self.pages(pod_uid, container)
         tenant.directory.mkdir(parents=True, exist_ok=True)
-        prepare_usage(tenant)
+        prepare_usage(tenant, self._proc)
         prepare_control(tenant, control)
         if any(card.grant_bytes is not None for card in control.cards):
             # Its first request may come before the first look at it.
-            shim.touch_granter(tenant.control, time.monotonic_ns())
+            touch_granter(tenant.control, time.monotonic_ns())
         return tenant
 
     def remove(self, pod_uid: str) -> None:
-        """Removes the pages of a pod that is gone."""
-        shutil.rmtree(self._root / pod_uid, ignore_errors=True)
+        """Removes the pages of a pod that is gone. Raises OSError where they cannot be."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._root / pod_uid)
 
 
-def prepare_control(tenant: TenantPages, control: shim.Control) -> None:
+def prepare_control(tenant: TenantPages, control: Control) -> None:
     """Writes the control page: in place if it has the same cards, anew if it is missing or of no use."""
     try:
-        if uuids(shim.read_control(tenant.control)) == uuids(control):
+        if uuids(read_control(tenant.control)) == uuids(control):
             limit(tenant, control)
             return
     except FileNotFoundError:
         pass
-    except shim.PageError as error:
+    except PageError as error:
         log.warning("control page made anew: %s", error)
-    shim.create_control(tenant.control, control)
+    create_control(tenant.control, control)
 
 
-def limit(tenant: TenantPages, control: shim.Control) -> None:
+def limit(tenant: TenantPages, control: Control) -> None:
     """Writes other limits into the page of a container that may be running; what was measured of it stays.
 
     Raises:
-        shim.PageError: the page is unusable or has other cards; nothing was changed.
+        PageError: the page is unusable or has other cards; nothing was changed.
         OSError: the file cannot be written.
     """
-    shim.change_control(tenant.control, lambda current: with_measured(control, current))
+    change_control(tenant.control, lambda current: with_measured(control, current))
 
 
-def with_measured(wanted: shim.Control, current: shim.Control | None) -> shim.Control:
+def with_measured(wanted: Control, current: Control | None) -> Control:
     """Limits with what others measure and grant, as it stands in the page; None: a writer died half-way through it."""
     if current is None:
         return wanted
@@ -116,7 +128,7 @@ def with_measured(wanted: shim.Control, current: shim.Control | None) -> shim.Co
     return replace(wanted, cards=cards)
 
 
-def _with_measured(wanted: shim.CardLimit, current: shim.CardLimit) -> shim.CardLimit:
+def _with_measured(wanted: CardLimit, current: CardLimit) -> CardLimit:
     kept = replace(
         wanted,
         adjust_bytes=current.adjust_bytes,
@@ -127,7 +139,7 @@ def _with_measured(wanted: shim.CardLimit, current: shim.CardLimit) -> shim.Card
     return granted(kept, current.grant_bytes)
 
 
-def granted(limit: shim.CardLimit, grant_bytes: int) -> shim.CardLimit:
+def granted(limit: CardLimit, grant_bytes: int) -> CardLimit:
     """A burst share with another grant; what may go to the host is the rest.
 
     A grant may be beyond a limit that was lowered: it says what may be in use yet, and the limit what may be taken.
@@ -136,47 +148,35 @@ def granted(limit: shim.CardLimit, grant_bytes: int) -> shim.CardLimit:
     return replace(limit, grant_bytes=grant_bytes, overflow_bytes=overflow)
 
 
-def prepare_usage(tenant: TenantPages) -> None:
+def prepare_usage(tenant: TenantPages, proc: Path = PROC) -> None:
     """Makes the usage page, or clears what a dead earlier container of the same name left in it."""
     try:
-        usage = shim.read_usage(tenant.usage)
+        usage = read_usage(tenant.usage)
     except FileNotFoundError:
-        shim.create_usage(tenant.usage)
+        create_usage(tenant.usage)
         return
-    except shim.PageError as error:
+    except PageError as error:
         log.warning("usage page cleared: %s", error)
-        clear_usage(tenant)
+        clear_usage(tenant.usage)
         return
-    if pristine(usage) or living(usage, read_processes()):
+    if pristine(usage) or living(usage, read_processes(proc)):
         return
-    clear_usage(tenant)
+    clear_usage(tenant.usage)
 
 
-def clear_usage(tenant: TenantPages) -> None:
-    """Empties a usage page in place, whatever its size now: a container may hold this very inode."""
-    fresh = tenant.usage.with_name(".usage.fresh")
-    shim.create_usage(fresh)
-    try:
-        with tenant.usage.open("r+b") as file:
-            file.write(fresh.read_bytes())
-            file.truncate()
-    finally:
-        fresh.unlink()
-
-
-def pristine(usage: shim.Usage) -> bool:
+def pristine(usage: Usage) -> bool:
     """Whether no process has used the page yet."""
     return not usage.processes and not any(card.memory_used_bytes for card in usage.cards)
 
 
-def living(usage: shim.Usage, table: ProcessTable) -> bool:
+def living(usage: Usage, table: ProcessTable) -> bool:
     """Whether a process that the page names is alive."""
     return any(
-        ProcessName(process.pid, process.pid_namespace, process.start_time) in table.names
+        table.has(ProcessName(process.pid, process.pid_namespace, process.start_time))
         for process in usage.processes
     )
 
 
-def uuids(control: shim.Control) -> tuple[str, ...]:
+def uuids(control: Control) -> tuple[str, ...]:
     """The cards of a control page, in its order."""
     return tuple(card.uuid for card in control.cards)

@@ -8,8 +8,9 @@ from aliquot.core_shares import Promised, core_part
 from aliquot.names import OVERFLOW_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement
 from aliquot.pool import STRICTNESS, Overflow
+from aliquot.pool import Enforcement as PoolEnforcement
 from aliquot.units import MIB
-from libshim.pages import CardLimit, Control, Enforcement
+from libshim.control_page import CardLimit, Control, Enforcement
 from plugin.card_table import CardTable
 from plugin.identity import PodName
 from plugin.leases import Leases, lease_name
@@ -27,6 +28,8 @@ class Terms:
     pods: Pods
     ledger: Ledger
     leases: Leases
+    silent: PoolEnforcement = PoolEnforcement.ENFORCE
+    """What holds where no pool says whether limits are enforced."""
 
     def control_of(self, pod: PodName, container: ContainerPlacement) -> Control:
         """The control page of a container with slices."""
@@ -42,7 +45,7 @@ class Terms:
         """What its cards' pools and the pod's annotation make of it; the strictest counts, for a page has one word."""
         annotations = self._annotations(pod)
         pools = (self.cards.pool(share.uuid) for share in container.cards)
-        found = [pool.enforcement_for(annotations, container.name) for pool in pools]
+        found = [pool.enforcement_for(annotations, container.name, self.silent) for pool in pools]
         return Enforcement(max(found, key=STRICTNESS.index))
 
     def _limit(self, pod: PodName, container: ContainerPlacement, share: CardShare) -> CardLimit:

@@ -12,10 +12,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from aliquot.processes import ProcessName, identity_of, pod_of
+from aliquot.processes import PROC, ProcessName, identity_of, pod_of
 from arbiter import TenantState
-from libshim.pages import PageError, read_control, read_usage
+from libshim.control_page import read_control
+from libshim.page_file import PageError
+from libshim.usage_page import read_usage
 from plugin.arrears import Arrears
 from plugin.cards import CardsError, Nvml
 from plugin.events import Events
@@ -55,6 +58,7 @@ class Watchdog:
     tenants: Tenants
     pods: Pods
     events: Events
+    proc: Path = PROC
     look_every_s: float = LOOK_EVERY_S
     _arrears: dict[TenantPages, Arrears] = field(default_factory=dict)
     _before: Mapping[TenantPages, Said] = field(default_factory=dict)
@@ -148,7 +152,7 @@ class Watchdog:
                 log.debug("nobody is compared on one card: %s", error)
                 continue
             for pid, seconds in busy.items():
-                tenant = _whose(pid, card, said)
+                tenant = _whose(pid, card, said, self.proc)
                 if tenant:
                     seen[tenant, card] += seconds
         return seen
@@ -182,14 +186,14 @@ def _said_by(tenant: TenantPages, cards: Sequence[str]) -> Said:
     return Said(busy_s, frozenset(named), in_flight)
 
 
-def _whose(pid: int, card: str, said: Mapping[TenantPages, Said]) -> TenantPages | None:
+def _whose(pid: int, card: str, said: Mapping[TenantPages, Said], proc: Path) -> TenantPages | None:
     """The tenant of a process: by its pages, or, where these do not name it, its pod's only container on the card."""
-    identity = identity_of(pid)
+    identity = identity_of(pid, proc)
     if identity is None:
         return None
     for tenant, one in said.items():
         if card in one.busy_s and ProcessName(*identity) in one.processes:
             return tenant
-    uid = pod_of(pid)
+    uid = pod_of(pid, proc)
     of_pod = [tenant for tenant, one in said.items() if tenant.pod_uid == uid and card in one.busy_s]
     return of_pod[0] if len(of_pod) == 1 else None
