@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable
 
 from aliquot import service
+from aliquot.guard import guard_of
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
+from aliquot.kube.tracker import RestoredError
 from aliquot.tls import CertificatePair, server_context
 from scheduler_ext.collector import Collector
 from scheduler_ext.election import WRITE_SECONDS, DeposedError, Election
@@ -28,31 +30,29 @@ _log = logging.getLogger(__name__)
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Serve until a signal says stop; a replica that is deposed begins anew.
+    """Serve until a signal says stop; who is deposed, or finds the API server restored from a backup, begins anew.
 
     Raises:
         AccessError: there is no way to the API server.
     """
-    if not options.leader_elect:
-        await run_alone(options)
-        return
-    while not await run_replica(options):
+    serve_once = run_replica if options.leader_elect else run_alone
+    while not await serve_once(options):
         _log.warning("this replica begins anew, with nothing in its ledger")
 
 
-async def run_alone(options: argparse.Namespace) -> None:
-    """Serve as the only extender."""
-    tls = server_context(options.tls_cert, options.tls_key) if options.tls_cert else None
+async def run_alone(options: argparse.Namespace) -> bool:
+    """Serve as the only extender; False when what it knows is true no more."""
+    tls = server_context(options.tls_cert, options.tls_key, options.client_ca) if options.tls_cert else None
     async with Api.from_kubeconfig(options.kubeconfig, user_agent=AGENT) as api:
         parts = Parts(api, options)
         ReplicaMetrics(parts.registry, leads=lambda: True, transitions=lambda: 0)
-        workers = (Collector(parts.feeds), *parts.feeds, *parts.workers)
-        await serve(parts.extender(), options, tls, *workers)
+        workers: tuple[Worker, ...] = (Collector(parts.feeds), *parts.feeds, *parts.workers)
+        return await serve(parts.extender(guard=guard_of(options, api)), options, tls, *workers)
 
 
 async def run_replica(options: argparse.Namespace) -> bool:
-    """Serve as one of several; False when it has led and was deposed."""
-    tls = server_context(options.tls_cert, options.tls_key, options.tls_ca)
+    """Serve as one of several; False when it was deposed, or what it knows is true no more."""
+    tls = server_context(options.tls_cert, options.tls_key, options.client_ca or options.tls_ca)
     pair = CertificatePair(options.tls_ca, options.tls_cert, options.tls_key)
     own = Api.from_kubeconfig(options.kubeconfig, user_agent=AGENT, timeout_seconds=WRITE_SECONDS)
     async with own:
@@ -63,25 +63,23 @@ async def run_replica(options: argparse.Namespace) -> bool:
             counted = ReplicaMetrics(
                 parts.registry, leads=lambda: not office.closed(), transitions=lambda: election.transitions
             )
-            extender = parts.extender(Forwarder(election, office, pair, counted.forwarded))
-            deposed = False
-            try:
-                await serve(
-                    extender,
-                    options,
-                    tls,
-                    Collector(parts.feeds),
-                    *parts.feeds,
-                    election,
-                    office,
-                    before_end=election.resign,
-                    patience=HANDOVER_SECONDS,
-                )
-            except* DeposedError as group:
-                _log.warning("this replica does not lead any more: %s", group.exceptions[0])
-                deposed = True
+            forwarder = Forwarder(election, office, pair, counted.forwarded, options.tls_server_name)
+            # Reviews are requests with a body, and a fence lets those of the leader pass alone.
+            extender = parts.extender(forwarder, guard_of(options, own))
+            told_to_stop = await serve(
+                extender,
+                options,
+                tls,
+                Collector(parts.feeds),
+                *parts.feeds,
+                election,
+                office,
+                before_end=election.resign,
+                patience=HANDOVER_SECONDS,
+            )
+        election.resign()
         await election.release()
-    return not deposed
+    return told_to_stop
 
 
 async def serve(
@@ -91,17 +89,31 @@ async def serve(
     *workers: Worker,
     before_end: Callable[[], None] = lambda: None,
     patience: float = service.PATIENCE_SECONDS,
-) -> None:
-    """Answer calls while the workers work, until SIGTERM or SIGINT; a worker that fails ends the process."""
+) -> bool:
+    """Answer calls while the workers work, until SIGTERM or SIGINT; a worker that fails ends the process.
+
+    False where one has ended because this replica does not lead any more, or the API server has gone back in time.
+    """
     serving = service.serving(
         extender.app(), options.host, options.port, tls, patience=patience, desk=extender.desk()
     )
-    async with serving as stop, asyncio.TaskGroup() as group:
-        tasks = [group.create_task(worker.run()) for worker in workers]
-        await stop.wait()
-        before_end()
-        for task in tasks:
-            task.cancel()
+    outlived = False
+    try:
+        async with serving as stop, asyncio.TaskGroup() as group:
+            tasks = [group.create_task(worker.run()) for worker in workers]
+            await stop.wait()
+            before_end()
+            for task in tasks:
+                task.cancel()
+    except* (DeposedError, RestoredError) as errors:
+        _log.warning("what this replica knows is of no use any more: %s", _first(errors))
+        outlived = True
+    return not outlived
+
+
+def _first(error: BaseException) -> BaseException:
+    """What a task ended with, of however many groups in each other."""
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -96,8 +96,8 @@ class Accounts:
     def _add(self, namespace: str, by_pool: Mapping[str, Amounts], sign: int) -> None:
         for pool, amounts in by_pool.items():
             now = self._used[pool, namespace]
-            self._used[pool, namespace] = now + amounts if sign > 0 else now - amounts
-            if self._used[pool, namespace] == NOTHING:
+            self._used[pool, namespace] = left = now + amounts if sign > 0 else now - amounts
+            if sign < 0 and left == NOTHING:
                 del self._used[pool, namespace]
             self._heard(pool, namespace, sign < 0)
 

@@ -6,6 +6,7 @@ in the pod by the same write (`pods/binding`). Bind may be called twice, late, o
 - a pod that is bound to that node with a placement already is a success;
 - without a reservation (restart, or it expired) the pod is placed on that node now;
 - a reservation whose cards have changed meanwhile (unhealthy, gone, smaller) is placed again on that node;
+- where the node has come to offer fewer slices than are taken of it the pod is refused: its kubelet would fail it;
 - when no answer comes the place stays taken until the API server has said what became of the write.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeGuard
 
 from aliquot.dialects import Dialect
-from aliquot.kube.api import ApiError
+from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
 from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
@@ -141,7 +142,7 @@ class Binder:
     async def _prepare(self, entry: Entry | None, args: BindArgs) -> bool:
         """See to it that the pod has a valid place on the node; False when it is bound there already."""
         if entry is not None and entry.request is not None and entry.node == args.Node:
-            if not still_fits(entry.placement, self._ledger.cards_of(entry)):
+            if not self._is_valid(entry):
                 self._place(entry.request, args)
             return True
         pod = await self._read(args)
@@ -152,6 +153,11 @@ class Binder:
         if request.wants_slices:
             self._place(request, args)
         return True
+
+    def _is_valid(self, entry: Entry) -> bool:
+        """Whether a place is as good as it was when it was reserved."""
+        fits = still_fits(entry.placement, self._ledger.cards_of(entry))
+        return fits and self._ledger.hosts.slices_left(entry.node) >= 0
 
     def _place(self, request: PodRequest, args: BindArgs) -> None:
         """Place the pod on this node, instead of anywhere else."""

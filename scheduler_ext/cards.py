@@ -1,6 +1,11 @@
-"""What placement knows about one card: what it can give and what is left of it."""
+"""What placement knows about one card: what it can give and what is left of it.
 
-from dataclasses import dataclass, replace
+A look at a hundred nodes makes a thousand of these, so they are structs that the garbage collector does not follow.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
 
 from aliquot.placement import CardShare, Charge
 from aliquot.request import SliceRequest
@@ -8,8 +13,7 @@ from aliquot.topology import Rdma
 from scheduler_ext.sets import UNKNOWN_SETS, Sets
 
 
-@dataclass(frozen=True)
-class CardState:
+class CardState(msgspec.Struct, frozen=True, gc=False):
     """One card of one node as the ledger sees it now; memory in MiB, compute in percent of a card.
 
     Attributes:
@@ -85,7 +89,7 @@ class CardState:
 
     def without(self, charge: Charge, holders: int | None = None) -> "CardState":
         """The card without a charge; `holders`: how many that held it alone go, where it is several pods' charge."""
-        return replace(
+        return msgspec.structs.replace(
             self,
             used_mib=self.used_mib - charge.memory_mib,
             burst_mib=self.burst_mib - charge.burst_mib,

@@ -21,11 +21,12 @@ from aliquot.placement import Placement
 from aliquot.policy import DEFAULT, Policy, Preference
 from aliquot.request import PodRequest, SliceRequest
 from scheduler_ext.demand import Demand, running_slices
-from scheduler_ext.fit import SEARCH_BUDGET, fit
+from scheduler_ext.fit import SEARCH_BUDGET, fit, fit_one
 from scheduler_ext.linked import unlinked
 from scheduler_ext.ranking import Keys, Ranking, Ties
-from scheduler_ext.reasons import ORDER, Reason, classify
-from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints, Room
+from scheduler_ext.reasons import ORDER, Reason, classify, classify_host
+from scheduler_ext.room import Room
+from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints
 from scheduler_ext.waste import Waste
 
 DEEP_TRIES: Final = 16
@@ -46,11 +47,13 @@ class Choice:
         placement: The place; None when no node has room.
         refused: Why each node has no room; empty when there is a place.
         cards: Cards per container asked for, which the wording of a reason depends on.
+        nearest: The reason of the nodes that come nearest to having room; None where none was asked about.
     """
 
     placement: Placement | None
     refused: dict[str, Reason] = field(default_factory=dict)
     cards: int = 1
+    nearest: Reason | None = None
 
 
 class Placer:
@@ -93,15 +96,21 @@ class Placer:
         """Where it would go; nobody asks why not, which takes longer to say of thousands of nodes."""
         return self._race(request, names).run(request)
 
+    def prepare(self, request: PodRequest) -> None:
+        """Look at the nodes that have changed, for a pod that is about to come: no answer differs for it."""
+        waste = self._waste
+        settled = self._patient or self.demand.version == self._version
+        if waste is not None and waste.fitting and settled and len(self._table.preferences) == 1:
+            self._rank(request, None)
+
     def _race(self, request: PodRequest, names: Sequence[str]) -> "_Race":
         """Among the nodes that are offered, or among all where those are nearly all.
 
         Which row each of thousands of names has takes longer to look up than all the rest of a choice.
         """
         if self._offered_nearly_all(names):
-            rows = np.arange(len(self._table.names))
-            ranked = self._rank(request, rows)
-            return _Race(self._table, self._table.names, rows, ranked, offered=names)
+            ranked = self._rank(request, None)
+            return _Race(self._table, self._table.names, None, ranked, offered=names)
         rows = self._table.rows_of(names)
         return _Race(self._table, names, rows, self._rank(request, rows))
 
@@ -109,8 +118,8 @@ class Placer:
         """Whether the best node of all is likely to be among them, and nodes are all compared alike."""
         return 2 * len(names) > len(self._table) and len(self._table.preferences) == 1
 
-    def _rank(self, request: PodRequest, rows: Ints) -> "_Ranked":
-        """The rankings that speak for these rows.
+    def _rank(self, request: PodRequest, rows: Ints | None) -> "_Ranked":
+        """The rankings that speak for these rows; None are all, for which there is but one.
 
         Which cards of a node are preferred its own pool decides. Nodes are compared by one policy: that of their
         pools if it is the same, else the default.
@@ -118,7 +127,7 @@ class Placer:
         waste = self._learned()
         said = [request.preference.over(pool).over(self._default) for pool in self._table.preferences]
         spoken = [0]
-        if len(said) > 1:
+        if len(said) > 1 and rows is not None:
             spoken = np.unique(self._table.preference[rows[rows != UNKNOWN]]).tolist()
         nodes = {said[n].node for n in spoken}
         node = nodes.pop() if len(nodes) == 1 else request.preference.over(self._default).node
@@ -185,8 +194,12 @@ class _Ranked:
     table: CardTable
     rankings: dict[int, Ranking]
 
-    def read(self, rows: Ints) -> tuple[Keys, Ties]:
-        """Keys and ties of some rows."""
+    def read(self, rows: Ints | None) -> tuple[Keys, Ties]:
+        """Keys of some rows, to be written on, and their ties."""
+        if rows is None:
+            (ranking,) = self.rankings.values()
+            known = len(self.table.names)
+            return ranking.keys[:known].copy(), ranking.ties[:known]
         if len(self.rankings) == 1:
             (ranking,) = self.rankings.values()
             keys, ties = ranking.keys[rows], ranking.ties[rows]
@@ -224,13 +237,16 @@ def holds_all(table: CardTable, request: PodRequest, rows: Ints) -> Bools:
 
 
 class _Race:
-    """The nodes that are left to try, each with its key; -inf where there is nothing to try."""
+    """The nodes that are left to try, each with its key; -inf where there is nothing to try.
+
+    Without rows the nodes are all that there are, each at its row.
+    """
 
     def __init__(
         self,
         table: CardTable,
         names: Sequence[str],
-        rows: Ints,
+        rows: Ints | None,
         ranked: _Ranked,
         *,
         offered: Sequence[str] | None = None,
@@ -253,7 +269,7 @@ class _Race:
             self._keys[position] = -np.inf
             if self._offered is not None and not self._is_offered(position, self._offered):
                 continue
-            row = int(self._rows[position])
+            row = position if self._rows is None else int(self._rows[position])
             if seen and not named and self._table.signature(row) in seen:
                 continue
             placement = self._try(request, row, self._names[position], deep=len(seen) < DEEP_TRIES)
@@ -274,7 +290,8 @@ class _Race:
 
     def _leave_out_hopeless(self, request: PodRequest) -> None:
         (possible,) = np.nonzero(self._keys > -np.inf)
-        hopeless = possible[~holds_all(self._table, request, self._rows[possible])]
+        rows = possible if self._rows is None else self._rows[possible]
+        hopeless = possible[~holds_all(self._table, request, rows)]
         self._keys[hopeless] = -np.inf
 
     def _try(self, request: PodRequest, row: int, node: str, *, deep: bool) -> Placement | None:
@@ -287,9 +304,11 @@ class _Race:
         return fit(request, node, self._table.cards(node), ranking.card_policy, SEARCH_BUDGET, first=first)
 
     def _put(self, request: PodRequest, row: int, node: str, columns: Sequence[int]) -> Placement | None:
-        """A single container on the very cards that it was laid out on: `fit` has no others to look at, and agrees."""
-        cards = self._table.cards(node, set(self._table.uuid[list(columns), row].tolist()))
-        return fit(request, node, cards, Policy.BINPACK, first={0: range(len(cards))})
+        """A single container on the very cards that it was laid out on: there are no others to look at."""
+        cards = self._table.cards_at(row, sorted(columns))
+        if any(wanted.topology and wanted.topology.demands for wanted in slices_of(request)):
+            return fit(request, node, cards, Policy.BINPACK, first={0: range(len(cards))})
+        return fit_one(request, node, cards)
 
     def _best(self) -> int | None:
         """Position of the best node left: highest key, then highest tie, then the smallest name."""
@@ -305,17 +324,19 @@ class _Race:
 
 def refuse(table: CardTable, request: PodRequest, names: Sequence[str], rows: Ints) -> Choice:
     """The first cause for every node: that of the first container that has no room there."""
-    asked = [(wanted, table.room(wanted)) for wanted in dict.fromkeys(slices_of(request))]
+    asked = [(wanted, Room(table, wanted)) for wanted in dict.fromkeys(slices_of(request))]
     chosen = np.full(table.used.shape[1], ORDER.index(Reason.TOGETHER))
     for wanted, room in reversed(asked):
         causes = classify(table, room, wanted.exclusive, wanted.cards)
         chosen = np.where(room.enough(room.fits), chosen, causes)
+    chosen = np.minimum(chosen, classify_host(table, request.host.slices))
     codes = np.where(rows == UNKNOWN, ORDER.index(Reason.NO_AGENT), chosen[rows])
     for wanted, room in asked:
         if wanted.topology and wanted.topology.demands:
             codes = _refuse_links(table, wanted, room, rows, codes)
     refused = {name: ORDER[code] for name, code in zip(names, codes.tolist(), strict=True)}
-    return Choice(None, refused, max((wanted.cards for wanted, _ in asked), default=1))
+    nearest = ORDER[int(codes.max())] if len(codes) else None
+    return Choice(None, refused, max((wanted.cards for wanted, _ in asked), default=1), nearest)
 
 
 def _refuse_links(table: CardTable, wanted: SliceRequest, room: Room, rows: Ints, codes: Ints) -> Ints:

@@ -8,6 +8,7 @@ none it places by what is left and used alone, and has learned what matters afte
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from aliquot.core_policy import NO_POLICY
@@ -97,9 +98,14 @@ class Demand:
 
 def _wanted(request: PodRequest) -> Wanted:
     largest = max(running_slices(request), key=_size, default=None) or max(_slices(request), key=_size)
-    host = HostShare(request.host.cpu_milli, _coarse(request.host.memory_mib))
-    plain = replace(largest, policy=NO_POLICY, burst=False, topology=None, rdma=Rdma.NONE)
-    return Wanted(plain, host)
+    return _typified(largest, request.host)
+
+
+@lru_cache(maxsize=1024)
+def _typified(largest: SliceRequest, host: HostShare) -> Wanted:
+    """One object for all that ask for the same."""
+    coarse = HostShare(host.cpu_milli, _coarse(host.memory_mib))
+    return Wanted(replace(largest, policy=NO_POLICY, burst=False, topology=None, rdma=Rdma.NONE), coarse)
 
 
 def _content(wanted: Wanted) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aliquot.kube.api import ApiError
+from aliquot.kube.answers import ApiError
 from aliquot.kube.fence import Fence
 from aliquot.kube.objects import Lease
 from aliquot.kube.resources import LEASES, Resource

@@ -6,9 +6,11 @@ old. A pod that has not run for as long as it may be left alone is not asked at 
 count as gone.
 """
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from aliquot.placement import Placement
 from aliquot.policy import DEFAULT, Policy
@@ -16,13 +18,17 @@ from aliquot.request import PodRequest
 from scheduler_ext.borrowing import Borrowing
 from scheduler_ext.cards import CardState
 from scheduler_ext.disruption import Budgets
+from scheduler_ext.hosts import Hosts
 from scheduler_ext.ledger import Entry, Ledger
 from scheduler_ext.quotas import Quotas
 from scheduler_ext.residents import Resident, Residents
-from scheduler_ext.victims import Leaver, least, place_after, relieved
+from scheduler_ext.victims import Leaver, Leavers, least, place_after, relieved, willing_first
 
 Class = tuple[bool, bool, bool]
 """Of a pod or a set: whether it violates a budget, has guaranteed memory, is within its guarantee. False goes first."""
+
+Rank = tuple[bool, bool, bool, int]
+"""How gladly a pod goes: its class, then its priority; the lowest goes first."""
 
 WORST: Class = (True, True, True)
 CARD_POLICY = DEFAULT.card or Policy.BINPACK
@@ -36,13 +42,24 @@ class Departure:
         node: The node.
         pods: Who is made to leave, those first that go most gladly.
         violations: How many of them leave beyond what a disruption budget allows.
-        worst: The class of the one that goes least gladly; all False for nobody.
+        reluctance: How gladly each of them goes: its rank, and how long ago it started, as a negative time.
     """
 
     node: str
     pods: tuple[Resident, ...]
     violations: int = 0
-    worst: Class = (False, False, False)
+    reluctance: tuple[tuple[Rank, float], ...] = ()
+
+    @cached_property
+    def worst(self) -> Class:
+        """The class of the one that goes least gladly; all False for nobody."""
+        return max(self.reluctance)[0][:3] if self.reluctance else (False, False, False)
+
+    @cached_property
+    def cost(self) -> tuple[list[Rank], list[float]]:
+        """What it costs beside other nodes' departures, as `victims` compares sets: ranks, then ages."""
+        ordered = sorted(self.reluctance, reverse=True)
+        return [rank for rank, _ in ordered], [age for _, age in ordered]
 
 
 @dataclass
@@ -106,21 +123,25 @@ class Evictable:
         """
         there = self.residents.on(node)
         spared = self.min_run_seconds or borrowing.spares_anybody
-        away = [_leaver(pod, entry) for pod, entry in there if pod.leaving or pod.uid in gone]
         if cards is None or self.ledger.entry(request.uid) is not None:
             cards = self.ledger.cards_without(node, request.uid)
-        evicted = [pod for pod, _ in there if pod.uid in gone]
-        left = {
-            pod.uid: (pod, entry)
-            for pod, entry in there
-            if not pod.leaving
-            and pod.uid not in gone
-            and may_go(pod)
-            and (not spared or self.settled(pod, borrowing))
-        }
+        evicted = [pod for pod, _ in there if pod.uid in gone] if gone else []
+        away, left = list[Leaver](), dict[str, tuple[Resident, Entry]]()
+        for pod, entry in there:
+            if pod.leaving or pod.uid in gone:
+                away.append(_leaver(pod, entry))
+            elif may_go(pod) and (not spared or self.settled(pod, borrowing)):
+                left[pod.uid] = pod, entry
         limit = min(limit, (False, True, True)) if within_budgets else limit
-        search = _Search(self, request, node, relieved(cards, away), borrowing, evicted, left, limit)
+        short = self._short_of_slices(request, node, {*gone, *(leaver.uid for leaver in away)})
+        search = _Search(self, request, node, relieved(cards, away), short, borrowing, evicted, left, limit)
         return search.run()
+
+    def _short_of_slices(self, request: PodRequest, node: str, away: Iterable[str]) -> int:
+        """How many slices a node lacks for a pod once these have left it; less than none where it has more."""
+        hosts, entry = self.ledger.hosts, self.ledger.entry(request.uid)
+        own = [request.uid] if entry is not None and entry.node == node else []
+        return request.host.slices - hosts.slices_left(node) - _slices(hosts, [*own, *away])
 
     def place(
         self,
@@ -152,6 +173,7 @@ class _Search:
     request: PodRequest
     node: str
     cards: list[CardState]
+    short: int
     borrowing: Borrowing
     evicted: list[Resident]
     left: dict[str, tuple[Resident, Entry]]
@@ -185,22 +207,48 @@ class _Search:
 
     def _least(self, beyond: set[str]) -> list[Resident] | None:
         """The least set, where these violate a budget."""
-        over, limit = self.borrowing.over, self.limit
+        highest = (*self.limit, math.inf)
         leavers = [
-            Leaver(uid, entry.placement.charges(), (*worth, pod.priority), pod.started)
+            Leaver(uid, entry.placement.charges(), rank, pod.started)
             for uid, (pod, entry) in self.left.items()
-            if (worth := (uid in beyond, not pod.burst, not over[pod.namespace])) <= limit
+            if (rank := self._rank(pod, beyond)) <= highest
         ]
         policy = self.evictable.card_policy
         found = least(self.request, self.node, self.cards, leavers, policy)
-        return None if found is None else [self.left[leaver.uid][0] for leaver in found]
+        enough = None if found is None else self._with_slices(found, leavers)
+        return None if enough is None else [self.left[leaver.uid][0] for leaver in enough]
+
+    def _with_slices(self, found: Leavers, leavers: Iterable[Leaver]) -> Leavers | None:
+        """These, and who has to leave with them so that the node has slices left; None where all are not enough.
+
+        That is seldom anybody: what a card lacks is found first, and a node has as many slices as its cards.
+        """
+        hosts = self.evictable.ledger.hosts
+        short, chosen = (
+            self.short - _slices(hosts, (one.uid for one in found)),
+            {one.uid: one for one in found},
+        )
+        for leaver in willing_first(leavers) if short > 0 else ():
+            given = hosts.of(leaver.uid).slices
+            if short > 0 and given and leaver.uid not in chosen:
+                chosen[leaver.uid] = leaver
+                short -= given
+        return tuple(chosen.values()) if short <= 0 else None
 
     def _departure(self, found: list[Resident], over: set[str]) -> Departure:
         """What is answered, where these violate a budget; those that leave in any case are in it."""
-        pods, borrowing = [*self.evicted, *found], self.borrowing
-        classes = ((pod.uid in over, not pod.burst, not borrowing.over[pod.namespace]) for pod in pods)
-        worst = max(classes, default=(False, False, False))
-        return Departure(self.node, tuple(pods), len(over), worst)
+        pods = [*self.evicted, *found]
+        reluctance = tuple((self._rank(pod, over), -pod.started) for pod in pods)
+        return Departure(self.node, tuple(pods), len(over), reluctance)
+
+    def _rank(self, pod: Resident, over: Collection[str]) -> Rank:
+        """How gladly a pod goes, where these violate a budget."""
+        return pod.uid in over, not pod.burst, not self.borrowing.over[pod.namespace], pod.priority
+
+
+def _slices(hosts: Hosts, uids: Iterable[str]) -> int:
+    """What pods hold of their nodes' slices."""
+    return sum(hosts.of(uid).slices for uid in uids)
 
 
 def _leaver(pod: Resident, entry: Entry) -> Leaver:

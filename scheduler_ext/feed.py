@@ -264,14 +264,19 @@ class Feed:
 
     def _put_node(self, node: Node) -> None:
         self._foreign.put_node(node)
-        self._ledger.hosts.put_node(node.metadata.name, read_host(node.status.allocatable))
+        self._put_host(node)
         self._put_cards_of(node)
 
     def _change_node(self, old: Node, new: Node) -> None:
         self._foreign.put_node(new)
-        self._ledger.hosts.put_node(new.metadata.name, read_host(new.status.allocatable))
+        self._put_host(new)
         if old.metadata.labels != new.metadata.labels:
             self._put_cards_of(new)
+
+    def _put_host(self, node: Node) -> None:
+        """A pod may have waited for slices: kube-scheduler, who sees them come too, may have asked before."""
+        if self._ledger.hosts.put_node(node.metadata.name, read_host(node.status.allocatable)):
+            self._waiting.something_changed()
 
     def _put_cards_of(self, node: Node) -> None:
         """A node's labels say which pool its cards are in."""

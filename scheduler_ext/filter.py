@@ -4,6 +4,7 @@ The only effect is the reservation in the ledger; nothing is written to the clus
 node, so that kube-scheduler has nothing left to choose, or gives the cause for each node.
 """
 
+import contextlib
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from scheduler_ext.holds import Holds
 from scheduler_ext.ledger import Entry, Ledger, Stage
 from scheduler_ext.passed_over import PassedOver
 from scheduler_ext.quotas import Quotas
-from scheduler_ext.reasons import Reason
+from scheduler_ext.reasons import QUOTA, Reason
 from scheduler_ext.waiting import Waiting
 from scheduler_ext.wire import FilterArgs, FilterResult
 
@@ -55,6 +56,15 @@ class Filter:
     gangs: Gangs | None = None
     holds: Holds | None = None
     all_pods: bool = False
+    _ready: list[tuple[Pod, PodRequest]] = field(default_factory=list, init=False)
+
+    def prepare(self, pod: Pod) -> None:
+        """Get ready for the call of a pod that is on its way; the answer is the same without."""
+        with contextlib.suppress(RequestError):
+            request = self.request_of(pod)
+            self._ready[:] = ((pod, request),)
+            if request.wants_slices:
+                self.placer.prepare(request)
 
     def answer(self, args: FilterArgs) -> FilterResult:
         """Answer one call."""
@@ -89,6 +99,9 @@ class Filter:
         Raises:
             RequestError: it makes no sense.
         """
+        for known, request in self._ready:
+            if known is pod:  # this very object, of which nothing changes
+                return request
         return read_pod_request(pod, self.names, self.dialects)
 
     def nodes(self) -> Sequence[str]:
@@ -103,10 +116,15 @@ class Filter:
         held = self.ledger.entry(request.uid)
         if held is not None and held.stage is Stage.HELD:
             there = self.ledger.cards_without(held.node, request.uid)
-            return held.node in nodes and still_fits(held.placement, there)
+            offered = held.node in nodes and self.ledger.hosts.slices_left(held.node) >= 0
+            return offered and still_fits(held.placement, there)
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
         ours = [n for n in nodes if n not in taken and n not in barred]
         return bool(ours) and self.placer.place(request, ours) is not None
+
+    def group_waits(self, uid: str) -> str:
+        """What keeps the group of a pod waiting, in words; empty for a pod that goes alone, or has its place."""
+        return self.gangs.why(uid) if self.gangs else ""
 
     def shut_to(self, pod: Pod, request: PodRequest) -> AbstractSet[str]:
         """The nodes that a pod cannot have whoever leaves them: another plugin serves them, or a quota says no."""
@@ -115,26 +133,26 @@ class Filter:
     def _place(self, request: PodRequest, args: FilterArgs, nodes: Sequence[str]) -> FilterResult:
         self.ledger.release(request.uid)
         self.placer.demand.note(request)
-        found = self.find(args.Pod, request, nodes)
-        if isinstance(found, Placement):
-            return self._reserve(request, found)
+        looked = self._look(args.Pod, request, nodes)
+        if looked.choice.placement is not None:
+            return self._reserve(request, looked.choice.placement)
         placed = self._place_over(self.holds, args, request) if self.holds else None
         if placed is not None:
             return placed
-        self.waiting.refused(args.Pod, request, nodes)
+        self.waiting.refused(args.Pod, request, nodes, looked.reason)
         if self.quotas.barred(request):
             self.quotas.note_refusal(request.namespace)
-        return found
+        return looked.refusal()
 
     def find(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> Placement | FilterResult:
         """The place of a pod without one, or why it gets none; nothing is reserved or learned."""
+        looked = self._look(pod, request, nodes)
+        return looked.choice.placement or looked.refusal()
+
+    def _look(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> "_Looked":
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
         ours = [n for n in nodes if n not in taken and n not in barred] if taken or barred else nodes
-        choice = self._choose(request, ours)
-        if choice.placement is not None:
-            return choice.placement
-        refused = {**choice.refused, **dict.fromkeys(taken.intersection(nodes), Reason.FOREIGN)}
-        return refusal(refused, choice.cards, {n: barred[n] for n in nodes if n in barred})
+        return _Looked(nodes, self._choose(request, ours), taken, barred)
 
     def _choose(self, request: PodRequest, nodes: Sequence[str]) -> Choice:
         """The best node of those that have not just failed this pod, else of all."""
@@ -158,6 +176,40 @@ class Filter:
         self.waiting.forget(request.uid)
         self.ledger.reserve(request, placement)
         return FilterResult([placement.node])
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What came of looking for a place.
+
+    Attributes:
+        nodes: Where.
+        choice: The place, or why there is none on nodes that were open to the pod.
+        taken: Nodes, not only of these, on which another plugin serves what it asks for.
+        barred: Nodes, not only of these, that a quota closes to it, with the reason.
+    """
+
+    nodes: Sequence[str]
+    choice: Choice
+    taken: set[str]
+    barred: dict[str, str]
+
+    @property
+    def reason(self) -> str:
+        """What keeps the pod from the nodes that come nearest to having room, in a word for counting."""
+        nearest = self.choice.nearest
+        if self.barred and not (nearest and nearest.curable):
+            return QUOTA
+        return (nearest or Reason.FOREIGN).name.lower()
+
+    def refusal(self) -> FilterResult:
+        """Why not, node by node."""
+        refused = {
+            **self.choice.refused,
+            **dict.fromkeys(self.taken.intersection(self.nodes), Reason.FOREIGN),
+        }
+        barred = {n: self.barred[n] for n in self.nodes if n in self.barred}
+        return refusal(refused, self.choice.cards, barred)
 
 
 def deleted(request: PodRequest) -> FilterResult:

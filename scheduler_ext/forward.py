@@ -6,9 +6,7 @@ because bind acts with more rights than a caller may have; kube-scheduler calls 
 """
 
 import asyncio
-import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol
 
@@ -16,6 +14,8 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import Counter
 
+from aliquot.crowd import is_local
+from aliquot.guard import Right, refusal
 from aliquot.tls import CertificatePair, client_context
 from scheduler_ext.election import Election
 from scheduler_ext.office import Office
@@ -26,6 +26,7 @@ ANSWER_SECONDS = 8.0
 """Three requests to the API server at their slowest, and below the time for which kube-scheduler waits."""
 CALLS = frozenset({"/filter", "/preempt", "/bind"})
 VOLCANO_CALLS = "/volcano/"
+HEALTH = frozenset({"/healthz", "/readyz"})
 
 
 class ForwardError(Exception):
@@ -51,7 +52,14 @@ class Asked(Protocol):
 class Forwarder:
     """Knows who answers."""
 
-    def __init__(self, election: Election, office: Office, pair: CertificatePair, forwarded: Counter) -> None:
+    def __init__(
+        self,
+        election: Election,
+        office: Office,
+        pair: CertificatePair,
+        forwarded: Counter,
+        server_name: str | None = None,
+    ) -> None:
         """Forward nothing yet.
 
         Args:
@@ -59,11 +67,13 @@ class Forwarder:
             office: Whether that is us, and open.
             pair: Shown to other replicas, and the CA that vouches for them; read for each call.
             forwarded: Counts calls, by `outcome`.
+            server_name: The name in the others' certificates; None: the host of their URL.
         """
         self._election = election
         self._office = office
         self._pair = pair
         self._forwarded = forwarded
+        self._server_name = server_name
 
     def closed(self) -> str:
         """Why we cannot answer ourselves; an empty text where we can."""
@@ -96,7 +106,9 @@ class Forwarder:
             connector = aiohttp.TCPConnector(ssl=client_context(self._pair))
             async with (
                 aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-                session.request(method, url, data=body or None, headers=headers) as answer,
+                session.request(
+                    method, url, data=body or None, headers=headers, server_hostname=self._server_name
+                ) as answer,
             ):
                 if answer.status != HTTPStatus.OK:
                     raise ForwardError(f"the leader at {url} answered HTTP {answer.status}; try again")
@@ -106,23 +118,28 @@ class Forwarder:
             raise ForwardError(f"no answer from the leader at {url}: {why}; try again") from error
 
 
+def right_of(path: str) -> Right | None:
+    """What a call of this path needs; None: nothing."""
+    if path in HEALTH:
+        return None
+    if path in CALLS or path.startswith(VOLCANO_CALLS):
+        return Right.SCHEDULE
+    return Right.METRICS if path == "/metrics" else Right.ASK
+
+
 @web.middleware
 async def only_peers(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Refuse calls from other machines that show no certificate."""
-    guarded = request.path in CALLS or request.path.startswith(VOLCANO_CALLS)
+    """Refuse calls from other machines that show no certificate; where a guard knows names, he is stricter."""
+    guarded = right_of(request.path) is Right.SCHEDULE
     if guarded and not (request.transport and is_peer(request.transport)):
-        raise web.HTTPForbidden(text="calls from other machines need a certificate of the replicas' CA\n")
+        why = "calls from other machines need a certificate of the replicas' CA"
+        return refusal(HTTPStatus.FORBIDDEN, why)
     return await handler(request)
-
-
-@lru_cache(maxsize=1024)
-def _local(address: str | None) -> bool:
-    return address is not None and ipaddress.ip_address(address).is_loopback
 
 
 def is_peer(transport: asyncio.BaseTransport) -> bool:
     """Whether a call comes from this machine, or with a certificate; TLS has verified it, or there would be no call."""
     address = transport.get_extra_info("peername")
-    return _local(address[0] if address else None) or bool(transport.get_extra_info("peercert"))
+    return (address is not None and is_local(address[0])) or bool(transport.get_extra_info("peercert"))

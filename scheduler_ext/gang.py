@@ -79,6 +79,7 @@ class Gang:
         rest: It takes no places before this time.
         failures: How often it has given its places back since it was admitted last.
         why: Why it has no places, in words.
+        told: Why it has none, as a member was told last.
         given_back: Why it gave them back last.
         decided: Set, and replaced, when it is admitted or gives its places back.
         look: What came of the last look for places.
@@ -97,6 +98,7 @@ class Gang:
     rest: float = 0.0
     failures: int = 0
     why: str = ""
+    told: str = ""
     given_back: str = ""
     decided: asyncio.Event = field(default_factory=asyncio.Event)
     look: Look = field(default_factory=Look)

@@ -35,6 +35,7 @@ from scheduler_ext.groups import UNSAID, GroupKey, Terms, group_of, terms_of
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.passed_over import PassedOver
 from scheduler_ext.pods import PlacedPod
+from scheduler_ext.reasons import GROUP
 from scheduler_ext.saving import PATIENCE_SECONDS, Saving
 from scheduler_ext.waiting import Waiter, Waiting, canonical
 from scheduler_ext.wire import FilterResult
@@ -227,7 +228,10 @@ class Gangs:
                 self._waiting.forget(request.uid)
                 return FilterResult([place])
             why = gang.why
-        self._waiting.refused(pod, request, nodes)
+        self._waiting.refused(pod, request, nodes, GROUP, told=why)
+        if gang.told != why:
+            gang.told = why
+            self._waiting.somebody_to_tell()
         return FilterResult([], FailedAndUnresolvableNodes=dict.fromkeys(nodes, why))
 
     def would_place(self, finder: Finder, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> bool | None:

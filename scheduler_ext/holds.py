@@ -9,7 +9,8 @@ A hold ends when the pod gets its place, loses its nomination, or goes. A fresh 
 pods themselves. What grows: an entry for each waiting pod that was nominated or whose preemption was asked for.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aliquot.kube.objects import Pod
@@ -80,12 +81,22 @@ class Holds:
         self._granted[uid] = node
         self._keep(uid)
 
-    def forget(self, uid: str) -> None:
-        """A pod has got its place, or is gone."""
-        self._claims.pop(uid, None)
-        self._nominated.pop(uid, None)
+    def granted(self, uid: str) -> str:
+        """The node that others leave for a pod by somebody here's doing; empty where there is none."""
+        return self._granted.get(uid, "")
+
+    def revoke(self, uid: str) -> None:
+        """Nobody leaves a node for this pod any more; what kube-scheduler has nominated stands."""
         self._granted.pop(uid, None)
         self._let_go(uid)
+        self._keep(uid)
+
+    def forget(self, uid: str) -> None:
+        """A pod has got its place, or is gone."""
+        self._nominated.pop(uid, None)
+        self._granted.pop(uid, None)
+        if self._claims.pop(uid, None) is not None:  # without a claim nothing is held
+            self._let_go(uid)
 
     def node_of(self, uid: str) -> str:
         """The node that a waiting pod is about to get; empty where there is none."""
@@ -93,10 +104,23 @@ class Holds:
 
     def step_aside(self, priority: int) -> list[str]:
         """Give up what is held for pods of lower priority; theirs are the UIDs to hold for again afterwards."""
-        lower = [uid for uid, claim in self._claims.items() if claim.priority < priority and self._held(uid)]
+        lower = [
+            uid
+            for uid in {**self._nominated, **self._granted}  # few of those that wait
+            if (claim := self._claims.get(uid)) and claim.priority < priority and self._held(uid)
+        ]
         for uid in lower:
             self._let_go(uid)
         return lower
+
+    @contextmanager
+    def aside(self, priority: int) -> Iterator[None]:
+        """Nothing is held for pods of lower priority meanwhile."""
+        lower = self.step_aside(priority)
+        try:
+            yield
+        finally:
+            self.resume(lower)
 
     def resume(self, uids: Collection[str]) -> None:
         """Hold again what can be held yet for those that have stepped aside."""

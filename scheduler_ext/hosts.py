@@ -1,7 +1,9 @@
-"""What is left of every node's CPU and memory, from what nodes allow and pods request.
+"""What is left of every node's CPU and memory, and of its slices, from what nodes allow and pods request.
 
-kube-scheduler decides whether they fit; placement uses them to tell free cards that still can be reached from those
-that cannot. Every pod on a node counts, with slices or without. One entry of two numbers a pod, and one a node.
+kube-scheduler decides whether CPU and memory fit; placement uses them to tell free cards that still can be reached from
+those that cannot. Slices are device ids, which the kubelet gives to containers: it turns a pod away for good for which
+it has too few, so no pod is placed beyond them. Every pod on a node counts, with slices or without. One entry of three
+numbers a pod, and one a node.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ class _Guest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hosts:
-    """Keeps the table's CPU and memory in step with nodes and pods."""
+    """Keeps the table's CPU, memory and slices in step with nodes and pods."""
 
     def __init__(self, table: CardTable) -> None:
         self._table = table
@@ -28,11 +30,18 @@ class Hosts:
         self._used: dict[str, HostShare] = {}
         self._pods: dict[str, _Guest] = {}
 
-    def put_node(self, node: str, whole: HostShare) -> None:
-        """Take over what pods may take of a node; nothing at all means that it does not say."""
-        if whole != self._whole.get(node):
-            self._whole[node] = whole if whole != NO_HOST else HostShare(PLENTY, PLENTY)
+    def put_node(self, node: str, whole: HostShare) -> bool:
+        """Take over what pods may take of a node; whether it has become another number of slices.
+
+        Neither CPU nor memory means that it does not say how much.
+        """
+        if not whole.cpu_milli and not whole.memory_mib:
+            whole = HostShare(PLENTY, PLENTY, whole.slices)
+        known = self._whole.get(node)
+        if whole != known:
+            self._whole[node] = whole
             self._write(node)
+        return known is None or whole.slices != known.slices
 
     def drop_node(self, node: str) -> None:
         """Forget a node; its pods stay, in case it comes back."""
@@ -73,11 +82,18 @@ class Hosts:
         if share == NO_HOST:
             return nodes
         rows = self._table.rows_of(nodes)
-        enough = (self._table.host_cpu[rows] >= share.cpu_milli) & (
-            self._table.host_mib[rows] >= share.memory_mib
+        enough = (
+            (self._table.host_cpu[rows] >= share.cpu_milli)
+            & (self._table.host_mib[rows] >= share.memory_mib)
+            & (self._table.host_slices[rows] >= share.slices)
         )
         enough |= rows == UNKNOWN
         return nodes if enough.all() else [node for node, room in zip(nodes, enough, strict=True) if room]
+
+    def slices_left(self, node: str) -> int:
+        """Device ids that nobody has on a node; fewer than none where it has come to offer less than pods hold."""
+        whole = self._whole.get(node)
+        return PLENTY if whole is None else whole.slices - self._used.get(node, NO_HOST).slices
 
     def _write(self, node: str) -> None:
         whole = self._whole.get(node)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from aliquot.kube.api import ApiError
+from aliquot.kube.answers import ApiError
 from scheduler_ext.bind import Binder
 from scheduler_ext.ledger import Ledger, Stage
 

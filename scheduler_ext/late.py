@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from aliquot.kube.api import ApiError
+from aliquot.kube.answers import ApiError
 from aliquot.kube.backoff import Backoff
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
@@ -137,8 +137,11 @@ class LatePlacements:
         if not request.wants_slices or self._finder is None:
             self.forget(pod.metadata.uid)
             return None
+        hosts = self._ledger.hosts
+        hosts.drop_pod(request.uid)  # it is on the node, and there already counts against itself
         found = self._finder.find(pod.asking(), request, [pod.spec.node_name])
         if not isinstance(found, Placement):
+            hosts.put_pod(request.uid, pod.spec.node_name, pod.spec.host)
             _log.warning("pod %s was bound to %s, where it has no room", pod.key, pod.spec.node_name)
             return None
         self._ledger.reserve(request, found)

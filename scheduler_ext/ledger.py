@@ -127,7 +127,7 @@ class Ledger:
 
     def on(self, node: str) -> list[Entry]:
         """The places on a node."""
-        return [self._entries[uid] for uid in self._on_node.get(node, ())]
+        return list(map(self._entries.__getitem__, self._on_node.get(node, ())))
 
     def unconfirmed(self) -> Iterator[Entry]:
         """The places that the watch has not confirmed: everything short of BOUND."""
@@ -181,8 +181,7 @@ class Ledger:
             return
         if placement is None:
             self.release(uid)
-            return
-        if known and known.placement == placement:
+        elif known and known.placement == placement:
             # As nearly always: nothing that anybody counts has changed.
             self._entries[uid] = Entry(known.placement, Stage.BOUND, 0.0, None, version, known.namespace)
             del self._unconfirmed[uid]
@@ -271,15 +270,16 @@ class Ledger:
         return [card.without(charges[card.uuid]) if card.uuid in charges else card for card in cards]
 
     def _put(self, entry: Entry) -> None:
-        host = entry.request.host if entry.request else self.hosts.of(entry.uid)
-        self.release(entry.uid)
-        self._entries[entry.uid] = entry
+        uid, node = entry.placement.pod_uid, entry.placement.node
+        host = entry.request.host if entry.request else self.hosts.of(uid)
+        self.release(uid)
+        self._entries[uid] = entry
         if entry.stage is not Stage.BOUND:
-            self._unconfirmed[entry.uid] = entry
-        self._on_node.setdefault(entry.node, []).append(entry.uid)
+            self._unconfirmed[uid] = entry
+        self._on_node.setdefault(node, []).append(uid)
         self.accounts.take(entry)
         if host != NO_HOST:
-            self.hosts.put_pod(entry.uid, entry.node, host)
+            self.hosts.put_pod(uid, node, host)
         self._charge(entry, 1)
 
     def _charge(self, entry: Entry, sign: int) -> None:
@@ -287,8 +287,9 @@ class Ledger:
         self._tell(entry.node)
 
     def _count(self, entry: Entry, sign: int) -> None:
-        for uuid, charge in entry.charges.items():
-            self.table.charge(entry.node, uuid, charge, sign)
+        placement = entry.placement
+        for uuid, charge in placement.charges().items():
+            self.table.charge(placement.node, uuid, charge, sign)
 
     def _tell(self, node: str) -> None:
         for heard in self._listeners:

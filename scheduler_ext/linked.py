@@ -19,8 +19,9 @@ import numpy as np
 from aliquot.request import SliceRequest
 from aliquot.topology import Topology
 from scheduler_ext.laying import Lent
+from scheduler_ext.room import Room
 from scheduler_ext.sets import Sets, Wish
-from scheduler_ext.table import Bools, CardTable, Ints, Room
+from scheduler_ext.table import Bools, CardTable, Ints
 from scheduler_ext.topology import MOST_CARDS, Shape
 
 NEAR: Final = 1e4

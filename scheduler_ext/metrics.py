@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -12,6 +13,9 @@ from prometheus_client.registry import Collector
 from aliquot.metrics import Metrics
 from scheduler_ext.card_metrics import card_metrics
 from scheduler_ext.ledger import Ledger, Stage
+
+_CALL: Final = ("forwarded", "bad")
+"""How any call can end: another replica answered, or it was none."""
 
 
 class ExtenderMetrics:
@@ -32,21 +36,24 @@ class ExtenderMetrics:
         made = Metrics(registry, "")
         self.registry = registry
         self.cards = partial(card_metrics, ledger.table) if cards else None
-        self.filter = made.timer("filter", "Time to answer filter: placed, refused, error or bad.")
-        self.preempt = made.timer("preempt", "Time to answer preempt: found, none, error or bad.")
-        self.bind = made.timer("bind", "Time to answer bind, the API write included: ok, refused or bad.")
-        self.dry_run = made.timer("filter_dryrun", "Time to answer filter-dryrun: room, none, error or bad.")
-        self.volcano = made.timer("volcano", "Time to answer a call of Volcano's: ok, error or bad.")
-        self.defragment = made.timer("defragment", "Time to answer defragment: ok, error or bad.")
-        self.why = made.timer("why", "Time to answer why: ok, error or bad.")
-        self.resizes = made.counter(
-            "scheduler_resizes", "Resizes answered, by outcome: approved or refused.", ["outcome"]
+        self.filter = made.timer("filter", "Time to answer filter", ("placed", "refused", *_CALL))
+        self.preempt = made.timer("preempt", "Time to answer preempt", ("found", "none", *_CALL))
+        self.bind = made.timer(
+            "bind", "Time to answer bind, the API write included", ("ok", "refused", *_CALL)
         )
+        self.dry_run = made.timer("filter_dryrun", "Time to answer filter-dryrun", ("room", "none", *_CALL))
+        self.volcano = made.timer("volcano", "Time to answer a call of Volcano's", ("ok", *_CALL))
+        self.defragment = made.timer("defragment", "Time to answer defragment", ("ok", *_CALL))
+        self.why = made.timer("why", "Time to answer why", ("ok", *_CALL))
+        self.resizes = made.outcomes("scheduler_resizes", "Resizes answered", ("approved", "refused"))
         self.touches = made.counter(
             "scheduler_touches", "Waiting pods touched so that kube-scheduler asks for them again."
         )
-        self.evictions = made.counter(
-            "scheduler_evictions", "Pods evicted to reclaim what they had borrowed, by outcome.", ["outcome"]
+        self.evictions = made.outcomes(
+            "scheduler_evictions", "Pods evicted to reclaim what they had borrowed", ("evicted", "refused")
+        )
+        self.preemptions = made.outcomes(
+            "scheduler_preemptions", "Pods evicted for one of higher priority", ("evicted", "refused")
         )
         self.reclaim_rounds = made.counter(
             "scheduler_reclaim_rounds", "Looks at the pods that wait, for whom others might be evicted."
@@ -68,8 +75,8 @@ class ReplicaMetrics:
             transitions: How often another replica has come to lead.
         """
         made = Metrics(registry, "scheduler")
-        self.forwarded = made.counter(
-            "forwarded", "Calls passed on to the replica that leads, by outcome: ok or error.", ["outcome"]
+        self.forwarded = made.outcomes(
+            "forwarded", "Calls passed on to the replica that leads", ("ok", "error")
         )
         leader = made.gauge("leader", "1 while this replica answers calls itself.")
         leader.set_function(lambda: float(leads()))

@@ -27,8 +27,9 @@ from scheduler_ext.filter import Filter
 from scheduler_ext.fit import fit
 from scheduler_ext.ledger import Stage
 from scheduler_ext.reasons import Reason
+from scheduler_ext.room import Room, memory_needed
 from scheduler_ext.survey import roomy
-from scheduler_ext.table import CardTable, memory_needed
+from scheduler_ext.table import CardTable
 from scheduler_ext.victims import Leaver, least
 
 MOST_NODES: Final = 64
@@ -178,6 +179,10 @@ class Moves:
             Leaver(e.uid, e.charges, since=-_memory(e.charges)) for e in sorted(bound, key=lambda e: e.uid)
         ]
         found = least(request, node, self._ledger.table.cards(node), leavers, Policy.BINPACK)
+        hosts = self._ledger.hosts
+        freed = sum(hosts.of(one.uid).slices for one in found or ())
+        if hosts.slices_left(node) + freed < request.host.slices:
+            return None
         return Leaving(int(-sum(one.since for one in found)), node, found) if found else None
 
     def _places(self, leaving: Leaving, movers: Sequence[Mover], confines: Confines) -> list[Move]:
@@ -225,7 +230,7 @@ class Moves:
 
 def _lacking(part: CardTable, wanted: SliceRequest) -> np.ndarray:
     """How much is missing on the best cards of each node, in cards; infinite where no leaving helps."""
-    need, room = memory_needed(part, wanted), part.room(wanted)
+    need, room = memory_needed(part, wanted), Room(part, wanted)
     memory = np.maximum(need - part.left(wanted.burst), 0) / np.maximum(part.usable, 1)
     cores = np.maximum(wanted.cores - (part.usable_cores - part.cores), 0) / np.maximum(part.usable_cores, 1)
     alone = part.slots * (wanted.exclusive | (part.holders > 0))

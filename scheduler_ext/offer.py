@@ -9,15 +9,11 @@ is for the ordinary reader.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Self, overload
+from typing import Self, overload
 
 import msgspec
-import numpy as np
 
-_QUOTE, _COMMA, _OPEN, _CLOSE = b'",[]'
-_SPACE, _DELETE = 0x20, 0x7F
-_BETWEEN: Final = 2
-"""From the quote that ends a name to the one that begins the next."""
+from scheduler_ext.laying import ffi, lib
 
 _decode = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -57,7 +53,9 @@ class Offer(Sequence[str]):
             return False
         if self._names is not None or name == ",":
             return name in self._all()
-        return self._body.find(f'"{name}"'.encode(), self._start, self._end) >= 0
+        quoted = f'"{name}"'.encode()
+        text, length = ffi.from_buffer(self._body) + self._start, self._end - self._start
+        return bool(lib.aq_has_name(text, length, quoted, len(quoted)))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
@@ -79,15 +77,5 @@ class Offer(Sequence[str]):
 
 def _count(body: bytes, start: int, end: int) -> int | None:
     """How many names there are; None where quotes and commas are not where Go has them."""
-    if end - start < len("[]") or (body[start], body[end - 1]) != (_OPEN, _CLOSE):
-        return None
-    text = np.frombuffer(body, np.uint8, end - start, start)
-    if text.min() < _SPACE or text.max() >= _DELETE or body.find(b"\\", start, end) >= 0:
-        return None
-    (quotes,) = np.nonzero(text == _QUOTE)
-    if not len(quotes):
-        return 0 if len(text) == len("[]") else None
-    ends, starts = quotes[1:-1:2], quotes[2::2]
-    framed = len(quotes) % 2 == 0 and quotes[0] == 1 and quotes[-1] == len(text) - 2
-    apart = framed and (starts - ends == _BETWEEN).all() and (text[ends + 1] == _COMMA).all()
-    return len(quotes) // 2 if apart else None
+    count: int = lib.aq_count_names(ffi.from_buffer(body) + start, end - start)
+    return None if count < 0 else count

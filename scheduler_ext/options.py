@@ -4,8 +4,9 @@ import argparse
 import socket
 from pathlib import Path
 
-from aliquot import log
+from aliquot import guard, log
 from aliquot.policy import DEFAULT, Policy, PolicyError, read_policy
+from scheduler_ext.displacement import PATIENCE_SECONDS as PREEMPTION_SECONDS
 from scheduler_ext.election import LEASE_SECONDS, WRITE_SECONDS, Candidate
 from scheduler_ext.gangs import HOLD_SECONDS
 from scheduler_ext.keeper import RESERVATION_SECONDS
@@ -13,6 +14,8 @@ from scheduler_ext.reclaim import EVICTIONS_PER_MINUTE
 from scheduler_ext.saving import PATIENCE_SECONDS
 
 VOLCANO = "volcano"
+BY_EXTENDER, BY_KUBE_SCHEDULER, BY_NOBODY = PREEMPTIONS = ("extender", "kube-scheduler", "none")
+"""Who has pods evicted for those of higher priority."""
 SHORTEST_LEASE = int(WRITE_SECONDS) + 3
 """In seconds: what a renewal may miss before the leader stops answering is what remains beside a write."""
 
@@ -49,12 +52,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="a group that has found no room for so long saves up places, for as long; 0: none does; "
         "default: %(default)s",
     )
-    parser.add_argument(
-        "--min-run-seconds",
-        type=float,
-        default=0.0,
-        help="how long a pod is left alone after its start, by preemption and reclaim; default: %(default)s",
-    )
+    _add_evictions(parser)
     parser.add_argument(
         "--volcano",
         nargs="*",
@@ -63,18 +61,13 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         f"without a name: {VOLCANO}",
     )
     parser.add_argument(
-        "--reclaims-per-minute",
-        type=int,
-        default=EVICTIONS_PER_MINUTE,
-        help="pods evicted at most for quotas that reclaim what they are guaranteed; 0: none; default: %(default)s",
-    )
-    parser.add_argument(
         "--card-metrics",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="whether /metrics tells of every card, in four series each; the node agents tell of their own",
     )
     _add_election(parser)
+    guard.add_arguments(parser)
     log.add_arguments(parser)
     options = parser.parse_args(arguments)
     options.volcano = () if options.volcano is None else options.volcano or (VOLCANO,)
@@ -117,6 +110,34 @@ def _add_placing(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_evictions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--preemption",
+        choices=PREEMPTIONS,
+        default=BY_EXTENDER,
+        help="who has pods evicted for one of higher priority: the extender, too, where kube-scheduler finds nobody to "
+        "evict; kube-scheduler alone; or nobody, none; default: %(default)s",
+    )
+    parser.add_argument(
+        "--preemption-seconds",
+        type=float,
+        default=PREEMPTION_SECONDS,
+        help="how long a pod waits before the extender has others evicted for it; default: %(default)s",
+    )
+    parser.add_argument(
+        "--min-run-seconds",
+        type=float,
+        default=0.0,
+        help="how long a pod is left alone after its start, by preemption and reclaim; default: %(default)s",
+    )
+    parser.add_argument(
+        "--reclaims-per-minute",
+        type=int,
+        default=EVICTIONS_PER_MINUTE,
+        help="pods evicted at most for quotas that reclaim what they are guaranteed; 0: none; default: %(default)s",
+    )
+
+
 def _policy(word: str) -> Policy:
     try:
         return read_policy(word)
@@ -131,6 +152,11 @@ def _add_election(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--advertise-url", metavar="URL", help="https://… at which the others reach this one")
     group.add_argument("--tls-ca", type=Path, help="CA of all replicas' certificates")
+    group.add_argument(
+        "--tls-server-name",
+        metavar="NAME",
+        help="the name in the others' certificates; default: the host of their --advertise-url",
+    )
     group.add_argument("--lease-namespace", default="aliquot-system", help="default: %(default)s")
     group.add_argument("--lease-name", default="aliquot-scheduler-ext", help="default: %(default)s")
     group.add_argument(
@@ -148,8 +174,10 @@ def _complaint(options: argparse.Namespace) -> str:
     """What does not fit together."""
     if bool(options.tls_cert) != bool(options.tls_key):
         return "--tls-cert and --tls-key belong together"
-    if not options.leader_elect:
-        return ""
+    return guard.complaint(options) or (_election_complaint(options) if options.leader_elect else "")
+
+
+def _election_complaint(options: argparse.Namespace) -> str:
     if not (options.advertise_url or "").startswith("https://"):
         return "--leader-elect needs --advertise-url https://…, where the other replicas reach this one"
     if not (options.tls_cert and options.tls_ca):

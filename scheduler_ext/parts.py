@@ -2,47 +2,43 @@
 
 import argparse
 import time
-from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from aliquot.dialects import load_dialects
+from aliquot.certificate_metrics import CertificateCollector
+from aliquot.guard import OPEN, Guard
 from aliquot.kube.api import Api
-from aliquot.policy import Preference
-from aliquot.request import read_pod_request
 from scheduler_ext.bind import Binder
-from scheduler_ext.choose import Placer
 from scheduler_ext.defragment import Defragmenter
-from scheduler_ext.disruption import BudgetFeed, Budgets
+from scheduler_ext.displacement import Displacement
+from scheduler_ext.disruption import BudgetFeed
 from scheduler_ext.dryrun import DryRun
-from scheduler_ext.evictable import Evictable
+from scheduler_ext.evictor import Evictor, Ground
 from scheduler_ext.feed import Feed
 from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.forward import Forwarder
 from scheduler_ext.gang_feed import GangFeed
 from scheduler_ext.gang_metrics import GangCollector
-from scheduler_ext.gangs import Gangs
-from scheduler_ext.holds import Holds
 from scheduler_ext.imagined import Imagination
 from scheduler_ext.keeper import Keeper
 from scheduler_ext.late import LatePlacements
 from scheduler_ext.learner import Learner, Quiet
-from scheduler_ext.ledger import Ledger
+from scheduler_ext.memory import Memory
 from scheduler_ext.metrics import ExtenderMetrics
-from scheduler_ext.passed_over import PassedOver
+from scheduler_ext.office import Worker
+from scheduler_ext.options import BY_EXTENDER, BY_NOBODY
+from scheduler_ext.plans import PREEMPTION, RECLAIM
 from scheduler_ext.preempt import Preemption
 from scheduler_ext.questions import Questions
 from scheduler_ext.quota_feed import QuotaFeed
 from scheduler_ext.quota_metrics import QuotaCollector
 from scheduler_ext.quota_status import QuotaReporter
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.reclaim import Reclaimer
-from scheduler_ext.residents import Residents
+from scheduler_ext.reclaim import Reclaim
 from scheduler_ext.resize import Resizer
 from scheduler_ext.server import Extender
 from scheduler_ext.volcano import Volcano
-from scheduler_ext.waiting import Waiting, Waker
+from scheduler_ext.waiting import Waker
+from scheduler_ext.waiting_metrics import WaitingCollector
 from scheduler_ext.why import Why
 
 
@@ -62,89 +58,113 @@ class Parts:
             api: The cluster.
             options: The command line.
         """
-        dialects = load_dialects(options.dialects)
-        ledger, foreign, waiting = Ledger(time.monotonic), ForeignAgents(dialects), Waiting()
-        quotas = Quotas(ledger.accounts, dialects=dialects)
-        self._api = api
-        self._metrics = ExtenderMetrics(CollectorRegistry(), ledger, cards=options.card_metrics)
+        self._api, self._options = api, options
+        self._memory = memory = Memory.of(options)
+        self._metrics = ExtenderMetrics(CollectorRegistry(), memory.ledger, cards=options.card_metrics)
         self.registry = self._metrics.registry
-        self.registry.register(QuotaCollector(quotas))
-        resizer = Resizer(api, ledger, self._metrics.resizes, quotas)
-        residents, budgets = Residents(ledger), Budgets()
-        evictable = Evictable(ledger, residents, budgets, quotas, options.min_run_seconds)
-        holds = Holds(ledger, waiting, evictable)
-        passed_over = PassedOver()
-        read = partial(read_pod_request, dialects=dialects)
-        gangs = Gangs(
-            ledger,
-            waiting,
-            passed_over,
-            read,
-            hold_seconds=options.group_seconds,
-            saving_seconds=options.group_saving_seconds,
-        )
-        self.registry.register(GangCollector(gangs))
-        self._late = LatePlacements(api, ledger, read, options.volcano)
-        preference = Preference(options.node_policy, options.card_policy)
-        placer, self._quiet = Placer(ledger.table, preference, patient=not options.learn_at_once), Quiet()
-        self._feed = Feed(
+        for collector in (
+            QuotaCollector(memory.quotas),
+            WaitingCollector(memory.waiting),
+            CertificateCollector(options.tls_cert, options.tls_ca, options.client_ca),
+            GangCollector(memory.gangs),
+        ):
+            self.registry.register(collector)
+        self._resizer = Resizer(api, memory.ledger, self._metrics.resizes, memory.quotas)
+        self._late = LatePlacements(api, memory.ledger, memory.read, options.volcano)
+        self._binder = Binder(
             api,
-            ledger,
-            foreign,
-            resizer,
-            waiting=waiting,
-            gangs=gangs,
-            residents=residents,
-            holds=holds,
-            late=self._late,
-            demand=placer.demand,
+            memory.ledger,
+            memory.placer,
+            dialects=memory.dialects,
+            quotas=memory.quotas,
+            gangs=memory.gangs,
         )
-        quota_feed = QuotaFeed(api, quotas, self._feed.pools_known)
-        self._binder = Binder(api, ledger, placer, dialects=dialects, quotas=quotas, gangs=gangs)
-        patience = options.reservation_seconds
-        keeper = Keeper(ledger, self._binder, time.monotonic, reservation_seconds=patience)
-        self._decide = Filter(
-            ledger,
-            foreign,
-            placer,
-            dialects=dialects,
-            passed_over=passed_over,
-            quotas=quotas,
-            waiting=waiting,
-            gangs=gangs,
-            holds=holds,
-            all_pods=options.place_all_pods,
-        )
+        self._decide = self._make_filter()
         self._late.place_by(self._decide)
-        self._volcano = Volcano(self._decide) if options.volcano else None
-        self._preemption = Preemption(self._decide, evictable, holds)
-        self._kept = evictable.kept
-        self.feeds = (self._feed, quota_feed, GangFeed(api, gangs), BudgetFeed(api, budgets))
-        waker = Waker(api, waiting, self._decide, self.feeds, touched=self._metrics.touches.inc)
-        ledger.on_change(waiting.something_changed)
-        quotas.on_change(waiting.something_changed)
-        reclaimer = Reclaimer(
-            api,
-            waiting,
-            self._decide,
-            evictable,
-            holds,
-            feeds=self.feeds,
-            per_minute=options.reclaims_per_minute,
-            looked=self._metrics.reclaim_rounds.inc,
-            counted=lambda outcome: self._metrics.evictions.labels(outcome).inc(),
+        self._quiet = Quiet()
+        self._feed = self._make_feed()
+        self.feeds = (
+            self._feed,
+            QuotaFeed(api, memory.quotas, self._feed.pools_known),
+            GangFeed(api, memory.gangs),
+            BudgetFeed(api, memory.budgets),
         )
-        learner = Learner(placer, self._quiet)
-        self.workers = (
-            QuotaReporter(api, quotas),
-            keeper,
-            resizer,
+        memory.ledger.on_change(memory.waiting.something_changed)
+        memory.quotas.on_change(memory.waiting.something_changed)
+        self.workers = self._make_workers()
+
+    def _make_filter(self) -> Filter:
+        memory = self._memory
+        return Filter(
+            memory.ledger,
+            memory.foreign,
+            memory.placer,
+            dialects=memory.dialects,
+            passed_over=memory.passed_over,
+            quotas=memory.quotas,
+            waiting=memory.waiting,
+            gangs=memory.gangs,
+            holds=memory.holds,
+            all_pods=self._options.place_all_pods,
+        )
+
+    def _make_feed(self) -> Feed:
+        memory = self._memory
+        return Feed(
+            self._api,
+            memory.ledger,
+            memory.foreign,
+            self._resizer,
+            waiting=memory.waiting,
+            gangs=memory.gangs,
+            residents=memory.residents,
+            holds=memory.holds,
+            late=self._late,
+            demand=memory.placer.demand,
+        )
+
+    def _make_workers(self) -> tuple[Worker, ...]:
+        """In the order in which they are started."""
+        api, memory = self._api, self._memory
+        patience = self._options.reservation_seconds
+        waker = Waker(api, memory.waiting, self._decide, self.feeds, touched=self._metrics.touches.inc)
+        return (
+            QuotaReporter(api, memory.quotas),
+            Keeper(memory.ledger, self._binder, time.monotonic, reservation_seconds=patience),
+            self._resizer,
             waker,
-            gangs,
+            memory.gangs,
             self._late,
-            learner,
-            reclaimer,
+            Learner(memory.placer, self._quiet),
+            Evictor(
+                api,
+                memory.waiting,
+                self._decide,
+                memory.evictable,
+                memory.holds,
+                grounds=self._grounds(),
+                touch=waker.touch,
+                feeds=self.feeds,
+                looked=self._metrics.reclaim_rounds.inc,
+                counted=self._count_eviction,
+            ),
         )
+
+    def _grounds(self) -> list[Ground]:
+        """Why pods may be evicted here: what borrowers have goes first."""
+        memory, options = self._memory, self._options
+        grounds: list[Ground] = []
+        if options.reclaims_per_minute:
+            grounds.append(Reclaim(memory.evictable, options.reclaims_per_minute))
+        if options.preemption == BY_EXTENDER:
+            grounds.append(
+                Displacement(memory.evictable, memory.holds, memory.waiting, options.preemption_seconds)
+            )
+        return grounds
+
+    def _count_eviction(self, ground: str, outcome: str) -> None:
+        counters = {RECLAIM: self._metrics.evictions, PREEMPTION: self._metrics.preemptions}
+        counters[ground].labels(outcome).inc()
 
     def missing(self) -> str:
         """What has not been read yet, in words."""
@@ -154,20 +174,27 @@ class Parts:
         """Bring the ledger to what the pods say now; ApiError when that fails."""
         await self._feed.catch_up()
 
-    def extender(self, forwarder: Forwarder | None = None) -> Extender:
+    def extender(self, forwarder: Forwarder | None = None, guard: Guard = OPEN) -> Extender:
         """Who answers calls."""
         dry_run = DryRun(self._decide, Imagination(self._feed.known))
-        why = Why(self._api, self._decide, self._feed.known, self._kept)
-        defragmenter = Defragmenter(self._api, self._decide, self._kept)
+        kept = self._memory.evictable.kept
+        why = Why(self._api, self._decide, self._feed.known, kept)
+        defragmenter = Defragmenter(self._api, self._decide, kept)
         questions = Questions(dry_run, why, defragmenter, self._metrics)
         return Extender(
             self._decide,
             self._binder,
             self._metrics,
             self.missing,
-            preemption=self._preemption,
+            preemption=Preemption(
+                self._decide,
+                self._memory.evictable,
+                self._memory.holds,
+                enabled=self._options.preemption != BY_NOBODY,
+            ),
             questions=questions,
             forwarder=forwarder,
-            volcano=self._volcano,
+            volcano=Volcano(self._decide) if self._options.volcano else None,
             quiet=self._quiet,
+            guard=guard,
         )

@@ -101,6 +101,7 @@ class PodClass:
         lent, host = Lent("aq_class"), self.request.host
         lent.lend(turns=len(self._turns), turn=turns)
         lent.lend(host_cpu=min(host.cpu_milli, PLENTY), host_mib=min(host.memory_mib, PLENTY))
+        lent.lend(host_slices=min(host.slices, PLENTY))
         lent.lend(node=_policy(self.preference.node), card=_policy(self.preference.card))
         lent.lend(
             quantum=QUANTUM, grain=GRAIN, hint=HINT, near=NEAR, linked=self._linked(), apart=NOT_TOGETHER

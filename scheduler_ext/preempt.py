@@ -31,11 +31,13 @@ class Preemption:
         decide: What filter would say of quotas and of nodes that another device plugin serves.
         evictable: Who may be asked to leave.
         holds: Is told who is about to leave for whom.
+        enabled: Whether anybody is evicted for pods with slices.
     """
 
     decide: Filter
     evictable: Evictable
     holds: Holds
+    enabled: bool = True
 
     def answer(self, args: PreemptArgs) -> PreemptResult:
         """Answer one call; nobody has left by that yet, and the room is held once kube-scheduler has chosen a node."""
@@ -46,8 +48,13 @@ class Preemption:
             return PreemptResult()
         if not request.wants_slices:
             return PreemptResult({node: _written(uids, 0) for node, uids in given.items() if uids})
+        if not self.enabled:
+            return PreemptResult()
         if self.decide.gangs is not None and self.decide.gangs.goes_together(args.Pod):
             return PreemptResult()  # room for one would be of no use without room for the others
+        granted = self.holds.granted(request.uid)
+        if granted in given:
+            given = {granted: given[granted]}  # where others leave for it already
         departures = self.departures(args.Pod, request, given)
         if any(not departure.pods and not given[departure.node] for departure in departures):
             return PreemptResult()

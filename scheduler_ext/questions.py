@@ -1,8 +1,7 @@
 """The HTTP side of what is asked and changes nothing: `/filter-dryrun`, `/why` and `/defragment`.
 
-They are open to whoever reaches the port, as the metrics are, which tell as much: they name nodes and quotas, and no
-pod but the one that was asked about. Replicas that do not lead pass them on, for reservations are known to the leader
-alone.
+Who may ask is the guard's business (`aliquot.guard`). They name nodes and quotas, and no pod but the one that was asked
+about. Replicas that do not lead pass them on, for reservations are known to the leader alone.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from aliquot.defragment import WrongRequestError
-from aliquot.kube.api import ApiError
+from aliquot.kube.answers import ApiError
 from scheduler_ext.defragment import Defragmenter
 from scheduler_ext.dryrun import DryRun, DryRunResult, read_dry_run
 from scheduler_ext.forward import ForwardError

@@ -5,7 +5,7 @@ import logging
 from typing import Any, Protocol
 
 from aliquot.amounts import Amounts
-from aliquot.kube.api import ApiError
+from aliquot.kube.answers import ApiError
 from aliquot.kube.resources import GPU_QUOTAS, Resource
 from aliquot.quota import GPUQuota, Most, QuotaStatus
 from scheduler_ext.quotas import Bound, Quotas

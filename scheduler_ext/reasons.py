@@ -10,7 +10,11 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_ext.table import CardTable, Room
+from scheduler_ext.room import Room
+from scheduler_ext.table import CardTable
+
+QUOTA, GROUP = "quota", "group"
+"""What else keeps a pod waiting, beside the names of reasons, where waiting pods are counted."""
 
 
 class Reason(Enum):
@@ -34,9 +38,11 @@ class Reason(Enum):
     )
     NOT_LINKED = ("no cards linked as demanded", "", False)
     TOO_SMALL = ("every card too small", "too few cards large enough", False)
+    NOT_OFFERED = ("node offers too few slices", "", False)
     NOT_ALONE = ("no card wholly free", "too few cards wholly free", True)
     MEMORY = ("short of memory on every card", "short of memory on too many cards", True)
     COMPUTE = ("short of compute on every card", "short of compute on too many cards", True)
+    SLICES = ("no slice left on the node", "too few slices left on the node", True)
     SLOTS = ("no slice left on any card", "no slice left on too many cards", True)
     LINKS_TAKEN = ("too few free cards linked as demanded", "", True)
     MIXED = ("short of memory or compute on every card", "short of memory or compute on too many cards", True)
@@ -53,6 +59,14 @@ class Reason(Enum):
 
 
 ORDER = tuple(Reason)
+
+
+def classify_host(table: CardTable, slices: int) -> npt.NDArray[np.int64]:
+    """For every row the position in `ORDER` of why its kubelet has not so many slices; beyond all where it has."""
+    causes = [table.whole_slices < slices, table.host_slices < slices]
+    codes = [ORDER.index(Reason.NOT_OFFERED), ORDER.index(Reason.SLICES)]
+    chosen: npt.NDArray[np.int64] = np.select(causes, codes, len(ORDER))
+    return chosen
 
 
 def classify(table: CardTable, room: Room, exclusive: bool, cards: int) -> npt.NDArray[np.int64]:

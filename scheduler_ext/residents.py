@@ -4,6 +4,7 @@ Where they are and what they hold is the ledger's business; this is the rest, on
 """
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -43,6 +44,7 @@ class Residents:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._pods: dict[str, Resident] = {}
+        self._priorities: Counter[int] = Counter()
 
     def put(self, pod: PlacedPod, placement: Placement | None) -> None:
         """Take over what a bound pod says of itself."""
@@ -50,6 +52,8 @@ class Residents:
             self.drop(pod.metadata.uid)
             return
         meta = pod.metadata
+        self.drop(meta.uid)
+        self._priorities[pod.spec.priority or 0] += 1
         self._pods[meta.uid] = Resident(
             uid=meta.uid,
             namespace=meta.namespace,
@@ -63,7 +67,15 @@ class Residents:
 
     def drop(self, uid: str) -> None:
         """A pod has gone."""
-        self._pods.pop(uid, None)
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            self._priorities[pod.priority] -= 1
+            if not self._priorities[pod.priority]:
+                del self._priorities[pod.priority]
+
+    def any_below(self, priority: int) -> bool:
+        """Whether anybody has a lower priority."""
+        return min(self._priorities, default=priority) < priority
 
     def get(self, uid: str) -> Resident | None:
         """A pod, if it is bound and holds cards."""
@@ -73,9 +85,7 @@ class Residents:
         """The pods on a node, each with its place."""
         pods = self._pods
         return [
-            (resident, entry)
-            for entry in self._ledger.on(node)
-            if (resident := pods.get(entry.placement.pod_uid)) is not None
+            (pods[uid], entry) for entry in self._ledger.on(node) if (uid := entry.placement.pod_uid) in pods
         ]
 
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from prometheus_client import Counter
 
-from aliquot.kube.api import ApiError
+from aliquot.kube.answers import ApiError
 from aliquot.kube.backoff import Backoff
 from aliquot.kube.objects import Pod, version_of
 from aliquot.kube.resources import PODS, Resource
@@ -41,6 +41,7 @@ from scheduler_ext.quotas import Quotas
 
 _log = logging.getLogger(__name__)
 
+_ASKS = (RESIZE_MEMORY_ANNOTATION, RESIZE_CORE_ANNOTATION)
 LONGEST_PAUSE_S = 2.0
 """An ask that the API server stumbles over holds up the others no longer."""
 NOTHING_PLACED = (
@@ -259,7 +260,10 @@ class Resizer:
 
 def asks_for_a_resize(annotations: Mapping[str, str]) -> bool:
     """Whether a pod has any annotation that asks."""
-    return any(key.endswith((RESIZE_MEMORY_ANNOTATION, RESIZE_CORE_ANNOTATION)) for key in annotations)
+    for key in annotations:  # noqa: SIM110 - written out for every pod that is read
+        if key.endswith(_ASKS):
+            return True
+    return False
 
 
 def check_growth(uuid: str, now: Charge, wanted: Charge, card: CardState | None) -> None:

@@ -1,4 +1,4 @@
-"""The extender's HTTP side: `/filter`, `/preempt` and `/bind` for kube-scheduler, health and metrics for everybody.
+"""The extender's HTTP side: `/filter`, `/preempt` and `/bind` for kube-scheduler, health for everybody.
 
 kube-scheduler's calls are answered as they come (`aliquot.desk`), filter and preempt at once where this replica leads.
 
@@ -17,11 +17,21 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from aiohttp import web
 
+from aliquot import service
 from aliquot.desk import Answer, Call, Desk, Reply, by_aiohttp
+from aliquot.guard import OPEN, Guard, Right
 from aliquot.metrics import Outcome, Timer, add_routes
 from scheduler_ext.bind import Binder, BindError
 from scheduler_ext.filter import Filter
-from scheduler_ext.forward import FORWARDED_HEADER, Asked, Forwarder, ForwardError, is_peer, only_peers
+from scheduler_ext.forward import (
+    FORWARDED_HEADER,
+    Asked,
+    Forwarder,
+    ForwardError,
+    is_peer,
+    only_peers,
+    right_of,
+)
 from scheduler_ext.learner import Quiet
 from scheduler_ext.metrics import ExtenderMetrics
 from scheduler_ext.preempt import Preemption
@@ -35,6 +45,7 @@ from scheduler_ext.wire import (
     PreemptArgs,
     PreemptResult,
     WireError,
+    read_ahead,
     read_bind,
     read_filter,
     read_preempt,
@@ -83,6 +94,7 @@ class Extender:
         questions: Questions | None = None,
         volcano: Volcano | None = None,
         quiet: Quiet | None = None,
+        guard: Guard = OPEN,
     ) -> None:
         """Put the parts together.
 
@@ -96,6 +108,7 @@ class Extender:
             questions: Answers what changes nothing; None where nobody asks.
             volcano: Answers Volcano's scheduler; None where there is none.
             quiet: Is told while kube-scheduler waits.
+            guard: Who may call.
         """
         self._filter = decide
         self._binder = binder
@@ -105,6 +118,7 @@ class Extender:
         self._questions = questions
         self._preemption = preemption
         self._volcano = volcano
+        self._guard = guard
         self._quiet = quiet = quiet or Quiet()
         self._filters = _Kind(metrics.filter, read_filter, self._filtered, _no_filter, quiet)
         self._preempts = _Kind(
@@ -119,13 +133,14 @@ class Extender:
 
     def desk(self) -> Desk:
         """Who answers kube-scheduler's calls as they come."""
-        admits = is_peer if self._forwarder else _anybody
-        return Desk(self.answers, admits, self._quiet, frozenset((FORWARDED_HEADER.lower(),)))
+        heeded = frozenset((FORWARDED_HEADER.lower(),))
+        return Desk(self.answers, self._admits, self._quiet, heeded, {"/filter": self._foresee})
 
     def app(self) -> web.Application:
         """The web application, which answers everything."""
-        guards = (only_peers,) if self._forwarder else ()
-        app = web.Application(client_max_size=LARGEST_BODY, middlewares=guards)
+        app = service.application(LARGEST_BODY, self._guard, right_of)
+        if self._forwarder:
+            app.middlewares.insert(0, only_peers)
         for path, answer in self.answers.items():
             app.router.add_post(path, by_aiohttp(answer))
         if self._questions is not None:
@@ -134,6 +149,12 @@ class Extender:
             self._volcano.add_routes(app, self._metrics.volcano, self._ask_elsewhere)
         add_routes(app, self._metrics.registry, self._missing, more=self._metrics.cards)
         return app
+
+    def _admits(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether a connection may bring kube-scheduler's calls; asked once a connection."""
+        if self._guard.rights is not None:
+            return self._guard.shows(transport, Right.SCHEDULE)
+        return not self._forwarder or is_peer(transport)
 
     def filter(self, call: Call) -> Reply | Awaitable[Reply]:
         """Say which node this pod goes to."""
@@ -165,9 +186,25 @@ class Extender:
             return _json(BindResult(str(error)))
         return _json(BindResult())
 
+    def _foresee(self, beginning: bytes) -> bool:
+        """Get ready for a filter call while its names are on their way, which takes as long as answering it.
+
+        False: what has come is too little.
+        """
+        if self._elsewhere_or_nowhere():
+            return True
+        pod, more = read_ahead(beginning)
+        if pod is not None:
+            self._filter.prepare(pod)
+        return not more
+
+    def _elsewhere_or_nowhere(self) -> bool:
+        """Whether calls cannot be answered here now."""
+        return bool(self._missing()) or (self._forwarder is not None and bool(self._forwarder.closed()))
+
     def _now_or_later(self, kind: _Kind[Any], call: Call) -> Reply | Awaitable[Reply]:
         """Answer at once, unless another replica has to be asked or that cannot be known."""
-        if self._missing() or (self._forwarder is not None and self._forwarder.closed()):
+        if self._elsewhere_or_nowhere():
             return self._later(kind, call)
         with kind.meanwhile, kind.timer.measure() as outcome:
             try:
@@ -211,10 +248,6 @@ class Extender:
         if missing:
             raise ForwardError(f"the extender is starting: {missing}; try again")
         return None
-
-
-def _anybody(_: asyncio.BaseTransport) -> bool:
-    return True
 
 
 def _no_filter(why: str, status: int) -> Reply:

@@ -19,7 +19,8 @@ from scheduler_ext.choose import DEEP_TRIES, holds_all, refuse, slices_of
 from scheduler_ext.fit import SEARCH_BUDGET, fit, turn
 from scheduler_ext.linked import unlinked
 from scheduler_ext.reasons import Reason
-from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints, memory_needed
+from scheduler_ext.room import Room, memory_needed
+from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints
 
 MOST_TRIES: Final = 256
 """Kinds of nodes on which such a pod is tried in all; about 0.3 ms each."""
@@ -63,10 +64,10 @@ def roomy(table: CardTable, request: PodRequest, names: Sequence[str]) -> list[s
 
 
 def _each_fits(table: CardTable, request: PodRequest, rows: Ints) -> Bools:
-    """Which nodes have room for each container by itself."""
-    fits: Bools = rows != UNKNOWN
+    """Which nodes have slices for the pod, and room for each container by itself."""
+    fits: Bools = (rows != UNKNOWN) & (table.host_slices[rows] >= request.host.slices)
     for wanted in dict.fromkeys(slices_of(request)):
-        room = table.room(wanted)
+        room = Room(table, wanted)
         _, apart = unlinked(table, wanted, room, rows)
         fits &= room.enough(room.fits)[rows] & ~apart
     return fits
@@ -90,7 +91,7 @@ def _laid_out(table: CardTable, request: PodRequest, rows: Ints) -> Bools:
     for wanted in (request.containers[n].slice for n in order):
         if wanted is None:
             continue
-        room, need = part.room(wanted), memory_needed(part, wanted)
+        room, need = Room(part, wanted), memory_needed(part, wanted)
         fits &= room.enough(room.fits)
         likes = np.where(room.fits, part.used / np.maximum(part.usable, 1), -1.0)
         for column in np.argsort(-likes, axis=0, kind="stable")[: wanted.cards]:

@@ -13,8 +13,8 @@ rows is worked out in C (`laying`), which reads these arrays.
 
 import copy
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from aliquot.card_filter import CardFilter
 from aliquot.host import HostShare
 from aliquot.placement import Charge
 from aliquot.policy import SILENT, Preference
-from aliquot.request import SliceRequest
 from aliquot.topology import Rdma
 from scheduler_ext.cards import CardState
 from scheduler_ext.laying import Lent, lib, pointer
@@ -42,14 +41,13 @@ the same places in the processor's caches."""
 UNKNOWN = -1
 """The row of a node that is not in the table."""
 PLENTY = 1 << 40
-"""CPU (thousandths) and memory (MiB) of a node that has not said what it has."""
+"""CPU (thousandths), memory (MiB) and slices of a node that has not said what it has."""
 
 
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class CardKind:
+class CardKind(NamedTuple):
     """Cards on which every request means the same amounts; `model` is a position in the table's models."""
 
     model: int
@@ -63,17 +61,29 @@ _GRIDS: Final = (
     *_PROMISED,
 )
 """Arrays of shape (cards, nodes)."""
+_OF_A_CARD: Final = (
+    *("usable", "extra", "usable_cores"),
+    *_PROMISED,
+    *("healthy", "mig", "model"),
+)
+"""Those that a card's state is made of, in the order in which `_Numbers` has them."""
+_WRITTEN: Final = (*_OF_A_CARD, "kind")
+"""Those that are written for a card, in the order of `CardTable._numbers_of`."""
 _LINES: Final = (
     "slots_each",
     "host_cpu",
     "host_mib",
     "whole_cpu",
     "whole_mib",
+    "host_slices",
+    "whole_slices",
     "preference",
     "shape",
 )
 """Arrays of shape (nodes,)."""
-_LENT: Final = tuple(name for name in (*_GRIDS, *_LINES) if name not in ("model", "preference"))
+_LENT: Final = tuple(
+    name for name in (*_GRIDS, *_LINES) if name not in ("model", "preference", "whole_slices")
+)
 """Those that `laying` reads."""
 
 
@@ -96,6 +106,7 @@ class CardTable:
         uuid: Its UUID.
         host_cpu, host_mib: What nobody has taken of the node's CPU (thousandths) and memory, shape (nodes,).
         whole_cpu, whole_mib: What pods may take of them in all, shape (nodes,).
+        host_slices, whole_slices: Device ids that the node's kubelet has left and has in all, shape (nodes,).
         preference: Position in `preferences` of what the node's pool prefers, shape (nodes,).
         shape: Position in `sets` of how its cards are linked, shape (nodes,); 0 where nobody knows.
     """
@@ -127,6 +138,7 @@ class CardTable:
         self.uuid = np.full(shape, "", object)
         self.host_cpu, self.host_mib = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
         self.whole_cpu, self.whole_mib = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
+        self.host_slices, self.whole_slices = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
         self.preference, self.shape = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
         self._trail, self._reshaped = Trail(FIRST_ROWS), 0
 
@@ -173,15 +185,17 @@ class CardTable:
         if row is None:
             row = self._rows[node] = self._new_row()
             self.names[row] = node
+        else:
+            self._clear(row)
         self._widen(len(cards))
-        self._clear(row)
+        self._reshaped = self.tick + 1
+        self._trail.touch(row)
         self._columns[node] = {card.uuid: column for column, card in enumerate(cards)}
         self.slots_each[row] = cards[0].slots if cards else 0
         self.preference[row] = _position(self.preferences, preference)
         self.shape[row] = self._shape(shape)
         self._write_host(node, row)
-        for column, card in enumerate(cards):
-            self._write(row, column, card)
+        self._write(row, cards)
 
     def drop(self, node: str) -> None:
         """Forget a node; its row is free for another."""
@@ -192,7 +206,7 @@ class CardTable:
             self._spare.append(row)
 
     def put_host(self, node: str, whole: HostShare, free: HostShare) -> None:
-        """Write what pods may take of a node's CPU and memory, and what is left of that."""
+        """Write what pods may take of a node's CPU, memory and slices, and what is left of that."""
         known = self._hosts.get(node)
         self._hosts[node] = (whole, free)
         row = self._rows.get(node)
@@ -202,11 +216,10 @@ class CardTable:
             self._write_host(node, row)
             return
         # As for every pod that comes or goes.
-        self.host_cpu[row], self.host_mib[row] = free.cpu_milli, free.memory_mib
-        self._trail.touch(row)
+        self._write_free(row, free)
 
     def drop_host(self, node: str) -> None:
-        """Forget what is known of a node's CPU and memory."""
+        """Forget what is known of a node's CPU, memory and slices."""
         if self._hosts.pop(node, None) and node in self._rows:
             self._write_host(node, self._rows[node])
 
@@ -218,10 +231,14 @@ class CardTable:
         row = self._rows[node]
         self._trail.touch(row)
         self.used[column, row] += sign * charge.memory_mib
-        self.burst[column, row] += sign * charge.burst_mib
-        self.cores[column, row] += sign * charge.cores
         self.slots[column, row] += sign * charge.slots
-        self.holders[column, row] += sign * charge.exclusive
+        # Most pods have nothing of the others, and adding nothing takes as long.
+        if charge.cores:
+            self.cores[column, row] += sign * charge.cores
+        if charge.burst_mib:
+            self.burst[column, row] += sign * charge.burst_mib
+        if charge.exclusive:
+            self.holders[column, row] += sign
 
     def cards(self, node: str, only: Container[str] | None = None) -> list[CardState]:
         """One node's cards as values, in the order of their index; none for a node that is not known.
@@ -234,15 +251,20 @@ class CardTable:
         row = self._rows[node] if columns else UNKNOWN
         return [self._read(row, c, uuid) for uuid, c in columns if only is None or uuid in only]
 
+    def cards_at(self, row: int, columns: Iterable[int]) -> list[CardState]:
+        """Some of the cards of one row."""
+        return [self._read(row, column, self.uuid[column, row]) for column in columns]
+
     def cards_of(self, nodes: Iterable[str]) -> dict[str, list[CardState]]:
         """The same of several nodes, those without cards left out.
 
         Read one by one nearly every number of a card is one that the processor's caches do not have.
         """
         known = [node for node in nodes if self._columns.get(node)]
-        part = self.at(self.rows_of(known))
+        rows = self.rows_of(known)
+        read = _Numbers(self, rows)
         return {
-            node: [part._read(n, c, uuid) for uuid, c in self._columns[node].items()]  # noqa: SLF001 - of the same class
+            node: [read.card(n, c, uuid) for uuid, c in self._columns[node].items()]
             for n, node in enumerate(known)
         }
 
@@ -289,10 +311,6 @@ class CardTable:
             self._copied = self.tick
         return self._lent
 
-    def room(self, wanted: SliceRequest) -> "Room":
-        """Which cards have room for one container's slice."""
-        return Room(self, wanted)
-
     def allowed(self, only: CardFilter) -> Bools:
         """Which cards a filter lets through."""
         models = np.array([only.allows_model(model) for model in self.models])
@@ -337,33 +355,42 @@ class CardTable:
             column=column,
         )
 
-    def _write(self, row: int, column: int, card: CardState) -> None:
-        self.exists[column, row] = True
-        model = self.model[column, row] = _position(self.models, card.model)
-        kind = CardKind(int(model), card.usable_mib, card.usable_cores)
-        self.kind[column, row] = _position(self.kinds, kind)
-        self.uuid[column, row] = card.uuid
-        self.healthy[column, row] = card.healthy
-        self.mig[column, row] = card.mig
-        self.usable[column, row] = card.usable_mib
-        self.usable_cores[column, row] = card.usable_cores
-        self.used[column, row] = card.used_mib
-        self.cores[column, row] = card.used_cores
-        self.slots[column, row] = card.used_slots
-        self.holders[column, row] = card.holders
-        self.extra[column, row] = card.extra_mib
-        self.burst[column, row] = card.burst_mib
+    def _write(self, row: int, cards: Sequence[CardState]) -> None:
+        """Write a row's cards, where none were."""
+        if not cards:
+            return
+        there = slice(len(cards))
+        self.exists[there, row] = True
+        self.uuid[there, row] = [card.uuid for card in cards]
+        columns = _columns(tuple([self._numbers_of(card) for card in cards]))
+        for name, column in zip(_WRITTEN, columns, strict=True):
+            getattr(self, name)[there, row] = column
+
+    def _numbers_of(self, card: CardState) -> tuple[int, ...]:
+        """What is written of a card, in the order of `_WRITTEN`."""
+        model = _position(self.models, card.model)
+        kind = _position(self.kinds, CardKind(model, card.usable_mib, card.usable_cores))
+        return (
+            *(card.usable_mib, card.extra_mib, card.usable_cores),
+            *(card.used_mib, card.burst_mib, card.used_cores, card.used_slots, card.holders),
+            *(card.healthy, card.mig, model, kind),
+        )
 
     def _grids(self) -> tuple[Ints | Bools, ...]:
         return tuple(getattr(self, name) for name in _GRIDS)
 
     def _write_host(self, node: str, row: int) -> None:
-        unknown = HostShare(PLENTY, PLENTY)
+        unknown = HostShare(PLENTY, PLENTY, PLENTY)
         whole, free = self._hosts.get(node, (unknown, unknown))
         if (self.whole_cpu[row], self.whole_mib[row]) != (whole.cpu_milli, whole.memory_mib):
             self._reshaped = self.tick + 1
         self.whole_cpu[row], self.whole_mib[row] = whole.cpu_milli, whole.memory_mib
+        self.whole_slices[row] = whole.slices
+        self._write_free(row, free)
+
+    def _write_free(self, row: int, free: HostShare) -> None:
         self.host_cpu[row], self.host_mib[row] = free.cpu_milli, free.memory_mib
+        self.host_slices[row] = free.slices
         self._trail.touch(row)
 
     def _clear(self, row: int) -> None:
@@ -402,6 +429,33 @@ class CardTable:
             setattr(self, name, np.pad(getattr(self, name), margin[1]))
 
 
+class _Numbers:
+    """The numbers of some rows as Python has them, taken out of the arrays all at once."""
+
+    def __init__(self, table: CardTable, rows: Ints) -> None:
+        self._sets = [table.sets[n] for n in table.shape[rows].tolist()]
+        self._slots: list[int] = table.slots_each[rows].tolist()
+        self._models = table.models
+        grids = (getattr(table, name)[:, rows] for name in _OF_A_CARD)
+        self._grids: list[list[list[Any]]] = [grid.tolist() for grid in grids]
+
+    def card(self, row: int, column: int, uuid: str) -> CardState:
+        """A card of one of the rows."""
+        usable, extra, whole, used, burst, cores, slots, holders, healthy, mig, model = [
+            grid[column][row] for grid in self._grids
+        ]
+        return CardState(
+            uuid, usable, whole, self._slots[row], used, cores, slots, holders, healthy, mig,
+            extra, burst, self._models[model], self._sets[row], column,
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _columns(cards: tuple[tuple[int, ...], ...]) -> Ints:
+    """The numbers of a node's cards, turned round; worked out once for all nodes that are alike."""
+    return np.array(cards, np.int64).T
+
+
 def _position(known: list[_T], item: _T) -> int:
     """Where an item is in a list, which gets it if it is new."""
     try:
@@ -409,53 +463,3 @@ def _position(known: list[_T], item: _T) -> int:
     except ValueError:
         known.append(item)
         return len(known) - 1
-
-
-class Room:
-    """Where one container's slice has room, and what is short elsewhere: masks of shape (cards, nodes).
-
-    Attributes:
-        offered: The card takes slices.
-        allowed: The container may have this card.
-        near: And it is as near to NICs as is demanded.
-        big_enough: It could hold this one if it were empty.
-        memory, compute, slot: It has enough of this resource free.
-        fits: All that the slice needs.
-    """
-
-    def __init__(self, table: CardTable, wanted: SliceRequest) -> None:
-        self._table = table
-        self._count = wanted.cards
-        need = memory_needed(table, wanted)
-        self.offered: Bools = table.healthy & ~table.mig
-        self.allowed: Bools = self.offered & table.allowed(wanted.only) if wanted.only else self.offered
-        self.near: Bools = self.allowed & table.near(wanted.rdma) if wanted.rdma.demands else self.allowed
-        self.big_enough: Bools = (
-            self.near & (need > 0) & (table.usable >= need) & (table.usable_cores >= wanted.cores)
-        )
-        self.memory: Bools = self.big_enough & (table.left(wanted.burst) >= need)
-        self.compute: Bools = self.near & (table.usable_cores - table.cores >= wanted.cores)
-        self.slot: Bools = self.near & (table.slots < table.slots_each)
-        self.fits: Bools = self.memory & self.compute & self.slot & (table.holders == 0)
-        if wanted.exclusive:
-            self.fits &= self.alone
-
-    @property
-    def alone(self) -> Bools:
-        """Where it may be held alone: nobody is on it."""
-        table = self._table
-        alone: Bools = self.near & (table.slots == 0) & (table.used == 0) & (table.cores == 0)
-        return alone
-
-    def enough(self, mask: Bools) -> Bools:
-        """The nodes on which at least as many cards as asked for are set; shape (nodes,)."""
-        found: Bools = np.count_nonzero(mask, axis=0) >= self._count
-        return found
-
-
-def memory_needed(table: CardTable, wanted: SliceRequest) -> Ints:
-    """MiB on each card; 0 where a percentage comes to nothing."""
-    if wanted.memory_mib is not None:
-        return np.full(table.usable.shape, wanted.memory_mib, np.int64)
-    needed: Ints = table.usable * (wanted.memory_percent or 0) // 100
-    return needed

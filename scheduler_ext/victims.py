@@ -14,7 +14,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
 
 from aliquot.placement import Charge, Placement
 from aliquot.policy import Policy
@@ -32,7 +35,7 @@ Need = tuple[int, int, int, int, int]
 ENOUGH: Final[Need] = (0, 0, 0, 0, 0)
 
 
-class Leaver(NamedTuple):
+class Leaver(msgspec.Struct, frozen=True):
     """A pod that could leave its node.
 
     Attributes:
@@ -66,8 +69,7 @@ def least(
         leavers: Who may leave it.
         policy: Which cards are preferred among equals.
     """
-    leavers = sorted(leavers, key=_reluctance)
-    on_card = _by_card(leavers)
+    on_card = _by_card(willing_first(leavers))
     slices = {n: c.slice for n, c in enumerate(request.containers) if c.slice}
     wanted = next(iter(slices.values()), None)
     if wanted is not None and len(slices) == 1 and wanted.topology is None and wanted.rdma is Rdma.NONE:
@@ -103,6 +105,13 @@ def place_after(
 ) -> Placement | None:
     """Where a request goes on a node once these pods have left it."""
     return fit(request, node, relieved(cards, gone), policy)
+
+
+def willing_first(leavers: Iterable[Leaver]) -> list[Leaver]:
+    """In the order of their reluctance: by rank, of equal ones the youngest first."""
+    ordered = sorted(leavers, key=attrgetter("since"), reverse=True)
+    ordered.sort(key=attrgetter("rank"))
+    return ordered
 
 
 def _by_card(leavers: Sequence[Leaver]) -> dict[str, list[Leaver]]:
@@ -214,12 +223,29 @@ def _least_on(
 
 def _everybody(uuid: str, need: Need, leavers: Sequence[Leaver], bound: _Cost | None) -> Leavers | None:
     """All of them, for whoever wants a card alone; None where that is not enough, or costs no less than `bound`."""
-    given = ENOUGH
-    for leaver in leavers:
-        given = _plus(given, _given(leaver.charges[uuid]))
-    if not _covers(given, need) or (bound is not None and _cost(leavers) >= bound):
+    if _until_enough(uuid, need, leavers) is None:
+        return None
+    if bound is not None and (leavers[-1].rank > bound[0][0] or _cost(leavers) >= bound):
         return None
     return tuple(leavers)
+
+
+def _until_enough(uuid: str, need: Need, leavers: Iterable[Leaver]) -> Leaver | None:
+    """The one with whose departure, after those before it, a card has what is needed; None where all are not enough.
+
+    Written out, for every pod of every node comes by here.
+    """
+    memory, guaranteed, cores, slots, holders = need
+    for leaver in leavers:
+        charge = leaver.charges[uuid]
+        memory -= charge.memory_mib
+        guaranteed -= charge.memory_mib - charge.burst_mib
+        cores -= charge.cores
+        slots -= charge.slots
+        holders -= charge.exclusive
+        if memory <= 0 and guaranteed <= 0 and cores <= 0 and slots <= 0 and holders <= 0:
+            return leaver
+    return None
 
 
 def _cheapest_first(
@@ -348,18 +374,14 @@ class _Search:
         if self.bound is not None:
             highest = self.bound[0][0]
             leavers = [one for one in leavers if one.rank <= highest]
-        given = ENOUGH
-        for leaver in leavers:
-            given = _plus(given, _given(leaver.charges[self.uuid]))
-            if _covers(given, self.need):
-                return [one for one in leavers if one.rank <= leaver.rank]
-        return None
+        last = _until_enough(self.uuid, self.need, leavers)
+        return None if last is None else [one for one in leavers if one.rank <= last.rank]
 
     def _single(self, willing: Sequence[Leaver]) -> Leaver | None:
         """The youngest of the highest rank that is enough alone: no set without one of that rank is."""
         highest = willing[-1].rank
         for leaver in willing:
-            if leaver.rank == highest and _covers(_given(leaver.charges[self.uuid]), self.need):
+            if leaver.rank == highest and _until_enough(self.uuid, self.need, (leaver,)):
                 return leaver
         return None
 

@@ -6,6 +6,8 @@ is a change of the pod itself. So the extender remembers whom it has refused and
 its quotas, asks itself whether that pod would be placed among the nodes it was offered. If so it writes the time into
 the pod's annotation `aliquot.dev/retry`, and kube-scheduler asks again.
 
+Members of a group are touched, too, when what keeps the group waiting is no more what they were told.
+
 Nothing is reserved by asking. A pod that was touched in vain (something else keeps it from its node) is let be for
 twice as long each time. kube-scheduler often notices by itself, when a pod has gone, and is given a moment to.
 
@@ -19,11 +21,11 @@ import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-from aliquot.kube.api import ApiError
+from aliquot.kube.answers import ApiError
 from aliquot.kube.listing import Listing
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
@@ -75,6 +77,27 @@ class Decision(Protocol):
     def would_place(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> bool:
         """Whether it would get one of these nodes now."""
 
+    def group_waits(self, uid: str) -> str:
+        """What keeps the group of a pod waiting, in words; empty for a pod that goes alone."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """How long a pod that was touched is let be: longer each time.
+
+    Attributes:
+        times: How often it was touched.
+        until: Not to be touched before this time, in monotonic seconds.
+    """
+
+    times: int = 0
+    until: float = 0.0
+
+    def after(self, now: float) -> "Rest":
+        """The next, which begins now."""
+        seconds = min(FIRST_REST_SECONDS * 2.0**self.times, LONGEST_REST_SECONDS)
+        return Rest(self.times + 1, now + seconds)
+
 
 @dataclass(frozen=True)
 class Waiter:
@@ -84,15 +107,23 @@ class Waiter:
         pod: As filter got it.
         request: What it asks for.
         nodes: Where it might have gone.
-        touches: How often it was touched in vain.
-        rest: Not to be touched before this time, in monotonic seconds.
+        reason: What keeps it from the node that came nearest, in a word; empty where it was refused before the start.
+        since: When it was refused first, in seconds since 1970.
+        asked: When it was refused last, in monotonic seconds.
+        told: What it was told of its group.
+        rest: Of touches because it would get a place; all were in vain.
+        telling: Of touches because it was told something else of its group.
     """
 
     pod: Pod
     request: PodRequest
     nodes: tuple[str, ...]
-    touches: int = 0
-    rest: float = 0.0
+    reason: str = ""
+    since: float = field(default_factory=time.time)
+    asked: float = field(default_factory=time.monotonic)
+    told: str = ""
+    rest: Rest = Rest()
+    telling: Rest = Rest()
 
     @property
     def kind(self) -> Hashable:
@@ -129,19 +160,20 @@ class Waiting:
         self._listeners.append(heard)
 
     def all(self) -> list[Waiter]:
-        """The pods, those that wait longest first."""
-        return list(self._pods.values())
+        """The pods, those of the highest priority first, and of equal ones those that wait longest."""
+        return sorted(self._pods.values(), key=lambda waiter: -(waiter.pod.spec.priority or 0))
 
     def get(self, uid: str) -> Waiter | None:
         """A pod that waits; None where it is not known to."""
         return self._pods.get(uid)
 
-    def refused(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> None:
-        """Filter has found no place for a pod."""
-        old = self._pods.get(request.uid)
-        offered = canonical(frozenset(nodes))
-        fresh = Waiter(pod, request, offered)
-        self._pods[request.uid] = replace(old, nodes=offered) if old else fresh
+    def refused(
+        self, pod: Pod, request: PodRequest, nodes: Sequence[str], reason: str = "", told: str = ""
+    ) -> None:
+        """Filter has found no place for a pod, and has said this of its group."""
+        old = self._pods.get(request.uid) or Waiter(pod, request, ())
+        offered, now = canonical(frozenset(nodes)), time.monotonic()
+        self._pods[request.uid] = replace(old, nodes=offered, reason=reason, told=told, asked=now)
         for heard in self._listeners:
             heard(pod, request)
 
@@ -159,6 +191,10 @@ class Waiting:
         if self._trials:
             return
         self.changes += 1
+        self.somebody_to_tell()
+
+    def somebody_to_tell(self) -> None:
+        """Nothing has become possible, but something else may be said of it."""
         if self._pods:
             self.changed.set()
 
@@ -233,24 +269,49 @@ class Waker:
         hopeless: set[Hashable] = set()
         left, rests = TOUCHES_PER_ROUND, list[float]()
         for waiter in self._waiting.all():
-            if waiter.kind in hopeless:
+            hopeful = await self._is_hopeful(waiter, hopeless)
+            if not (hopeful or self._told_otherwise(waiter)):
                 continue
-            if not self._decision.would_place(waiter.pod, waiter.request, waiter.nodes):
-                hopeless.add(waiter.kind)
-            elif waiter.rest > self._clock():
-                rests.append(waiter.rest - self._clock())
+            rest = waiter.rest if hopeful else waiter.telling
+            if rest.until > self._clock():
+                rests.append(rest.until - self._clock())
             elif left:
                 left -= 1
-                rests.append(await self._touch(waiter))
+                rests.append(await (self.touch(waiter) if hopeful else self._tell(waiter)))
             else:
                 rests.append(0.0)
-            await asyncio.sleep(0)  # filter calls come first
         return min(rests, default=None)
 
-    async def _touch(self, waiter: Waiter) -> float:
-        """Have kube-scheduler ask again; how long the pod is to be let be then."""
-        meta, rest = waiter.pod.metadata, min(FIRST_REST_SECONDS * 2.0**waiter.touches, LONGEST_REST_SECONDS)
-        self._waiting.put(replace(waiter, touches=waiter.touches + 1, rest=self._clock() + rest))
+    async def _is_hopeful(self, waiter: Waiter, hopeless: set[Hashable]) -> bool:
+        """Whether a pod would get a place; of which kinds none would is noted."""
+        if waiter.kind in hopeless:
+            return False
+        await asyncio.sleep(0)  # filter calls come first
+        if not self._decision.would_place(waiter.pod, waiter.request, waiter.nodes):
+            hopeless.add(waiter.kind)
+        return waiter.kind not in hopeless
+
+    def _told_otherwise(self, waiter: Waiter) -> bool:
+        """Whether something else keeps a pod's group waiting than it was told."""
+        return bool(waiter.told) and self._decision.group_waits(waiter.request.uid) not in {"", waiter.told}
+
+    async def touch(self, waiter: Waiter) -> float:
+        """Have kube-scheduler ask again, for it would get a place; how long the pod is to be let be then."""
+        rest = waiter.rest.after(self._clock())
+        self._waiting.put(replace(waiter, rest=rest))
+        await self._write(waiter)
+        return rest.until - self._clock()
+
+    async def _tell(self, waiter: Waiter) -> float:
+        """The same to have it told what keeps its group waiting."""
+        rest = waiter.telling.after(self._clock())
+        self._waiting.put(replace(waiter, telling=rest))
+        await self._write(waiter)
+        return rest.until - self._clock()
+
+    async def _write(self, waiter: Waiter) -> None:
+        """Change a pod, so that kube-scheduler asks for it."""
+        meta = waiter.pod.metadata
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         body = {"metadata": {"uid": meta.uid, "annotations": {RETRY_ANNOTATION: now}}}
         try:
@@ -261,7 +322,6 @@ class Waker:
                 self._waiting.forget(meta.uid)
         else:
             self._touched()
-        return rest
 
     async def _recover(self) -> None:
         """Remember whom the extender before this one has refused."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from aliquot.kube.api import ApiError
+from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
 from aliquot.request import PodRequest, RequestError
@@ -106,7 +106,7 @@ class Why:
             offered = [name for name in nodes if name in there]
         told = self._judge.judge(pod, request, offered)
         causes = _causes(told, len(nodes) - len(offered))
-        group = self._filter.gangs.why(request.uid) if self._filter.gangs else ""
+        group = self._filter.group_waits(request.uid)
         changes = () if told.fits else await self._helpful(pod, request, offered, told)
         return _answer(
             pod,

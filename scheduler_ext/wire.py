@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeVar
 
 import msgspec
@@ -160,10 +161,30 @@ def _names_last(body: bytes) -> FilterArgs | None:
     if names is None:
         return None
     try:
-        call = _FILTER.decode(body[:at] + b"}")
+        call = _before_names(body[:at])
     except UNREADABLE:
         return None
     return FilterArgs(call.Pod, names)
+
+
+def read_ahead(beginning: bytes) -> tuple[Pod | None, bool]:
+    """The pod of a filter call that is coming, and whether more of the call could tell more of it.
+
+    None as long as the pod is not all there, and for a call that is not written as Go writes it.
+    """
+    at = beginning.find(_NAMES)
+    if at < 0:
+        return None, True
+    try:
+        return _before_names(beginning[:at]).Pod, False
+    except UNREADABLE:
+        return None, False
+
+
+@lru_cache(maxsize=4)
+def _before_names(text: bytes) -> _FilterCall:
+    """A call without its names; read once, where it was seen as it came, too."""
+    return _FILTER.decode(text + b"}")
 
 
 def _end(body: bytes) -> int:

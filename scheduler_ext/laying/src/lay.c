@@ -159,6 +159,7 @@ static aq_laid take_row(const aq_table *table, const aq_yard *yard, const aq_row
 }
 
 static aq_mark lay(const aq_table *table, const aq_yard *yard, const aq_rows *kept, const aq_class *class, int64_t row) {
+  if (table->host_slices[row] < class->host_slices) return NOWHERE;
   aq_laid laid = take_row(table, yard, kept, class, row);
   bool measures = laid.yard && class->node == AQ_FRAG_AWARE;
   if ((class->turns > 1 || !measures) && !each_has_room(&laid)) return NOWHERE;

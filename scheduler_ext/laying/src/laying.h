@@ -45,7 +45,7 @@ typedef struct {
   int64_t columns, rows;
   const int64_t *kind, *usable, *extra, *usable_cores, *used, *burst, *cores, *slots, *holders;
   const uint8_t *exists, *healthy, *mig;
-  const int64_t *slots_each, *host_cpu, *host_mib, *whole_cpu, *whole_mib, *shape;
+  const int64_t *slots_each, *host_cpu, *host_mib, *host_slices, *whole_cpu, *whole_mib, *shape;
   aq_stock *stock; /* (rows, columns): the cards, as of the last aq_copy */
   aq_card *cards;  /* room to work in, for as many as there are columns */
   aq_open *open;   /* the same */
@@ -103,7 +103,7 @@ typedef struct {
 typedef struct {
   int64_t turns;
   const aq_turn *turn;        /* its containers, in the order in which they are laid out */
-  int64_t host_cpu, host_mib; /* what it takes of them */
+  int64_t host_cpu, host_mib, host_slices; /* what it takes of the node, of slices over all containers */
   aq_policy node, card;
   double quantum, grain;      /* smaller differences are none; of such a step, against the noise of sums */
   double hint;                /* weight of `rest` between cards that are liked alike */
@@ -118,7 +118,7 @@ void aq_copy(const aq_table *table, const int64_t *rows, int64_t count);
 /* Works out what is kept of some rows; `reshaped`: they may have got other cards, or another amount of CPU and memory. */
 void aq_look(const aq_table *table, const aq_yard *yard, const aq_rows *kept, const int64_t *rows, int64_t count, int reshaped);
 
-/* Key and tie of some rows; -inf where a container has no room even by itself. Without a yardstick everybody packs who does
+/* Key and tie of some rows; -inf where a container has no room even by itself, or the node too few slices. Without a yardstick everybody packs who does
  * not spread. */
 void aq_lay(const aq_table *table, const aq_yard *yard, const aq_rows *kept, const aq_class *class, const int64_t *rows,
             int64_t count, double *keys, float *ties);
@@ -134,6 +134,13 @@ int64_t aq_best_set(const aq_links *links, uint32_t must, uint32_t may, uint32_t
  * last slice (-1 where a step stays free); `noise` is no difference. */
 void aq_fill(const int64_t *sizes, const double *prices, int64_t count, int64_t steps, double noise, double *worths,
              int32_t *last);
+
+/* How many names there are in a text that is a list of strings as Go writes it; -1 where it is not, or has anything else in it
+ * than plain ASCII, escapes included. */
+int64_t aq_count_names(const char *text, int64_t length);
+
+/* Whether a name, with its quotes, is in such a list. */
+int aq_has_name(const char *text, int64_t length, const char *quoted, int64_t size);
 /* cdef: end */
 
 #endif

@@ -1,0 +1,88 @@
+"""Whom a pod of higher priority may have evicted by the extender itself, where kube-scheduler evicts nobody for it.
+
+kube-scheduler preempts only where something is short that it counts itself; `preempt` answers it then. A pod that
+lacks nothing but cards waits, on versions that offer no nodes without victims. So the extender has those evicted that
+`preempt` would name, once the pod has waited for a while and kube-scheduler has nominated no node for it. Unlike
+kube-scheduler it breaks no disruption budget.
+
+Where the room was lost all the same, others are chosen, after a time that doubles.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler_ext.borrowing import Borrowing
+from scheduler_ext.evictable import Departure, Evictable
+from scheduler_ext.holds import Holds
+from scheduler_ext.plans import PREEMPTION, Evictee
+from scheduler_ext.reasons import Reason
+from scheduler_ext.residents import Resident
+from scheduler_ext.waiting import Waiter, Waiting
+
+PATIENCE_SECONDS: Final = 5.0
+_CURABLE_OR_UNKNOWN: Final = frozenset({"", *(reason.name.lower() for reason in Reason if reason.curable)})
+
+
+@dataclass(frozen=True)
+class Displacement:
+    """The ground that the waiting pod has a higher priority.
+
+    Attributes:
+        evictable: Who may be asked to leave.
+        holds: What is held for pods of lower priority, which is not theirs yet.
+        waiting: Learns nothing of what is only tried.
+        patience_seconds: How long a pod waits before others are evicted for it.
+    """
+
+    evictable: Evictable
+    holds: Holds
+    waiting: Waiting
+    patience_seconds: float = PATIENCE_SECONDS
+    per_minute: int | None = None
+    name: str = PREEMPTION
+
+    @property
+    def again_after(self) -> float | None:
+        """How long a pod whose room was lost waits, in seconds, the first time."""
+        return self.patience_seconds
+
+    def holds_for(self, waiter: Waiter, borrowing: Borrowing) -> bool:
+        """Whether a pod has waited for long enough for what others of lower priority have."""
+        del borrowing
+        spec = waiter.pod.spec
+        return (
+            waiter.reason in _CURABLE_OR_UNKNOWN
+            and spec.preemption_policy != "Never"
+            and self.evictable.residents.any_below(spec.priority or 0)
+            and self.evictable.clock() - waiter.since >= self.patience_seconds
+        )
+
+    def departure(
+        self,
+        waiter: Waiter,
+        node: str,
+        borrowing: Borrowing,
+        *,
+        planned: Collection[str] | None = None,
+        gone: Collection[str] = (),
+    ) -> Departure | None:
+        """Who would leave a node, all of lower priority and of those planned, if any are; None where nobody helps."""
+        spec = waiter.pod.spec
+        priority, never = spec.priority or 0, spec.preemption_policy == "Never"
+
+        def may_go(pod: Resident) -> bool:
+            return not never and pod.priority < priority and (planned is None or pod.uid in planned)
+
+        with self.waiting.trial(), self.holds.aside(priority):
+            return self.evictable.departure(
+                waiter.request, node, borrowing, may_go, gone=gone, within_budgets=True
+            )
+
+    def told(self, evictee: Evictee, waiter: Waiter, node: str) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Reason and message of the events: on the pod that has gone, and on the one that it was for."""
+        pod = waiter.pod
+        who = f"pod {pod.key} of priority {pod.spec.priority or 0}"
+        leaves = f"Evicted: {who}, which is higher, waits for its cards"
+        gains = f"Pod {evictee.key}, of lower priority, was evicted from {node} to make room for this one"
+        return ("Preempted", leaves), ("Preempting", gains)

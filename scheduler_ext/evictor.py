@@ -1,0 +1,360 @@
+"""Evicts pods for others that wait: carries out a plan for each of these, begun on one of several grounds.
+
+On which ground, and whom it may hit, say `reclaim` and `displacement`. What was decided is written into the waiting pod
+first, in `aliquot.dev/reclaim`: node and pods by UID. Only then are they evicted, through the eviction API, and the
+room is held for the pod (`holds`). Whoever comes to lead finds the plan in the pod and carries on with it: it evicts
+nobody who is not in the plan, and of those only who is needed yet and could be chosen now.
+
+Those of the highest priority come first, one after the other: what is planned for one is held before the next is
+looked at. A round costs a search of the nodes offered, for the first waiting pod of each kind that a ground holds for.
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from aliquot.kube.answers import ApiError
+from aliquot.kube.events import pod_event
+from aliquot.kube.objects import Pod
+from aliquot.kube.resources import PODS, Resource
+from aliquot.names import RECLAIM_ANNOTATION
+from scheduler_ext.borrowing import Borrowing
+from scheduler_ext.evictable import Departure, Evictable
+from scheduler_ext.filter import Filter
+from scheduler_ext.groups import group_of
+from scheduler_ext.holds import Holds
+from scheduler_ext.plans import Evictee, Plan, plan_of, read_plan, write_plan
+from scheduler_ext.waiting import Feed, Waiter, Waiting
+
+PAUSE_SECONDS: Final = 1.0
+"""Between rounds."""
+PAUSES_PER_ROUND: Final = 10
+"""A long round is followed by a pause so many times as long: looking is no more than a tenth of the work."""
+NODES_AT_ONCE: Final = 8
+"""Looked at without a pause, in which filter calls are answered."""
+MOST_DOUBLINGS: Final = 6
+OFFER_SECONDS: Final = 15.0
+"""How long it is believed where a pod may go. kube-scheduler does not ask where it refuses a pod everywhere itself."""
+COMPONENT: Final = "aliquot-scheduler-ext"
+
+_log = logging.getLogger(__name__)
+
+
+class EvictionApi(Protocol):
+    """What evicting needs of the API server; `aliquot.kube.api.Api` has it."""
+
+    async def get(self, resource: Resource[Pod], name: str, namespace: str = "", /) -> Pod:
+        """Read a pod; ApiError when that fails."""
+
+    async def patch(
+        self, resource: Resource[Pod], name: str, body: Any, namespace: str = "", /, *, subresource: str = ""
+    ) -> Pod:
+        """Patch a pod; ApiError when that fails."""
+
+    async def evict_pod(self, namespace: str, name: str, uid: str, /) -> None:
+        """Evict a pod; ApiError when that fails."""
+
+    async def request(self, method: str, path: str, /, *, body: Any = None) -> bytes:
+        """Send any request; ApiError when that fails."""
+
+
+class Ground(Protocol):
+    """Why pods are evicted for one that waits."""
+
+    @property
+    def name(self) -> str:
+        """As plans have it."""
+
+    @property
+    def per_minute(self) -> int | None:
+        """How many are evicted at most in any minute; None where that has no bound."""
+
+    @property
+    def again_after(self) -> float | None:
+        """The first pause, in seconds, before a pod whose room was lost gets another plan; None: it gets none."""
+
+    def holds_for(self, waiter: Waiter, borrowing: Borrowing) -> bool:
+        """Whether others might be evicted for this pod now."""
+
+    def departure(
+        self,
+        waiter: Waiter,
+        node: str,
+        borrowing: Borrowing,
+        *,
+        planned: Collection[str] | None = None,
+        gone: Collection[str] = (),
+    ) -> Departure | None:
+        """Who would leave a node; None where nobody helps.
+
+        Args:
+            waiter: The pod that waits.
+            node: The node.
+            borrowing: Who is beyond their guarantee.
+            planned: The UIDs of those that may be chosen; None for all.
+            gone: The UIDs of those that leave in any case.
+        """
+
+    def told(self, evictee: Evictee, waiter: Waiter, node: str) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Reason and message of the events: on the pod that has gone, and on the one that it was for."""
+
+
+@dataclass
+class _Work:
+    """A plan, and the UIDs of those that have been evicted or are gone."""
+
+    plan: Plan
+    ground: Ground
+    done: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """A plan whose room was lost, how many were, and when another may be made, in monotonic seconds."""
+
+    plan: Plan
+    times: int
+    until: float
+
+
+class Evictor:
+    """Evicts for pods that wait."""
+
+    def __init__(
+        self,
+        api: EvictionApi,
+        waiting: Waiting,
+        decide: Filter,
+        evictable: Evictable,
+        holds: Holds,
+        *,
+        grounds: Sequence[Ground],
+        touch: Callable[[Waiter], Awaitable[object]],
+        feeds: Sequence[Feed] = (),
+        clock: Callable[[], float] = time.monotonic,
+        looked: Callable[[], None] = lambda: None,
+        counted: Callable[[str, str], None] = lambda _ground, _outcome: None,
+    ) -> None:
+        """Wait for pods that wait.
+
+        Args:
+            api: The cluster.
+            waiting: Who waits.
+            decide: What filter would say.
+            evictable: Who is beyond their guarantee.
+            holds: Keeps the room.
+            grounds: Why pods may be evicted, those first that are tried first.
+            touch: Has kube-scheduler ask for a pod again.
+            feeds: What reads the cluster.
+            clock: Monotonic seconds.
+            looked: Counts rounds.
+            counted: Counts evictions, by ground and outcome.
+        """
+        self._api = api
+        self._waiting = waiting
+        self._decide = decide
+        self._evictable = evictable
+        self._holds = holds
+        self._grounds = {ground.name: ground for ground in grounds}
+        self._touch = touch
+        self._feeds = feeds
+        self._clock = clock
+        self._looked = looked
+        self._counted = counted
+        self._works: dict[str, _Work] = {}
+        self._lost: dict[str, _Lost] = {}
+        self._evicted: defaultdict[str, deque[float]] = defaultdict(deque)
+
+    async def run(self) -> None:
+        """Evict until cancelled; begin once the cluster has been read."""
+        for feed in self._feeds:
+            await feed.read()
+        while True:
+            start = self._clock()
+            await self.look()
+            self._looked()
+            took = self._clock() - start
+            await asyncio.sleep(max(PAUSE_SECONDS, took * PAUSES_PER_ROUND))
+
+    async def look(self) -> None:
+        """One round: carry on with every plan, and make one for those that a ground holds for."""
+        waiters = self._waiting.all()
+        uids = {waiter.request.uid for waiter in waiters}
+        self._works = {uid: work for uid, work in self._works.items() if uid in uids}
+        self._lost = {uid: lost for uid, lost in self._lost.items() if uid in uids}
+        borrowing, hopeless = self._evictable.borrowing(), set[Hashable]()
+        for waiter in waiters:
+            if waiter.request.uid not in self._works:
+                self._adopt(waiter)
+            work = self._works.get(waiter.request.uid)
+            try:
+                if work is not None:
+                    await self._carry_out(waiter, work)
+                else:
+                    await self._serve(waiter, borrowing, hopeless)
+            except ApiError as error:
+                _log.warning("eviction for pod %s is not done yet: %s", waiter.pod.key, error)
+            await asyncio.sleep(0)
+
+    def _adopt(self, waiter: Waiter) -> None:
+        """Go on with what the leader before this one has begun."""
+        plan = self._plan_in(waiter.pod)
+        if plan is not None:
+            self._begin(waiter, plan)
+
+    def _plan_in(self, pod: Pod) -> Plan | None:
+        """The plan in a pod, unless its room has been lost."""
+        plan, lost = read_plan(pod.metadata.annotations, self._grounds), self._lost.get(pod.metadata.uid)
+        return None if lost is not None and lost.plan == plan else plan
+
+    def _begin(self, waiter: Waiter, plan: Plan) -> _Work:
+        uid = waiter.request.uid
+        work = self._works[uid] = _Work(plan, self._grounds[plan.ground])
+        self._holds.claim(waiter.pod, waiter.request, {plan.node: plan.uids})
+        self._holds.grant(uid, plan.node)
+        return work
+
+    async def _serve(self, waiter: Waiter, borrowing: Borrowing, hopeless: set[Hashable]) -> None:
+        """Make a plan for a pod, if a ground holds for it, and carry it out; note of which kinds no pod is helped.
+
+        Who borrows what was read at the beginning of the round; it is read anew before anybody is chosen.
+        """
+        lost = self._lost.get(waiter.request.uid)
+        if self._left_alone(waiter) or (lost is not None and self._clock() < lost.until):
+            return
+        for name, ground in self._grounds.items():
+            kind = (name, waiter.kind)
+            if kind in hopeless or not ground.holds_for(waiter, borrowing):
+                continue
+            if not waiter.reason:
+                await self._ask(waiter)
+                return
+            best = await self._best(waiter, ground)
+            if best is None:
+                hopeless.add(kind)
+                continue
+            if self._clock() - waiter.asked > OFFER_SECONDS:
+                await self._ask(waiter)
+            elif self._affordable(ground, len(best.pods)):
+                await self._plan(waiter, ground, best.node)
+            return
+
+    async def _ask(self, waiter: Waiter) -> None:
+        """Only kube-scheduler knows on which nodes a pod may be."""
+        if waiter.rest.until <= self._clock():
+            await self._touch(waiter)
+
+    def _left_alone(self, waiter: Waiter) -> bool:
+        """Whether a pod is about to get a place, or goes with others that cannot yet."""
+        pod = waiter.pod
+        grouped = group_of(pod.metadata, pod.spec.scheduling_group) is not None
+        return grouped or bool(self._holds.node_of(waiter.request.uid))
+
+    async def _best(self, waiter: Waiter, ground: Ground) -> Departure | None:
+        """The departure that costs least, of all nodes that the pod was offered; None where it needs or finds none."""
+        pod, request = waiter.pod, waiter.request
+        if self._decide.would_place(pod, request, waiter.nodes):
+            return None
+        borrowing, shut = self._evictable.borrowing(), self._decide.shut_to(pod, request)
+        found = []
+        for number, node in enumerate(waiter.nodes):
+            departure = None if node in shut else ground.departure(waiter, node, borrowing)
+            if departure is not None:
+                if not departure.pods:
+                    return None
+                found.append(departure)
+            if number % NODES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return min(found, key=lambda departure: (departure.cost, departure.node), default=None)
+
+    async def _plan(self, waiter: Waiter, ground: Ground, node: str) -> None:
+        """Begin with the plan that the pod has by now, else with one for this node, if it waits yet."""
+        pod = await self._api.get(PODS, waiter.pod.metadata.name, waiter.pod.metadata.namespace)
+        if not _waits(pod, waiter.request.uid):
+            return
+        plan = self._plan_in(pod)
+        if plan is None:
+            # Nothing is awaited between this look and the patch, which fails if the pod has changed since.
+            fresh = ground.departure(waiter, node, self._evictable.borrowing())
+            if fresh is None or not fresh.pods:
+                return
+            plan = plan_of(fresh, ground.name)
+            await self._write(pod, plan)
+        await self._carry_out(waiter, self._begin(waiter, plan))
+
+    def _affordable(self, ground: Ground, number: int) -> bool:
+        """Whether so many may be evicted now; more than a minute's worth only where nobody else was."""
+        if ground.per_minute is None:
+            return True
+        now, evicted = self._clock(), self._evicted[ground.name]
+        while evicted and now - evicted[0] >= 60.0:  # noqa: PLR2004 - a minute
+            evicted.popleft()
+        return not evicted or len(evicted) + number <= ground.per_minute
+
+    async def _write(self, pod: Pod, plan: Plan) -> None:
+        """Put a plan into the pod that it is for, if that is as it was when it was read."""
+        meta = pod.metadata
+        guarded = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        body = {"metadata": {**guarded, "annotations": {RECLAIM_ANNOTATION: write_plan(plan)}}}
+        await self._api.patch(PODS, meta.name, body, meta.namespace, subresource="status")
+
+    async def _carry_out(self, waiter: Waiter, work: _Work) -> None:
+        """Evict those of a plan that are needed yet, each once."""
+        plan, borrowing = work.plan, self._evictable.borrowing()
+        departure = work.ground.departure(
+            waiter, plan.node, borrowing, planned=plan.uids, gone=frozenset(work.done)
+        )
+        offered = plan.node in waiter.nodes or not waiter.reason
+        if work.ground.again_after is not None and (departure is None or not offered):
+            self._give_up(waiter, work, work.ground.again_after)
+            return
+        for pod in departure.pods if departure is not None else ():
+            evictee = Evictee(pod.namespace, pod.name, pod.uid)
+            if evictee.uid not in work.done and await self._evict(evictee, waiter, work):
+                work.done.add(evictee.uid)
+
+    def _give_up(self, waiter: Waiter, work: _Work, pause: float) -> None:
+        """The room is lost, or is no use to the pod any more: keep nothing, and look anew after a pause."""
+        uid = waiter.request.uid
+        times = self._lost[uid].times + 1 if uid in self._lost else 0
+        until = self._clock() + pause * 2.0 ** min(times, MOST_DOUBLINGS)
+        _log.info("room on %s for pod %s is lost", work.plan.node, waiter.pod.key)
+        self._lost[uid] = _Lost(work.plan, times, until)
+        del self._works[uid]
+        self._holds.revoke(uid)
+
+    async def _evict(self, evictee: Evictee, waiter: Waiter, work: _Work) -> bool:
+        """Whether a pod has been evicted, or is gone."""
+        ground = work.ground
+        try:
+            await self._api.evict_pod(evictee.namespace, evictee.name, evictee.uid)
+        except ApiError as error:
+            self._counted(ground.name, "refused")
+            if error.not_found or error.conflict:
+                return True
+            _log.info("pod %s is not evicted: %s", evictee.key, error)
+            return False
+        self._evicted[ground.name].append(self._clock())
+        self._counted(ground.name, "evicted")
+        meta = waiter.pod.metadata
+        leaves, gains = ground.told(evictee, waiter, work.plan.node)
+        await self._say((evictee.namespace, evictee.name, evictee.uid), *leaves)
+        await self._say((meta.namespace, meta.name, meta.uid), *gains)
+        return True
+
+    async def _say(self, pod: tuple[str, str, str], reason: str, message: str) -> None:
+        body = pod_event(pod, reason, message, kind="Normal", component=COMPONENT)
+        try:
+            await self._api.request("POST", f"/api/v1/namespaces/{pod[0]}/events", body=body)
+        except ApiError as error:
+            _log.info("event of pod %s/%s is not written: %s", pod[0], pod[1], error)
+
+
+def _waits(pod: Pod, uid: str) -> bool:
+    """Whether this is the pod, and nobody has found or made room for it meanwhile."""
+    gone = pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
+    return not (gone or pod.spec.node_name or pod.status.nominated_node_name)
