@@ -9,7 +9,8 @@ from pathlib import Path
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from aliquot import log, service
+from aliquot import guard, log, service
+from aliquot.certificate_metrics import CertificateCollector
 from aliquot.dialects import load_dialects
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
@@ -33,34 +34,45 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         "--quotas", action="store_true", help="follow GPUQuotas: their defaults and what one pod may have"
     )
     parser.add_argument(
-        "--kubeconfig", type=Path, help="where to read quotas; default: the pod's service account"
+        "--kubeconfig",
+        type=Path,
+        help="where to read quotas and check tokens; default: the pod's service account",
     )
+    guard.add_arguments(parser)
     log.add_arguments(parser)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    complaint = guard.complaint(options)
+    if complaint:
+        parser.error(complaint)
+    return options
 
 
 async def run(options: argparse.Namespace) -> None:
     """Serve until a signal says stop.
 
     Raises:
-        AccessError: quotas are to be followed, and there is no way to the API server.
+        AccessError: quotas are to be followed or tokens checked, and there is no way to the API server.
     """
     async with AsyncExitStack() as stack:
-        feed = None
-        if options.quotas:
+        api = feed = None
+        if options.quotas or options.accept_tokens:
             api = Api.from_kubeconfig(options.kubeconfig, user_agent="aliquot-webhook")
-            feed = QuotaFeed(await stack.enter_async_context(api))
-        tls = server_context(options.tls_cert, options.tls_key)
-        serving = service.serving(_app(options, feed), options.host, options.port, tls)
+            await stack.enter_async_context(api)
+        if api and options.quotas:
+            feed = QuotaFeed(api)
+        tls = server_context(options.tls_cert, options.tls_key, options.client_ca)
+        app = _app(options, feed, guard.guard_of(options, api))
+        serving = service.serving(app, options.host, options.port, tls)
         await _follow(feed, await stack.enter_async_context(serving))
 
 
-def _app(options: argparse.Namespace, feed: QuotaFeed | None) -> web.Application:
+def _app(options: argparse.Namespace, feed: QuotaFeed | None, guards: guard.Guard) -> web.Application:
     names, dialects = ResourceNames(), load_dialects(options.dialects)
     metrics = WebhookMetrics(CollectorRegistry())
+    metrics.registry.register(CertificateCollector(options.tls_cert, options.client_ca))
     if feed is None:
-        return Webhook(Mutator(names, dialects), metrics).app()
-    return Webhook(Mutator(names, dialects, feed.of), metrics, feed.missing).app()
+        return Webhook(Mutator(names, dialects), metrics, guard=guards).app()
+    return Webhook(Mutator(names, dialects, feed.of), metrics, feed.missing, guards).app()
 
 
 async def _follow(feed: QuotaFeed | None, stop: asyncio.Event) -> None:

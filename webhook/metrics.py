@@ -1,8 +1,13 @@
 """What the webhook tells Prometheus: its calls and how they ended."""
 
+from typing import Final
+
 from prometheus_client import CollectorRegistry
 
 from aliquot.metrics import Metrics
+
+WORDS: Final = ("unchanged", "changed", "refused", "bad")
+"""How a call can end."""
 
 
 class WebhookMetrics:
@@ -11,7 +16,5 @@ class WebhookMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         made = Metrics(registry, "webhook")
         self.registry = registry
-        self.requests = made.counter(
-            "requests", "Calls by outcome: unchanged, changed, refused or bad.", ["outcome"]
-        )
-        self.time = made.timer("request", "Time to answer a call, by outcome.")
+        self.requests = made.outcomes("requests", "Calls", WORDS)
+        self.time = made.timer("request", "Time to answer a call", WORDS)

@@ -5,8 +5,9 @@
 - What a container leaves out is filled in where the quota of its namespace says with what (`webhook.quotas`).
 - `schedulerName` becomes ours where the pod left the default.
 - The interceptor is preloaded, unless `aliquot.dev/inject: file` leaves that to the node.
-- A placement that the pod brings along (copied, or forged) is taken off: only the scheduler's counts. An edit of it
-  is undone: the node believes it, and so does the scheduler after a restart.
+- What only the scheduler writes is taken off a new pod that brings it along (copied, or forged): placement, answer to
+  a resize, and what it notes of waiting pods (`aliquot.names.GRANTS`). An edit of it is undone: the node believes the
+  placement, and so does the scheduler after a restart.
 
 Doing it again to the result changes nothing, which `reinvocationPolicy: IfNeeded` relies on. Pods that ask
 for nothing, or for MIG instances alone, stay as they are.
@@ -26,6 +27,7 @@ from aliquot.names import (
     CORE_LIMIT_ANNOTATION,
     CORE_MODE_ANNOTATION,
     ENFORCEMENT_ANNOTATION,
+    GRANTS,
     INJECT_ANNOTATION,
     INJECT_BY_ENV,
     INJECT_BY_FILE,
@@ -34,7 +36,6 @@ from aliquot.names import (
     NOT_CARD_MODEL_ANNOTATION,
     NOT_CARD_UUID_ANNOTATION,
     OVERFLOW_ANNOTATION,
-    PLACEMENT_ANNOTATION,
     PRIORITY_ANNOTATION,
     RDMA_ANNOTATION,
     RESIZE_CORE_ANNOTATION,
@@ -50,7 +51,14 @@ from webhook.inject import inject
 from webhook.patch import Patch, Path
 from webhook.quotas import Filler, QuotaOf, check_pod_max
 from webhook.refusal import Refusal
-from webhook.warn import DEFAULT_SCHEDULER, about_container, about_placement, about_scheduler
+from webhook.warn import (
+    DEFAULT_SCHEDULER,
+    about_container,
+    about_dialects,
+    about_grants,
+    about_kept,
+    about_scheduler,
+)
 
 WORDS = {
     ENFORCEMENT_ANNOTATION: tuple(Enforcement),
@@ -72,7 +80,6 @@ PLACING = (
 MIG_REMEDY = "a MIG instance is as large as its profile: make the pod anew with another one"
 REFINING = (*RESIZES, *WORDS, CORE_MODE_ANNOTATION, CORE_LIMIT_ANNOTATION, PRIORITY_ANNOTATION, *PLACING)
 """Annotations that are checked when they change, with a container's prefix or without."""
-KEPT = f"annotation {PLACEMENT_ANNOTATION} stays as it was: only the scheduler writes it"
 
 
 @dataclass(frozen=True)
@@ -106,20 +113,21 @@ class Mutator:
         filled, told = Filler(quota, self.names, self.dialects).fill(pod) if quota else (pod, [])
         request = self._request(filled)
         slices = _slices(request)
-        patch, warnings = Patch(document), list(about_placement(pod))
-        patch.remove(("metadata", "annotations", PLACEMENT_ANNOTATION))
+        patch, warnings = Patch(document), list(about_grants(pod))
+        for grant in GRANTS:
+            patch.remove(("metadata", "annotations", grant))
         _check_asks(pod, slices)
         if quota:
             check_pod_max(quota, request, namespace)
         if slices:
             _check(pod)
-            warnings += (*told, *about_scheduler(pod))
+            warnings += (*told, *about_scheduler(pod), *about_dialects(pod, self.dialects))
             warnings += (line for _, container in _among(pod, slices) for line in about_container(container))
             self._apply(patch, filled, slices)
         return Mutation(patch.operations, warnings)
 
     def review_edit(self, document: dict[str, Any], edited: Pod, stored: Pod) -> Mutation:
-        """Put the placement back to what is stored, and check what is asked now.
+        """Put what the scheduler has written back to what is stored, and check what is asked now.
 
         Args:
             document: The pod as it was edited.
@@ -132,7 +140,7 @@ class Mutator:
         before, now = stored.metadata.annotations, edited.metadata.annotations
         if any(before.get(key) != value for key, value in now.items() if key.endswith(REFINING)):
             _check_asks(edited, _slices(self._request(edited)))
-        return keep_placement(document, stored)
+        return keep_grants(document, stored)
 
     def _request(self, pod: Pod) -> PodRequest:
         try:
@@ -168,20 +176,23 @@ def _slices(request: PodRequest) -> dict[str, SliceRequest]:
     return {c.name: c.slice for c in request.containers if c.slice is not None}
 
 
-def keep_placement(document: dict[str, Any], stored: Pod) -> Mutation:
-    """Work out what puts a pod's placement back to what is stored, after an edit.
+def keep_grants(document: dict[str, Any], stored: Pod) -> Mutation:
+    """Work out what puts what the scheduler has written into a pod back to what is stored, after an edit.
 
     Args:
         document: The pod as it was edited.
         stored: The pod as it is.
     """
-    patch, where = Patch(document), ("metadata", "annotations", PLACEMENT_ANNOTATION)
-    text = stored.metadata.annotations.get(PLACEMENT_ANNOTATION)
-    if text is None:
-        patch.remove(where)
-    else:
-        patch.set(where, text)
-    return Mutation(patch.operations, [KEPT] if patch.operations else [])
+    patch, warnings = Patch(document), list[str]()
+    for grant in GRANTS:
+        where, text = ("metadata", "annotations", grant), stored.metadata.annotations.get(grant)
+        before = len(patch.operations)
+        if text is None:
+            patch.remove(where)
+        else:
+            patch.set(where, text)
+        warnings += [about_kept(grant)] if len(patch.operations) > before else []
+    return Mutation(patch.operations, warnings)
 
 
 def _check(pod: Pod) -> None:

@@ -1,4 +1,4 @@
-"""The webhook's HTTP side: `/mutate` for the API server, health and metrics for everybody.
+"""The webhook's HTTP side: `/mutate` for the API server, health for everybody, metrics for whom the guard lets in.
 
 A call is answered from the call alone and, where it follows them, the quotas it has read; nobody is asked meanwhile, so
 any number of replicas will do and a dry run is like any other.
@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from aliquot import service
+from aliquot.guard import OPEN, Guard
 from aliquot.metrics import add_routes
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import Mutation, Mutator
@@ -25,7 +27,11 @@ class Webhook:
     """Answers the API server's calls."""
 
     def __init__(
-        self, mutator: Mutator, metrics: WebhookMetrics, missing: Callable[[], str] = lambda: ""
+        self,
+        mutator: Mutator,
+        metrics: WebhookMetrics,
+        missing: Callable[[], str] = lambda: "",
+        guard: Guard = OPEN,
     ) -> None:
         """Put the parts together.
 
@@ -33,14 +39,16 @@ class Webhook:
             mutator: Works out what changes.
             metrics: Where calls are counted.
             missing: What has not been read yet, in words; empty when all has been.
+            guard: Who may read the metrics.
         """
+        self._guard = guard
         self._mutator = mutator
         self._metrics = metrics
         self._missing = missing
 
     def app(self) -> web.Application:
         """The web application."""
-        app = web.Application(client_max_size=LARGEST_BODY)
+        app = service.application(LARGEST_BODY, self._guard)
         app.router.add_post("/mutate", self.mutate)
         add_routes(app, self._metrics.registry, self._missing)
         return app

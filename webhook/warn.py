@@ -1,9 +1,10 @@
 """What looks wrong in a pod but does not stop it; kubectl shows these lines to the pod's author."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from aliquot.dialects import Dialect
 from aliquot.kube.objects import Container, Pod
-from aliquot.names import CONTROL_ENV, PLACEMENT_ANNOTATION, SCHEDULER_NAME, USAGE_ENV
+from aliquot.names import CONTROL_ENV, GRANTS, SCHEDULER_NAME, USAGE_ENV
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -27,10 +28,24 @@ def about_scheduler(pod: Pod) -> Iterator[str]:
         )
 
 
-def about_placement(pod: Pod) -> Iterator[str]:
-    """A placement of the pod's own making."""
-    if PLACEMENT_ANNOTATION in pod.metadata.annotations:
-        yield f"annotation {PLACEMENT_ANNOTATION} is removed: only the scheduler writes it"
+def about_grants(pod: Pod) -> Iterator[str]:
+    """What a new pod says in the scheduler's place."""
+    for grant in GRANTS:
+        if grant in pod.metadata.annotations:
+            yield f"annotation {grant} is removed: only the scheduler writes it"
+
+
+def about_kept(grant: str) -> str:
+    """An edit of what the scheduler has written."""
+    return f"annotation {grant} stays as it was: only the scheduler writes it"
+
+
+def about_dialects(pod: Pod, dialects: Sequence[Dialect]) -> Iterator[str]:
+    """Annotations of another project that choose cards there, and not here."""
+    for dialect in dialects:
+        for annotation, ours in dialect.unread.items():
+            if annotation in pod.metadata.annotations:
+                yield f"annotation {annotation} is not read; write {ours}"
 
 
 def about_container(container: Container) -> Iterator[str]:
