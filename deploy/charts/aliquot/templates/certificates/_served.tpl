@@ -1,0 +1,24 @@
+{{/* The services that have a certificate, as a JSON list. */}}
+{{- define "aliquot.served" -}}
+{{- $served := list -}}
+{{- range list "agent" "scheduler" "webhook" -}}
+{{- if (index $.Values .).enabled -}}
+{{- $served = append $served . -}}
+{{- end -}}
+{{- end -}}
+{{ toJson $served }}
+{{- end -}}
+
+{{/* The same with the keeper of certificates, who keeps one for itself. */}}
+{{- define "aliquot.kept" -}}
+{{ toJson (append (include "aliquot.served" . | fromJsonArray) "certs") }}
+{{- end -}}
+
+{{/* The Secrets of a CA of our own, and of all of these, as a JSON list. */}}
+{{- define "aliquot.keptSecrets" -}}
+{{- $names := list "aliquot-ca" -}}
+{{- range include "aliquot.kept" . | fromJsonArray -}}
+{{- $names = append $names (printf "aliquot-%s-tls" .) -}}
+{{- end -}}
+{{ toJson $names }}
+{{- end -}}
