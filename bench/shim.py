@@ -22,14 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from libshim.pages import (
-    CardLimit,
-    Control,
-    create_control,
-    create_usage,
-    forwarder_path,
-    library_path,
-)
+from libshim.control_page import CardLimit, Control, create_control
+from libshim.library import forwarder_path, library_path
+from libshim.usage_page import create_usage
 from sandbox.gpus import SimCard, SimMachine
 
 HERE = Path(__file__).resolve().parent

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pynvml
 
-from libshim.pages import CardLimit, Control, create_control, create_usage, library_path
+from libshim.control_page import CardLimit, Control, create_control
+from libshim.library import library_path
+from libshim.usage_page import create_usage
 
 PROGRAM = Path(__file__).with_name("torch_steps.py")
 PYTHON = os.environ.get("ALIQUOT_GPU_PYTHON", sys.executable)

@@ -288,10 +288,11 @@ def priorities() -> Iterator[Case]:
 
 def lone() -> Iterator[Case]:
     """A tenant that has the card to itself, against the same without the interceptor."""
-    for length in (100, 1000, 20_000):
-        load = greedy(length)
+    varying = Load((1000, 100), sync=15)
+    loads = {text_of(length): greedy(length) for length in (100, 1000, 20_000)} | {"1ms-0.1ms": varying}
+    for name, load in loads.items():
         yield Case(
-            f"lone/{text_of(length)}",
+            f"lone/{name}",
             (Tenant(100, (load,), Mode.UNCAPPED),),
             Question.THROUGHPUT,
             bound=99.0,

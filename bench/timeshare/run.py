@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from arbiter import Arbiter, Terms
-from libshim.pages import CardLimit, Control, create_control, create_usage, library_path
+from libshim.control_page import CardLimit, Control, create_control
+from libshim.library import library_path
+from libshim.usage_page import create_usage
 from sandbox.gpus import SimCard, SimMachine
 from sandbox.record import SWITCHED, Record
 

@@ -16,7 +16,8 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from libshim.pages import CardLimit, Control, create_control, create_usage
+from libshim.control_page import CardLimit, Control, create_control
+from libshim.usage_page import create_usage
 from sandbox.gpus import SimCard, SimMachine
 from tests.tools.debian import unpack
 

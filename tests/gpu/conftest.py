@@ -10,7 +10,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from libshim.pages import CardLimit, Control, Usage, create_control, create_usage, library_path, read_usage
+from libshim.control_page import CardLimit, Control, create_control
+from libshim.library import library_path
+from libshim.usage_page import Usage, create_usage, read_usage
 
 PROGRAMS = Path(__file__).with_name("programs")
 PYTHON = os.environ.get("ALIQUOT_GPU_PYTHON", sys.executable)

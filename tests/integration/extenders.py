@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,16 +69,16 @@ class Extender:
 
     def bind(self, pod: Document, node: str) -> str:
         """Bind a pod; the error, empty on success."""
-        meta = pod["metadata"]
-        body = {
-            "PodName": meta["name"],
-            "PodNamespace": meta["namespace"],
-            "PodUID": meta["uid"],
-            "Node": node,
-        }
-        status, answer = self.post("/bind", body)
+        status, answer = self.post("/bind", binding(pod, node))
         assert status == 200
         return str(answer["Error"])
+
+    def send_bind(self, pod: Document, node: str) -> socket.socket:
+        """Call bind over plain HTTP, and do not wait for the answer; the connection is the caller's to close."""
+        body = json.dumps(binding(pod, node)).encode()
+        call = socket.create_connection(("127.0.0.1", self.port))
+        call.sendall(b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        return call
 
     def promised(self) -> dict[str, int]:
         """Card → MiB promised, as its metrics say; cards without any promise are left out."""
@@ -92,6 +93,12 @@ class Extender:
             if line.startswith("aliquot_scheduler_placements{")
         )
 
+    def looks(self) -> float:
+        """How often it has looked whom to evict since it was started."""
+        lines = self.get("/metrics").data.decode().splitlines()
+        name = "aliquot_scheduler_reclaim_rounds_total "
+        return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
     def known(self) -> dict[str, int]:
         """Card → MiB that may be promised."""
         return self._cards("usable")
@@ -102,6 +109,12 @@ class Extender:
         return {
             line.split('card="')[1].split('"')[0]: int(float(line.rsplit(" ", 1)[1])) // MIB for line in lines
         }
+
+
+def binding(pod: Document, node: str) -> Document:
+    """A bind call."""
+    meta = pod["metadata"]
+    return {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
 
 
 def add_node(cluster: PocketCluster, name: str, uuids: list[str], **card: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.timeshare.run import KERNELS, programs
 from libshim._pages import ffi
-from libshim.pages import CardTime, read_times
+from libshim.control_page import CardTime, read_times
 from sandbox.gpus import SimCard, SimMachine
 from tests.integration.shells import ALIQUOT, WAIT_S, Shell
 

@@ -45,6 +45,7 @@ class FakeWebhook:
         self.reviews: list[Obj] = []
         self.headers: Obj = {}
         self.path = ""
+        self.callers: set[Any] = set()
         self.answer: Any = lambda _: {}
         outer = self
 
@@ -70,6 +71,7 @@ class FakeWebhook:
         review = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         self.reviews.append(review)
         self.headers, self.path = dict(handler.headers), handler.path
+        self.callers.add(handler.client_address)
         response = {"uid": review["request"]["uid"], "allowed": True} | self.answer(review["request"])
         kind = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}
         content = json.dumps({**kind, "response": response}).encode()
@@ -237,6 +239,15 @@ def test_an_unknown_authority_is_refused(webhook: FakeWebhook, kubectl: Kubectl,
     with pytest.raises(ApiError, match="failed calling webhook"):
         kubectl.create(pod("untrusted"))
     assert webhook.reviews == []
+
+
+def test_connections_are_kept(webhook: FakeWebhook, kubectl: Kubectl) -> None:
+    """One call after the other takes one connection, as the real API server keeps a client for each webhook."""
+    kubectl.apply(webhook.configuration())
+    for number in range(5):
+        kubectl.create(pod(f"kept-{number}"))
+    assert len(webhook.reviews) == 5
+    assert len(webhook.callers) == 1
 
 
 def test_services_and_selectors(webhook: FakeWebhook, kubectl: Kubectl) -> None:

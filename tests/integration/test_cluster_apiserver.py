@@ -198,6 +198,16 @@ def test_status_and_spec_are_apart(kubectl: Kubectl) -> None:
     assert kubectl.get("pods", "parts")["status"]["phase"] == "Running"
 
 
+def test_apply_says_who_applies(kubectl: Kubectl) -> None:
+    """Server-side apply without a field manager is refused, as the real server refuses it."""
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nobody"}}
+    path = "/api/v1/namespaces/default/configmaps/nobody"
+    with pytest.raises(ApiError, match="fieldManager: Required value: is required for apply patch") as caught:
+        kubectl.request("PATCH", path, settings, media_type="application/apply-patch+yaml")
+    assert caught.value.status == 422
+    kubectl.request("PATCH", path, settings, {"fieldManager": "me"}, "application/apply-patch+yaml")
+
+
 def test_strategic_merge_patches_lists_by_key(kubectl: Kubectl) -> None:
     """Conditions are merged by type, as a kubelet's and a scheduler's writes need."""
     kubectl.create(pod("conditions"))

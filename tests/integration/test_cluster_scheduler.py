@@ -215,6 +215,20 @@ def test_pods_without_managed_resources_never_reach_the_extender(
     wait_for("the event", lambda: text in cluster.kubectl.events("plain"))
 
 
+def test_events_are_those_of_the_pod_that_has_the_name_now(
+    cluster: PocketCluster, extender: FakeExtender
+) -> None:
+    """Not of one before it; of a pod that is gone they are told yet."""
+    extender.answers["filter"] = deny_all
+    cluster.kubectl.create(pod("again"))
+    wait_for("the event", lambda: cluster.kubectl.events("again"))
+    cluster.kubectl.delete("pods", "again", grace=0)
+    cluster.kubectl.wait_gone("pods", "again")
+    assert cluster.kubectl.events("again")
+    cluster.kubectl.create(pod("again", schedulerName="nobody"))
+    assert cluster.kubectl.events("again") == []
+
+
 def test_in_tree_filters_come_first(cluster: PocketCluster, extender: FakeExtender) -> None:
     """With no node left by the in-tree filters the extender is not asked, and reasons are counted."""
     cluster.kubectl.create(pod("greedy", limits={"lab.example/vgpu": "9"}))

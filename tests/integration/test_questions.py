@@ -171,7 +171,7 @@ def test_why_not(cluster: PocketCluster, extender: Extender):
     assert (absent.returncode, absent.stdout) == (1, "default/nobody: there is no such pod\n")
     nowhere = aliquot_why(cluster, "nobody")
     assert nowhere.returncode == 125
-    assert "aliquot-system/aliquot-scheduler-ext:9443 does not answer" in nowhere.stderr
+    assert "aliquot-system/aliquot-scheduler:9443 does not answer" in nowhere.stderr
     silent = aliquot_why(cluster, "--extender", "http://127.0.0.1:1", "nobody")
     assert "no answer from http://127.0.0.1:1" in silent.stderr
     wrong = aliquot_why(cluster, "--extender", f"{extender.url}/metrics?", "nobody")

@@ -1,8 +1,6 @@
 """Borrowed quota is taken back by eviction: by real processes, while the extender is killed, and never too much."""
 
 import json
-import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,25 @@ import yaml
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.cluster import PocketCluster
 from sandbox.cluster.processes import wait_for
-from tests.integration.extenders import Document, Extender, add_node, create, patch_status
+from tests.integration.evictions import (
+    bound,
+    end,
+    evicted,
+    protect,
+    refused,
+    runs,
+    settles,
+    stored,
+    take_over,
+    two_evicted,
+)
+from tests.integration.extenders import Document, Extender, add_node, create
 
 ROOT = Path(__file__).parents[2]
 SCHEDULER = yaml.safe_load((ROOT / "deploy/scheduler/configuration.yaml").read_text())
 GIB = 1024
 """In MiB."""
 PLAN = "aliquot.dev/reclaim"
-PLACEMENT = "aliquot.dev/placement"
 
 
 @pytest.fixture(scope="module", name="cluster")
@@ -70,63 +79,6 @@ def write(cluster: PocketCluster, name: str, gib: int, **spec: Any) -> None:
         "spec": {"namespaces": [name], "guaranteed": {"memoryMiB": gib * GIB}, **spec},
     }
     cluster.kubectl.apply(body)
-
-
-def protect(cluster: PocketCluster, allowed: int) -> None:
-    """A disruption budget over all of the guests' pods, as its controller would count it."""
-    meta = {"name": "b", "namespace": "guest"}
-    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta}
-    cluster.kubectl.apply({**body, "spec": {"selector": {}, "minAvailable": 1}})
-    path = "/apis/policy/v1/namespaces/guest/poddisruptionbudgets/b"
-    patch_status(cluster, path, {"disruptionsAllowed": allowed})
-
-
-def runs(cluster: PocketCluster, namespace: str, gib: int, **spec: Any) -> Document:
-    """A pod that has got its place."""
-    pod = create(cluster, gib, namespace=namespace, **spec)
-    cluster.kubectl.wait_for("pods", pod["metadata"]["name"], bound, namespace=namespace)
-    path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
-    patch_status(cluster, path, {"phase": "Running"})
-    return pod
-
-
-def bound(pod: Document) -> bool:
-    """Whether it has its node."""
-    return bool(pod["spec"].get("nodeName"))
-
-
-def evicted(cluster: PocketCluster, namespace: str = "guest") -> set[str]:
-    """The pods of a namespace that are being deleted."""
-    pods = cluster.kubectl.list("pods", namespace)
-    return {p["metadata"]["name"] for p in pods if p["metadata"].get("deletionTimestamp")}
-
-
-def end(cluster: PocketCluster, namespace: str, names: set[str]) -> None:
-    """The kubelet has ended these pods."""
-    for name in names:
-        cluster.kubectl.delete("pods", name, namespace, grace=0)
-
-
-def refused(cluster: PocketCluster, pod: Document) -> None:
-    """Waits until the scheduler has given a pod up for now."""
-    meta = pod["metadata"]
-    text = "nodes are available"
-    cluster.kubectl.wait_for(
-        "pods", meta["name"], lambda p: text in str(p["status"]), namespace=meta["namespace"]
-    )
-
-
-def settles(extender: Extender) -> None:
-    """Waits until the extender has looked three more times at those that wait."""
-    before = rounds(extender)
-    wait_for("three more rounds", lambda: rounds(extender) >= before + 3)
-
-
-def rounds(extender: Extender) -> float:
-    """How often it has looked since it was started."""
-    lines = extender.get("/metrics").data.decode().splitlines()
-    name = "aliquot_scheduler_reclaim_rounds_total "
-    return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
 
 def test_what_was_borrowed_is_given_back_to_whom_it_is_guaranteed(
@@ -205,25 +157,12 @@ def test_a_leader_killed_in_between_evicts_nobody_in_vain(
     cluster: PocketCluster, extender: Extender, _round: int
 ) -> None:
     """Whenever it is killed, two pods are evicted for a pod that needs two, of one node, and never a third."""
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
     for _ in range(8):
         runs(cluster, "guest", 8)
     write(cluster, "guest", 16)
     write(cluster, "owner", 32, reclaim=True)
     pod = create(cluster, 16, namespace="owner")
-    seen = set[str]()
-    for _ in range(4):
-        time.sleep(chance.uniform(0.0, 1.5))  # the moment of the kill is what is tried
-        extender.process.kill()
-        seen |= evicted(cluster)
-        extender.start()
-    wait_for("two pods to be evicted", lambda: len(evicted(cluster)) >= 2)
-    settles(extender)
-    seen |= evicted(cluster)
-    assert len(seen) == 2
-    assert len({stored(cluster, name)["spec"]["nodeName"] for name in seen}) == 1
+    seen = two_evicted(cluster, extender)
     end(cluster, "guest", seen)
     cluster.kubectl.wait_for("pods", pod["metadata"]["name"], bound, namespace="owner")
     settles(extender)
@@ -249,25 +188,6 @@ def test_one_pod_has_others_evicted_once_whoever_took_the_room(
     refused(cluster, pod)
     settles(extender)
     assert evicted(cluster) == set()
-
-
-def take_over(cluster: PocketCluster, last: Document) -> None:
-    """A new guest is bound to the very cards of one that has gone."""
-    new = create(cluster, 16, namespace="guest", schedulerName="nobody")
-    meta, node = new["metadata"], last["spec"]["nodeName"]
-    placement = last["metadata"]["annotations"][PLACEMENT].replace(last["metadata"]["uid"], meta["uid"])
-    body = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": meta["name"], "uid": meta["uid"], "annotations": {PLACEMENT: placement}},
-        "target": {"kind": "Node", "name": node},
-    }
-    cluster.kubectl.request("POST", f"/api/v1/namespaces/guest/pods/{meta['name']}/binding", body)
-
-
-def stored(cluster: PocketCluster, name: str) -> Document:
-    """A guest as it is."""
-    return cluster.kubectl.get("pods", name, "guest")
 
 
 def test_evictions_heed_budgets_and_identities(cluster: PocketCluster, extender: Extender) -> None:

@@ -18,7 +18,7 @@ import urllib3
 
 from sandbox.cluster.cluster import PocketCluster
 from sandbox.cluster.processes import wait_for
-from tests.integration.extenders import Document, add_node, create
+from tests.integration.extenders import Document, add_node, binding, create
 from tests.integration.journey.auditor import check_cards, check_promise, placement_of
 from tests.integration.replicas import TAKES_OVER_S, Replica, Replicas, three
 from tests.integration.wires import Mode
@@ -86,12 +86,6 @@ class Client:
         replica: Replica = self._dice.choice(self._replicas.all)
         reply = replica.pool.request("POST", f"{replica.url}/{verb}", json=body, timeout=ANSWERS_S)
         return dict(reply.json())
-
-
-def binding(pod: Document, node: str) -> Document:
-    """A bind call."""
-    meta = pod["metadata"]
-    return {"PodName": meta["name"], "PodNamespace": "default", "PodUID": meta["uid"], "Node": node}
 
 
 def kill(leader: Replica, replicas: Replicas) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from aliquot.cli.runs import Registry
 from aliquot.cli.slices import Slice
-from libshim.pages import read_control
+from libshim.control_page import read_control
 from tests.integration.shells import ALIQUOT, Shell, Tenant
 from tests.tools.kills import restored, states_during
 

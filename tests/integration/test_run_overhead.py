@@ -3,7 +3,8 @@
 import subprocess
 import sys
 
-from libshim.pages import read_control, read_usage
+from libshim.control_page import read_control
+from libshim.usage_page import read_usage
 from sandbox.gpus import SimCard, SimMachine
 from tests.integration.shells import Shell, Tenant, until
 

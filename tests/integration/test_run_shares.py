@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.core_shares import WHOLE_BP
-from libshim.pages import read_control
+from libshim.control_page import read_control
 from tests.integration.greedy import Bench, Greedy, greedy_load, holders, read_heartbeat
 from tests.integration.shells import Shell
 

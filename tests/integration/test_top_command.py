@@ -61,6 +61,7 @@ def test_one_document_for_programs(running: Shell) -> None:
         "lent": 0.0,
         "waiting": 0.0,
         "memoryBytes": 2 << 30,
+        "deniedAllocations": 0,
         "trusted": True,
     }
 
@@ -72,6 +73,8 @@ def test_one_table_for_people(running: Shell) -> None:
     title, headings, line = done.stdout.splitlines()
     assert title.startswith("card GPU-")
     assert headings.split()[:3] == ["tenant", "mode", "prio"]
+    assert headings.split()[-2:] == ["denied", "trusted"]
+    assert line.split()[-2:] == ["0", "yes"]
     assert line.split()[1:5] == ["capped", "0", "30.0", "%"]
 
 

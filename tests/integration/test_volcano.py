@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from sandbox.cluster.cluster import PocketCluster
 from sandbox.cluster.processes import wait_for
@@ -237,3 +239,29 @@ def test_nobody_answers_volcano_unasked(cluster: PocketCluster):
         assert extender.pool.request("POST", url, body=b"{}").status == 404
     finally:
         extender.process.stop()
+
+
+def test_the_examples(volcano: Volcano) -> None:
+    """The configuration asks what is served, and a pod of the job gets its card by these calls."""
+    examples = ROOT / "examples" / "volcano"
+    tiers = yaml.safe_load((examples / "volcano-scheduler.conf").read_text())["tiers"]
+    plugins = {plugin["name"]: plugin for tier in tiers for plugin in tier["plugins"]}
+    arguments = plugins["extender"]["arguments"]
+    template = yaml.safe_load((examples / "job.yaml").read_text())["spec"]["tasks"][0]["template"]
+    spec = {**template["spec"], "schedulerName": "volcano"}
+    metadata = {"name": "train-worker-0", "namespace": "default"}
+    pod = volcano.cluster.kubectl.create(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    )
+    bodies = {
+        "predicate": {"task": task(pod), "node": node("n1")},
+        "prioritize": {"task": task(pod), "nodes": [node("n1"), node("n2")]},
+        "deallocateFunc": {"task": task(pod, "n1", ALLOCATED)},
+        "allocateFunc": {"task": task(pod, "n1", ALLOCATED)},
+    }
+    prefix = urlsplit(arguments["extender.urlPrefix"]).path
+    for call, body in bodies.items():
+        status, answer = volcano.extender.post(f"{prefix}/{arguments[f'extender.{call}Verb']}", body)
+        assert (status, answer["errorMessage"]) == (200, "")
+    volcano.bind(pod, "n1")
+    wait_for("the placement to be written", lambda: volcano.cards(pod))

@@ -14,6 +14,18 @@ from sandbox.cluster.cluster import PocketCluster
 CHUNK = 1 << 16
 
 
+def lead_through(cluster: PocketCluster, url: str, path: Path, ca: Path | None = None) -> Path:
+    """A kubeconfig of the cluster's admin by way of another URL; `ca`: of who listens there, where it has its own."""
+    config: dict[str, Any] = yaml.safe_load(cluster.kubeconfig.read_text())
+    entry = config["clusters"][0]["cluster"]
+    entry["server"] = url
+    if ca is not None:
+        entry.pop("certificate-authority-data", None)
+        entry["certificate-authority"] = str(ca)
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
 class Mode(Enum):
     """What a wire does."""
 
@@ -29,16 +41,14 @@ class Wire:
     """A TCP proxy in front of the API server, with a kubeconfig that leads through it."""
 
     def __init__(self, cluster: PocketCluster, directory: Path) -> None:
-        config: dict[str, Any] = yaml.safe_load(cluster.kubeconfig.read_text())
-        server = config["clusters"][0]["cluster"]
-        self._target = int(server["server"].rsplit(":", 1)[1])
+        server = yaml.safe_load(cluster.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        self._target = int(server.rsplit(":", 1)[1])
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._mode = Mode.CARRIES
         self._ends: set[socket.socket] = set()
         self._stale: set[socket.socket] = set()
-        server["server"] = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.kubeconfig = directory / "kubeconfig"
-        self.kubeconfig.write_text(yaml.safe_dump(config))
+        url = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.kubeconfig = lead_through(cluster, url, directory / "kubeconfig")
         threading.Thread(target=self._accept, daemon=True).start()
 
     def set(self, mode: Mode) -> None:

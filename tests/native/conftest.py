@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from libshim.pages import CardLimit, Control, create_control, create_usage
+from libshim.control_page import CardLimit, Control, create_control
+from libshim.usage_page import create_usage
 from sandbox.gpus import SimCard, SimMachine
 from tests.native.forwarded import forwarded
 from tests.native.leases import SHARE, Begin, Lessor, told_to_go

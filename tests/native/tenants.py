@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libshim._pages import ffi
-from libshim.pages import Usage, library_path, read_usage
+from libshim.library import library_path
+from libshim.usage_page import Usage, read_usage
 from sandbox.gpus import SimMachine
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from libshim.pages import CardLimit, Control, create_control, create_usage, read_usage
+from libshim.control_page import CardLimit, Control, create_control
+from libshim.usage_page import create_usage, read_usage
 from sandbox.gpus import SOURCES, SimCard, SimMachine
 from tests.native.forwarded import SONAMES, behind
 from tests.native.shells import CLIENTS, LIBSHIM

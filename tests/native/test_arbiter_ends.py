@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from libshim._pages import ffi
-from libshim.pages import CardLimit
+from libshim.control_page import CardLimit
 from sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.sims import wait_for

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from libshim.pages import CardLimit
+from libshim.control_page import CardLimit
 from plugin.arrears import Arrears
 from plugin.watchdog import LOOK_EVERY_S
 from sandbox.gpus import SimMachine

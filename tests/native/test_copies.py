@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from libshim.control_page import CardLimit
 from libshim.coverage.table import read_table
-from libshim.pages import CardLimit
 from sandbox.gpus import SimMachine
 from tests.native.leases import Lessor, Work
 from tests.native.shells import OUT, Shell

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from libshim.pages import CardLimit, Control, Enforcement, update_control
+from libshim.control_page import CardLimit, Control, Enforcement, update_control
 from sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.tenants import Tenant

@@ -10,7 +10,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from libshim.pages import forwarder_path, library_path
+from libshim.library import forwarder_path, library_path
 from sandbox.gpus import SimMachine
 from tests.native.forwarded import SONAMES, behind, forwarded
 from tests.native.names import hooked, known, listed

@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from libshim.pages import (
+from libshim.control_page import (
     CardLimit,
     Control,
     change_control,
     create_control,
-    create_usage,
-    read_card_usages,
     read_control,
-    read_usage,
     touch_granter,
 )
+from libshim.usage_page import create_usage, read_card_usages, read_usage
 
 AT_ONCE_S = 10
 HOLDER = """

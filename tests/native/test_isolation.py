@@ -11,16 +11,11 @@ from pathlib import Path
 import pytest
 
 from aliquot.names import LIBRARY_PATH
-from libshim.pages import (
-    CardLimit,
-    Control,
-    create_control,
-    create_usage,
-    forwarder_path,
-    library_path,
-    read_usage,
-)
+from libshim.control_page import CardLimit, Control, create_control
+from libshim.library import forwarder_path, library_path
+from libshim.usage_page import create_usage, read_usage
 from plugin.cdi_spec import CdiSpecs
+from plugin.driver_tree import DriverTree
 from plugin.interceptor import install_interceptor
 from plugin.tenants import TenantPages
 from sandbox.gpus import SimMachine
@@ -177,7 +172,9 @@ def box(
     def make(cell: Cell, files: Mapping[str, Path]) -> Box:
         forwarders = tuple(map(forwarder_path, SONAMES)) if cell.forwarded else ()
         interceptor = install_interceptor(library_path(), tmp_path / "state", forwarders)
-        specs = CdiSpecs(tmp_path / "cdi", machine.lib_dir, machine.dev_dir, interceptor)
+        specs = CdiSpecs(
+            tmp_path / "cdi", DriverTree(machine.lib_dir, machine.lib_dir), machine.dev_dir, interceptor
+        )
         spec = specs.spec("nonce", ["nvidia0"], pages, by_file=cell.by_file)
         edits = spec.devices[0].container_edits
         made = make_box(tmp_path / "root", {**clients, **files}, edits, {"/machine": str(machine.root)})

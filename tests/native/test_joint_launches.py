@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from arbiter import Arbiter, Terms
-from libshim.pages import CardLimit
+from libshim.control_page import CardLimit
 from sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.leases import MS, SECOND_NS, SHARE, Lessor, Work, hear, say

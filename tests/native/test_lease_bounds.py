@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from libshim.pages import CardLimit
+from libshim.control_page import CardLimit
 from sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.leases import Lessor, Work
@@ -144,6 +144,46 @@ def test_a_kernel_of_no_known_length_is_not_waited_for_as_for_the_longest(
             spinner.do(*unlike, "sync")
             told = time.monotonic_ns()
             spinner.do(*unlike, "sync")
+            return gap_after_short_ms(machine, told)
+
+    gaps = attempts(attempt, 0, 1)
+    print(gaps)
+    assert min(gaps) < 1
+
+
+def idle_part(machine: SimMachine, since: int) -> float:
+    """Of the time from the first kernel to the last one, the part in which the card ran nothing."""
+    runs = [run for run in machine.busy(machine.cards[0].uuid) if run.start_ns > since]
+    busy = sum(run.end_ns - run.start_ns for run in runs)
+    return 1 - busy / (max(run.end_ns for run in runs) - min(run.start_ns for run in runs))
+
+
+def test_kernels_of_two_lengths_keep_the_card_busy(machine: SimMachine, leased: Leased):
+    """Each could be the short one, and be over before anything more could be submitted: there is enough behind it."""
+    odd = (kernels(1, 1000), kernels(1, 100)) * 7 + (kernels(1, 1000), "sync")
+
+    def attempt() -> float:
+        with spinner_under_lease(leased()) as (_, spinner):
+            spinner.do(*odd * 5)
+            told = time.monotonic_ns()
+            spinner.do(*odd * 5)
+            return idle_part(machine, told)
+
+    idle = attempts(attempt, 0, 0.1)
+    print(idle)
+    assert min(idle) < 0.1
+
+
+def test_who_waits_for_a_lease_sees_that_a_short_kernel_is_over(machine: SimMachine, leased: Leased):
+    """Where nothing more may begin beside what is in flight, the next comes when that is over, not when it might be."""
+    in_turn = (kernels(1, 3000), kernels(1, 100)) * 20
+
+    def attempt() -> float:
+        with spinner_under_lease(leased()) as (lessor, spinner):
+            spinner.do(*in_turn, "sync")
+            lessor.open(window_us=4 * WINDOW_US, lease_ns=0)
+            told = time.monotonic_ns()
+            spinner.do(*in_turn, "sync")
             return gap_after_short_ms(machine, told)
 
     gaps = attempts(attempt, 0, 1)

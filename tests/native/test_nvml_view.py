@@ -7,7 +7,8 @@ from typing import Self
 
 import pytest
 
-from libshim.pages import CardLimit, Control, Enforcement, create_control, create_usage, update_control
+from libshim.control_page import CardLimit, Control, Enforcement, create_control, update_control
+from libshim.usage_page import create_usage
 from sandbox.gpus import SimCard, SimMachine, SimMig
 from tests.native.shells import library
 from tests.native.sims import wait_for

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from libshim.pages import library_path
+from libshim.library import library_path
 from sandbox.gpus import SimMachine
 from tests.native.shells import CLIENTS, LIBSHIM, two_cards
 from tests.native.tenants import Tenant

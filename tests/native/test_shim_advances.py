@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from libshim._pages import ffi, lib
-from libshim.pages import CardLimit, Control, read_card_usages, update_control
+from libshim.control_page import CardLimit, Control, update_control
+from libshim.usage_page import read_card_usages
 from sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, Shell, program, two_cards
 from tests.native.tenants import Tenant, truth, used

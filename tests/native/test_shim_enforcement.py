@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from libshim.pages import Control, Enforcement, change_control
+from libshim.control_page import Control, Enforcement, change_control
 from sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tests.native.tenants import Tenant

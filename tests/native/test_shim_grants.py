@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from libshim.pages import CardLimit, CardUsage, Control, Enforcement, change_control, touch_granter
+from libshim.control_page import CardLimit, Control, Enforcement, change_control, touch_granter
+from libshim.usage_page import CardUsage
 from sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tests.native.sims import wait_for

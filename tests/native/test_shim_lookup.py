@@ -9,7 +9,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from libshim.pages import library_path
+from libshim.library import library_path
 from sandbox.gpus import SimMachine
 from tests.native.shells import LIBSHIM, Shell, two_cards
 from tests.native.tenants import Tenant

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from libshim.pages import CardLimit
+from libshim.control_page import CardLimit
 from sandbox.gpus import SimMachine
 from tests.native.shells import INVALID_VALUE, OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tests.native.tenants import Tenant, used

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from libshim.pages import CardLimit, read_control, update_control
+from libshim.control_page import CardLimit, read_control, update_control
 from sandbox.gpus import SimMachine
 from tests.native.shells import INVALID_VALUE, OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tests.native.tenants import Tenant, truth

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from libshim.pages import CardLimit, Control, create_control, create_usage
+from libshim.control_page import CardLimit, Control, create_control
+from libshim.usage_page import create_usage
 from sandbox.gpus import SimCard, SimMachine, SimMig
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, program
 from tests.native.sims import PRELUDE

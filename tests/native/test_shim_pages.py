@@ -11,18 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libshim.pages import (
+from libshim.control_page import (
     CardLimit,
     Control,
     Enforcement,
-    PageError,
     change_control,
     create_control,
-    create_usage,
     read_control,
-    read_usage,
     update_control,
 )
+from libshim.page_file import PageError
+from libshim.usage_page import create_usage, read_usage
 from sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, Shell, program, two_cards
 from tests.native.tenants import Tenant

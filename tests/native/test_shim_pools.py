@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from libshim.pages import CardLimit, Control, update_control
+from libshim.control_page import CardLimit, Control, update_control
 from sandbox.gpus import SimCard, SimMachine
 from tests.native.pools import (
     DEADLINE_S,

@@ -235,7 +235,7 @@ def test_a_full_table_of_processes_stays_closed(slice64: Tenant):
 
 def test_limits_change_while_programs_run(slice64: Tenant):
     """A raised limit is there at once; a lowered one refuses what is new and takes nothing away."""
-    from libshim.pages import CardLimit, Control, update_control
+    from libshim.control_page import CardLimit, Control, update_control
 
     uuid = slice64.machine.cards[0].uuid
     tenant = f"test/{slice64.directory.name}"

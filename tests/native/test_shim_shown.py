@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from libshim._pages import lib
-from libshim.pages import CardLimit
+from libshim.control_page import CardLimit
 from sandbox.gpus import SimMachine
 from tests.native.leases import Work
 from tests.native.shells import OUT, Shell, program, two_cards

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from libshim.pages import CardLimit
+from libshim.control_page import CardLimit
 from sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, library, program, two_cards
 from tests.native.sims import PRELUDE, wait_for

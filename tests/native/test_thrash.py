@@ -17,7 +17,8 @@ from bench.timeshare.cases import all_cases
 from bench.timeshare.fitting import quanta_over
 from bench.timeshare.run import KERNELS, Programs, programs, run
 from bench.timeshare.verdict import launches
-from libshim.pages import OVERFLOW_CARDS, CardLimit, Control, create_control, create_usage, read_card_usages
+from libshim.control_page import OVERFLOW_CARDS, CardLimit, Control, create_control
+from libshim.usage_page import create_usage, read_card_usages
 from plugin.quanta import quantum_ns
 from sandbox.gpus import SimCard, SimMachine
 from tests.native.tenants import Tenant

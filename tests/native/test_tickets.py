@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from libshim.pages import CardLimit, Control, update_control
+from libshim.control_page import CardLimit, Control, update_control
 from sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.shells import LIBSHIM, program

@@ -7,7 +7,6 @@ Nobody has to be root: apt works on lists of its own, and packages are unpacked,
 
 import fcntl
 import hashlib
-import re
 import shutil
 import subprocess
 import sys
@@ -18,8 +17,8 @@ import pytest
 
 from tests.tools.cache import cache_dir
 
-_URI = re.compile(r"^'(?P<uri>[^']+)' (?P<file>\S+) \d+ (?P<hash>\S+:\S+)$", re.MULTILINE)
-_HELPER = "/usr/lib/apt/apt-helper"
+_METHOD = "2"
+"""Counted up when the same packages come to be unpacked otherwise, so that what lies in caches is made anew."""
 
 
 class NotAvailableError(Exception):
@@ -32,11 +31,11 @@ def unpack(*packages: str) -> Path:
     Raises:
         NotAvailableError: this is no Debian, or its archive cannot be reached.
     """
-    if not (shutil.which("apt-get") and shutil.which("dpkg-deb") and Path(_HELPER).exists()):
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         message = f"{', '.join(packages)}: this machine has no apt"
         raise NotAvailableError(message)
     cache = cache_dir("debian")
-    name = hashlib.sha256(" ".join(sorted(packages)).encode()).hexdigest()[:16]
+    name = hashlib.sha256(" ".join([*sorted(packages), _METHOD]).encode()).hexdigest()[:16]
     root = cache / name
     with (cache / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -57,24 +56,24 @@ def _fill(cache: Path, root: Path, packages: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         unpacked = Path(scratch) / "root"
         unpacked.mkdir()
-        for uri, file, digest in _uris(Path(scratch), packages):
-            package = Path(scratch) / file
-            _run(_HELPER, "download-file", uri, str(package), digest)
+        for package in _download(Path(scratch), packages):
             _run("dpkg-deb", "--extract", str(package), str(unpacked))
         unpacked.rename(root)
 
 
-def _uris(scratch: Path, packages: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    """Address, file name and digest of every package that is asked for or needed."""
-    options = []
+def _download(scratch: Path, packages: tuple[str, ...]) -> list[Path]:
+    """Every package that is asked for or needed, as apt has fetched and verified it."""
+    options = ["-o", "Debug::NoLocking=1"]
     for directory in ("lists", "archives"):
         (scratch / directory / "partial").mkdir(parents=True)
     options += ["-o", f"Dir::State::Lists={scratch / 'lists'}", "-o", f"Dir::Cache={scratch}"]
     _run("apt-get", "-qq", *options, "update")
-    plan = ["--reinstall", "--no-install-recommends", "--yes", "--print-uris", "install", *packages]
-    found = _URI.findall(_run("apt-get", "-qq", *options, *plan))
-    if not found:
-        message = f"{', '.join(packages)}: the archive has no such packages"
+    plan = ["--reinstall", "--no-install-recommends", "--yes", "--download-only", "install", *packages]
+    _run("apt-get", "-qq", *options, *plan)
+    found = sorted((scratch / "archives").glob("*.deb"))
+    names = {package.name.partition("_")[0] for package in found}
+    if missing := set(packages) - names:
+        message = f"{', '.join(sorted(missing))}: the archive has no such packages"
         raise NotAvailableError(message)
     return found
 

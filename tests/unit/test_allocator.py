@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from aliquot.allocator import ARENAS
+
 PROGRAM = """
 import resource
 from aliquot.allocator import KEPT_BLOCK_BYTES, KEPT_BYTES, keep_freed_memory
@@ -57,3 +59,37 @@ def test_what_was_read_is_given_back_though_what_is_kept_lies_between():
     told = subprocess.run([sys.executable, "-c", STORY], check=True, capture_output=True, text=True).stdout
     full, left, _ = map(int, told.split())
     assert full - left > 50_000
+
+
+THREADS = """
+import ctypes
+import threading
+from aliquot.allocator import ARENAS, share_heaps
+{first}
+libc, here = ctypes.CDLL(None), threading.Barrier(9)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+libc.malloc_info.argtypes = ctypes.c_int, ctypes.c_void_p
+
+def ask() -> None:
+    libc.malloc(ctypes.c_size_t(1000))
+    here.wait()
+
+for _ in range(8):
+    threading.Thread(target=ask).start()
+here.wait()
+out = ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w"))
+libc.malloc_info(0, out)
+libc.fflush(out)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_threads_share_heaps():
+    """Two in all, where each of eight would have had one of its own on any machine with two processors."""
+
+    def heaps(first: str) -> int:
+        argv = [sys.executable, "-c", THREADS.format(first=first)]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.count("<heap nr=")
+
+    assert heaps("") > ARENAS
+    assert heaps("assert share_heaps()") == ARENAS

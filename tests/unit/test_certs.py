@@ -139,3 +139,47 @@ def test_a_certificate_needs_a_name(tmp_path: Path):
     """No names is a mistake of the caller's."""
     with pytest.raises(ValueError, match="at least one"):
         write_pair(tmp_path, [])
+
+
+def test_a_new_ca_of_clients_is_believed_at_once(tmp_path: Path):
+    """Its file is looked at in every handshake, as the certificate's are; who is of neither CA is refused."""
+
+    async def scene() -> None:
+        pair, mine, other = (
+            write_pair(tmp_path / name, ["localhost"]) for name in ("server", "mine", "other")
+        )
+        peers = tmp_path / "peers.crt"
+        peers.write_bytes(mine.ca.read_bytes())
+        shown: list[bool] = []
+
+        def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            shown.append(bool(writer.get_extra_info("peercert")))
+            writer.write(b"x")
+            writer.close()
+
+        context = server_context(pair.cert, pair.key, peers)
+        server = await asyncio.start_server(take, "127.0.0.1", 0, ssl=context)
+
+        async def calls(client: CertificatePair) -> bool:
+            trust = ssl.create_default_context(cafile=str(pair.ca))
+            trust.load_cert_chain(client.cert, client.key)
+            port = server.sockets[0].getsockname()[1]
+            try:
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", port, ssl=trust, server_hostname="localhost"
+                )
+                taken = await reader.read(1) == b"x"
+            except OSError:
+                return False
+            writer.close()
+            return taken
+
+        async with server:
+            assert [await calls(one) for one in (mine, other)] == [True, False]
+            peers.write_bytes(mine.ca.read_bytes() + other.ca.read_bytes())
+            assert [await calls(one) for one in (mine, other)] == [True, True]
+            peers.write_bytes(other.ca.read_bytes())
+            assert [await calls(one) for one in (mine, other)] == [False, True]
+        assert all(shown)
+
+    asyncio.run(scene())

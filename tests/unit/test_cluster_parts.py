@@ -107,7 +107,7 @@ def test_the_deployed_scheduler_configuration_is_read() -> None:
     config = SchedulerConfig.read(ROOT / "deploy/scheduler/configuration.yaml")
     assert config.profiles == {"aliquot-scheduler"}
     (extender,) = config.extenders
-    assert extender.managed["aliquot.dev/gpu"] is False
+    assert extender.managed["aliquot.dev/gpu"] is True
     assert extender.managed["aliquot.dev/gpu-mem"] is True
     assert (extender.filter_verb, extender.bind_verb, extender.names_only) == ("filter", "bind", True)
 

@@ -45,7 +45,7 @@ def test_names_carry_prefix_subsystem_and_unit():
     metrics = Metrics(registry, "plugin")
     metrics.counter("denied_allocations", "Denied.", ["card"]).labels("GPU-1").inc()
     metrics.gauge("card_memory_bytes", "Memory.").set(5)
-    with metrics.timer("allocate", "Allocate.").measure():
+    with metrics.timer("allocate", "Allocate", ("ok",)).measure():
         pass
     ((code, text),) = ask(registry, lambda: "", "/metrics")
     assert code == 200
@@ -57,16 +57,30 @@ def test_names_carry_prefix_subsystem_and_unit():
 def test_work_is_timed_by_how_it_ended():
     """What raises counts as an error, unless the caller had a better word."""
     registry = CollectorRegistry()
-    timer = Metrics(registry, "x").timer("work", "Work.", ["verb"])
+    timer = Metrics(registry, "x").timer("work", "Work", ["ok", "denied"], ["verb"])
 
-    def count(outcome: str) -> float | None:
-        return registry.get_sample_value("aliquot_x_work_seconds_count", {"verb": "v", "outcome": outcome})
+    def counts() -> list[float | None]:
+        return [
+            registry.get_sample_value("aliquot_x_work_seconds_count", {"verb": "v", "outcome": word})
+            for word in ("error", "denied", "ok")
+        ]
 
+    assert counts() == [None, None, None]
+    timer.expect("v")
+    assert counts() == [0, 0, 0]
     with pytest.raises(RuntimeError), timer.measure("v"):
         raise RuntimeError
     with timer.measure("v") as outcome:
         outcome.word = "denied"
-    assert [count(word) for word in ("error", "denied", "ok")] == [1, 1, None]
+    assert counts() == [1, 1, 0]
+
+
+def test_work_without_labels_is_told_before_there_was_any():
+    """Else Prometheus sees no rise when the first of it is done."""
+    registry = CollectorRegistry()
+    Metrics(registry, "x").timer("work", "Work", ["done"])
+    for outcome in ("done", "error"):
+        assert registry.get_sample_value("aliquot_x_work_seconds_count", {"outcome": outcome}) == 0
 
 
 def test_health_and_readiness_are_different_questions():

@@ -10,7 +10,7 @@ from aliquot.cli.runs import Holding, Registry
 from aliquot.cli.slices import Slice
 from aliquot.core_policy import CoreMode, CorePolicy
 from libshim._pages import ffi
-from libshim.pages import CardLimit, read_control
+from libshim.control_page import CardLimit, read_control
 
 GIB = 1 << 30
 BURST = CorePolicy(CoreMode.BURST, 60, 5)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from aliquot.cli.tenants import Look, Part, TenantReport, look, mode_of, report
-from libshim.pages import CardLimit, CardTime, CardUsage, Control, create_control, create_usage
+from libshim.control_page import CardLimit, CardTime, Control, create_control
+from libshim.usage_page import CardUsage, create_usage
 
 LEASED = CardLimit(
     "GPU-a", 4 << 30, 30, core_share_bp=3000, core_most_percent=60, priority=5, adjust_bytes=1 << 20
@@ -29,7 +30,9 @@ def between(limit: CardLimit, time: CardTime, usage: CardUsage, seconds: float =
 def test_a_leased_tenant_has_ratios_of_the_while() -> None:
     """Guaranteed, used and lent as the arbiter says, waiting and memory as the tenant does."""
     time = CardTime(600_000_000, 1_000_000_000, 400_000_000, is_open=True)
-    usage = CardUsage(memory_used_bytes=1 << 30, busy_ns=1_900_000_000, throttled_ns=500_000_000)
+    usage = CardUsage(
+        memory_used_bytes=1 << 30, busy_ns=1_900_000_000, throttled_ns=500_000_000, allocations_denied=3
+    )
     assert between(LEASED, time, usage) == TenantReport(
         tenant="default/p/main",
         mode="burst",
@@ -42,6 +45,7 @@ def test_a_leased_tenant_has_ratios_of_the_while() -> None:
         waiting=0.25,
         memory_bytes=4 << 30,
         used_bytes=(1 << 30) + (1 << 20),
+        denied_allocations=3,
         trusted=True,
     )
 

@@ -4,6 +4,7 @@ Evidence: pods as the API server has them, control pages and device directories 
 and the simulated driver's own counts.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.pages import read_control
+from libshim.control_page import read_control
 from sandbox.cluster.processes import wait_for
 
 MIB = 1 << 20
@@ -32,6 +33,7 @@ def audit(stack: Stack) -> None:
             check_promise(pod)
     for node in stack.nodes.values():
         _check_processes(node, pods)
+        check_living(node)
 
 
 def audit_clean(stack: Stack) -> None:
@@ -129,12 +131,29 @@ def _bytes(quantity: str) -> int:
     return int(quantity.removesuffix(unit)) * UNITS[unit]
 
 
-def _caps(container: dict[str, Any], share: dict[str, Any]) -> set[int]:
+def caps(container: dict[str, Any], share: dict[str, Any]) -> set[int]:
     """What a page may say of a share's time: 0 for who has its card alone, or may have all of it while alone there."""
     if share["exclusive"]:
         return {0}
     bursts = container.get("coreMode") == "burst" or share["cores"] == 100
     return {0, share["cores"]} if bursts else {share["cores"]}
+
+
+def check_living(node: Node) -> set[str]:
+    """The UIDs of pods of which a container lives, known to the API server or not; the cards have room for all of them.
+
+    Memory that is granted and not guaranteed (class burst) is left out.
+    """
+    guaranteed: Counter[str] = Counter()
+    living = set(containers_of(node))
+    for _, _, page in living:
+        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+            control = read_control(page)
+            guaranteed.update({c.uuid: c.memory_bytes for c in control.cards if c.grant_bytes is None})
+    for card in node.machine.cards:
+        total, held = (card.memory_mib - card.reserved_mib) * MIB, guaranteed[card.uuid]
+        assert held <= total, f"{card.uuid}: containers of {living} may take {held} bytes of {total}"
+    return {uid for uid, _, _ in living}
 
 
 def _check_processes(node: Node, pods: list[dict[str, Any]]) -> None:
@@ -150,10 +169,16 @@ def _check_processes(node: Node, pods: list[dict[str, Any]]) -> None:
         applied = [(card.uuid, card.memory_bytes) for card in control.cards]
         assert applied == [(c["uuid"], c["memoryMiB"] * MIB) for c in granted["cards"]]
         for card, share in zip(control.cards, granted["cards"], strict=True):
-            assert card.core_percent in _caps(granted, share)
+            assert card.core_percent in caps(granted, share)
         minors = {card.uuid: card.minor for card in node.machine.cards}
         seen = {name for name in os.listdir(environ["SIMGPU_DEV"]) if name[6:].isdigit()}  # noqa: PTH208
         assert seen == {f"nvidia{minors[card['uuid']]}" for card in granted["cards"]}
+
+
+def containers_of(node: Node) -> Iterator[tuple[str, str, Path]]:
+    """Living processes of slices on this node: pod UID, container, control page."""
+    for uid, container, environ in _containers(node):
+        yield uid, container, Path(environ["ALIQUOT_CONTROL_PAGE"])
 
 
 def _containers(node: Node) -> Iterator[tuple[str, str, dict[str, str]]]:

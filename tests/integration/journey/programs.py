@@ -32,14 +32,23 @@ while True:
 """
 
 
+STAYS = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+
+
 class Program:
-    """A CUDA program in a pod, that allocates what it is told to."""
+    """A CUDA program in a pod, that allocates what it is told to; a `stubborn` one ends for no SIGTERM."""
 
     def __init__(
-        self, stack: Stack, name: str, mem: str, annotations: Mapping[str, str] | None = None
+        self,
+        stack: Stack,
+        name: str,
+        mem: str,
+        annotations: Mapping[str, str] | None = None,
+        *,
+        stubborn: bool = False,
     ) -> None:
         self.stack, self.name, self.count = stack, name, 0
-        main = container("main", {"mem": mem}, ["python", "-c", TENANT])
+        main = container("main", {"mem": mem}, ["python", "-c", STAYS * stubborn + TENANT])
         main["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
         manifest = pod(name, main, volumes=[{"name": "data", "emptyDir": {}}])
         manifest["metadata"]["annotations"] = dict(annotations or {})

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.pages import OVERFLOW_CARDS, CardLimit, read_control, read_usage
+from libshim.control_page import OVERFLOW_CARDS, CardLimit, read_control
+from libshim.usage_page import read_usage
 from sandbox.cluster.processes import wait_for
 from sandbox.gpus import SimCard
 from tests.integration.journey.pods import plain

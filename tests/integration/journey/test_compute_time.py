@@ -11,7 +11,7 @@ import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
 from aliquot.cli.demo.witness import time_share
-from libshim.pages import CardLimit, read_control
+from libshim.control_page import CardLimit, read_control
 from sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import container, pod
 from tests.integration.journey.spinners import spin

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aliquot.cli.demo.stack import SOURCE_ROOT, Stack
 from tests.integration.journey.pods import plain
+from tests.observe.expressions import everything, metrics, rules
 
 PAGE = SOURCE_ROOT / "docs" / "metrics.md"
 SERVICES = ("webhook", "extender", "node-1")
@@ -31,6 +32,18 @@ def test_every_metric_is_documented_and_every_documented_one_exists(stack: Stack
             samples.update((s.name, *sorted(s.labels.items())) for s in family.samples)
         assert [sample for sample, count in samples.items() if count > 1] == []
     assert found == documented(PAGE)
+
+
+def test_dashboard_and_rules_ask_for_what_is_exported_or_recorded(stack: Stack) -> None:
+    """Every name in an expression is a sample's or a rule's; a metric that is renamed leaves no panel empty."""
+    found = set(rules("record"))
+    for service in SERVICES:
+        for family in text_string_to_metric_families(stack.metrics(service)):
+            suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}
+            found.update(family.name + suffix for suffix in suffixes.get(family.type, ("",)))
+    wanted = {name: one.where for one in everything() for name in metrics(one.text)}
+    assert {name: where for name, where in wanted.items() if name not in found} == {}
+    assert len(wanted) > len(rules("record"))
 
 
 def test_a_slices_limit_is_the_pods_request(stack: Stack) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from aliquot.cli.demo.stack import Stack
+from aliquot.cli.demo.stack import SOURCE_ROOT, Stack
 from sandbox.gpus import SimCard, SimMig
 from tests.integration.journey.pods import container, plain, pod
 from tests.integration.journey.stacks import one_node
 
+EXAMPLES = SOURCE_ROOT / "examples"
 INSTANCES = (SimMig("1g.18gb", gi=7), SimMig("1g.18gb", gi=8), SimMig("2g.35gb+me", gi=3))
 ASK = """
 import json, os
@@ -63,6 +64,15 @@ def test_a_container_gets_one_instance_whole_with_its_device_nodes(stack: Stack)
     assert len(caps) == 2
     assert [name for name in seen["nodes"] if name not in caps] == ["nvidia1"]
     stack.kubectl.delete("pods", "instance", grace=0)
+
+
+def test_the_example_runs_unchanged(stack: Stack) -> None:
+    """It prints the name of its instance, as the examples' README has it."""
+    stack.kubectl.apply(EXAMPLES / "mig" / "mig.yaml")
+    stack.kubectl.wait_phase("mig", "Succeeded", "Failed", deadline=60)
+    printed = stack.kubectl.logs("mig").splitlines()[-1]
+    assert f"$ kubectl logs mig\n{printed}\n" in (EXAMPLES / "README.md").read_text()
+    stack.kubectl.delete("pods", "mig", grace=0)
 
 
 def test_each_instance_has_one_owner_at_a_time(stack: Stack) -> None:

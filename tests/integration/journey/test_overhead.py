@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.pages import Usage, read_control, read_usage
+from libshim.control_page import read_control
+from libshim.usage_page import Usage, read_usage
 from sandbox.cluster.processes import wait_for
 from sandbox.gpus import SimCard
 from tests.integration.journey.pods import container, pod

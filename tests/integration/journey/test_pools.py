@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.pages import Enforcement, read_control
+from libshim.control_page import Enforcement, read_control
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import plain

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.pages import CardLimit, read_control
+from libshim.control_page import CardLimit, read_control
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.processes import wait_for
 from tests.integration.journey.auditor import audit

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
+STUBBORN = "trap '' TERM; while :; do sleep 0.05; done"
 
 
 def wait_allocatable(kubectl: Kubectl, number: str) -> None:

@@ -6,10 +6,21 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from sandbox.cluster.objects import dig
 from sandbox.cluster.processes import wait_for
 from tests.integration.kubelet.fake_plugin import RESOURCE
-from tests.integration.kubelet.pods import alive, container, pid_of, restarts, run, state, wait_allocatable
+from tests.integration.kubelet.pods import (
+    STUBBORN,
+    alive,
+    container,
+    pid_of,
+    restarts,
+    run,
+    state,
+    wait_allocatable,
+)
 
 if TYPE_CHECKING:
     from sandbox.cluster.cluster import PocketCluster
@@ -60,6 +71,22 @@ def test_kubelet_restart(plugin: FakePlugin, kubectl: Kubectl, cluster: PocketCl
     run(kubectl, "newcomer")
     kubectl.wait_phase("newcomer", "Running")
     assert plugin.of("Allocate")[-1]["ids"] == ["gpu0-s1"]
+
+
+def test_kubelet_restart_frees_nothing_of_those_that_run(
+    plugin: FakePlugin, kubectl: Kubectl, cluster: PocketCluster
+) -> None:
+    """Whichever pod it looks at first, the ids of all others are theirs still when a new one comes."""
+    for name in ("one", "two", "three"):
+        run(kubectl, name)
+        kubectl.wait_phase(name, "Running")
+    cluster.restart("kubelet-n1")
+    plugin.stop()
+    plugin.start()
+    wait_allocatable(kubectl, "8")
+    run(kubectl, "newcomer")
+    kubectl.wait_phase("newcomer", "Running")
+    assert [call["ids"] for call in plugin.of("Allocate")] == [[f"gpu0-s{n}"] for n in range(4)]
 
 
 def test_kubelet_restart_in_the_middle_of_a_start(
@@ -137,6 +164,28 @@ def test_what_happens_while_the_kubelet_is_dead(
     ended = kubectl.wait_phase("ending", "Failed", "Succeeded")
     code = dig(state(ended), "terminated.exitCode")
     assert code == 7 or ended["status"]["reason"] == "UnexpectedAdmissionError"
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_what_a_pod_had_that_was_deleted_by_force_is_given_away_while_it_runs(
+    plugin: FakePlugin, kubectl: Kubectl, cluster: PocketCluster, away: bool
+) -> None:
+    """Nobody waits for its containers to end, whether or not the kubelet was there when it was deleted."""
+    old = run(kubectl, "old", container("main", STUBBORN, amount=8))
+    kubectl.wait_phase("old", "Running")
+    pid = pid_of(cluster, old)
+    if away:
+        cluster.kill("kubelet-n1")
+        plugin.stop()
+    kubectl.delete("pods", "old", grace=0)
+    if away:
+        cluster.restart("kubelet-n1")
+        plugin.start()
+        wait_allocatable(kubectl, "8")
+    run(kubectl, "heir", container("main", amount=8))
+    kubectl.wait_phase("heir", "Running")
+    assert alive(pid)
+    wait_for("its end", lambda: not alive(pid))
 
 
 def test_apiserver_away(plugin: FakePlugin, kubectl: Kubectl, cluster: PocketCluster) -> None:

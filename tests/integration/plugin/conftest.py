@@ -54,6 +54,7 @@ def new_world(api: ApiServer, cards: Sequence[SimCard]) -> World:
     """A node of its own name with a running kubelet."""
     root = short_directory()
     world = World(root, root.name.lower().replace("_", "-"), api, cards)
+    world.join()
     world.kubelet.start()
     return world
 

@@ -9,7 +9,8 @@ import pytest
 
 from aliquot.placement import CardShare
 from aliquot.request import ContainerKind
-from libshim.pages import CardLimit, read_control, read_usage
+from libshim.control_page import CardLimit, read_control
+from libshim.usage_page import read_usage
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.world import GPU, World, container, occupy, slice_of
 

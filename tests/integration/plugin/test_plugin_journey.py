@@ -4,8 +4,9 @@ import grpc
 import pytest
 
 from aliquot.placement import CardShare
-from libshim.pages import CardLimit, read_control, read_usage
-from tests.integration.plugin.world import GPU, World, container, slice_of
+from libshim.control_page import CardLimit, Enforcement, read_control
+from libshim.usage_page import read_usage
+from tests.integration.plugin.world import GPU, MakeWorld, World, container, slice_of
 
 GIB = 1024
 
@@ -28,6 +29,31 @@ def test_a_container_gets_its_card_its_limits_and_the_driver(busy: World):
     assert control.tenant == "default/infer/main"
     assert control.cards == (CardLimit(busy.uuids[1], 8 << 30, 30, core_share_bp=3000, core_most_percent=30),)
     assert read_usage(busy.usage(held.nonce)).processes == ()
+
+
+def test_the_driver_may_lie_elsewhere_on_the_host(make_world: MakeWorld):
+    """As in a pod: specs have the host's names, and NVML comes from there where the loader does not know of it."""
+    world = make_world(start=False)
+    world.start_plugin("--host-driver-root", "/run/nvidia/driver", env={"LD_LIBRARY_PATH": ""})
+    world.ready()
+    pod = world.pod(
+        "mounted", [container("main", slice_of("1Gi"))], {"main": [CardShare(world.uuids[0], GIB, 0)]}
+    )
+    held = world.kubelet.allocate(pod, "main", GPU, 1)
+    world.kubelet.pre_start(held)
+    mounts = world.edits(held.nonce)[0]
+    assert mounts["/usr/local/aliquot/libcuda-real.so.1"].startswith("/run/nvidia/driver/libcuda.so.")
+    assert "NVML is " in world.log
+
+
+def test_the_agent_says_how_strict_a_card_of_no_pool_is(make_world: MakeWorld):
+    """An admin who tries Aliquot first has limits observed in the whole cluster."""
+    world = make_world(flags=["--enforcement", "observe"])
+    share = {"main": [CardShare(world.uuids[0], GIB, 0)]}
+    pod = world.pod("observed", [container("main", slice_of("1Gi"))], share)
+    held = world.kubelet.allocate(pod, "main", GPU, 1)
+    world.kubelet.pre_start(held)
+    assert read_control(world.control(held.nonce)).enforcement is Enforcement.OBSERVE
 
 
 def test_no_placement_is_waited_for_and_then_named(busy: World):

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from aliquot.placement import CardShare
-from libshim.pages import read_control
+from libshim.control_page import read_control
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.world import GPU, World, container, slice_of
 

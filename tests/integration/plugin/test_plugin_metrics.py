@@ -83,3 +83,31 @@ def test_the_time_of_an_uncapped_slice_is_not_told(make_world: MakeWorld):
     mine = (world.uuids[0], "free", "main", "", "")
     assert found["aliquot_slice_memory_limit_bytes", *mine] == GIB
     assert ("aliquot_slice_busy_seconds_total", *mine) not in found
+
+
+def test_what_a_card_is_may_promise_and_has_reported(make_world: MakeWorld):
+    """Its model, what a slice takes of what may be promised, and errors by their numbers, harmless ones too."""
+    world = make_world(start=False)
+    url = start_and_serve(world)
+    share = CardShare(world.uuids[1], 8 * 1024, 30)
+    pod = world.pod("infer", [container("main", slice_of("8Gi", 30))], {"main": [share]})
+    world.kubelet.pre_start(world.kubelet.allocate(pod, "main", GPU, 1))
+    for xid in (31, 31, 79):
+        world.machine.raise_xid(1, xid)
+
+    def told(name: str, **wanted: str) -> list[float]:
+        families = text_string_to_metric_families(fetch(url))
+        samples = [s for family in families for s in family.samples if s.name == f"aliquot_card_{name}"]
+        return [s.value for s in samples if wanted.items() <= s.labels.items()]
+
+    sick, well = world.uuids[1], world.uuids[0]
+    until(lambda: told("errors_total", card=sick, error="xid_79") == [1], "the error is counted")
+    assert told("errors_total", card=sick, error="xid_31") == [2]
+    assert told("errors_total", card=well) == []
+    assert told("healthy", card=sick) == [0]
+    info = {"index": "1", "model": world.machine.cards[1].model, "mig": "false", "node": world.node}
+    assert told("info", card=sick, **info) == [1]
+    assert told("memory_guaranteed_bytes", card=sick) == [8 * GIB]
+    assert told("memory_promisable_bytes") == told("memory_total_bytes") == [16 * GIB, 16 * GIB]
+    assert told("core_promised_ratio", card=sick) == [0.3]
+    assert told("core_promisable_ratio") == [1, 1]

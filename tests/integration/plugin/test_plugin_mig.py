@@ -3,10 +3,10 @@
 import pytest
 
 from aliquot.placement import CardShare
-from libshim.pages import CardLimit, Enforcement, read_control
+from libshim.control_page import CardLimit, Enforcement, read_control
 from sandbox.gpus import SimCard, SimMig
 from tests.integration.plugin.small_kubelet import until
-from tests.integration.plugin.world import GPU, MakeWorld, World, container
+from tests.integration.plugin.world import GPU, MakeWorld, World, container, slice_of
 
 SMALL, LARGE = "aliquot.dev/mig-1g.18gb", "aliquot.dev/mig-2g.35gb.me"
 
@@ -91,3 +91,34 @@ def test_the_inventory_lists_instances(mig_world: World):
         ("1g.18gb", 18432, 8),
         ("2g.35gb+me", 35000, 3),
     ]
+
+
+def test_a_card_that_an_admin_divides_under_its_tenants(world: World):
+    """Nobody starts on a slice of it, none of its instances is given away before they have gone, and back again."""
+    share = {"main": [CardShare(world.uuids[0], 10240, 0)]}
+    runs = world.kubelet.allocate(
+        world.pod("runs", [container("main", slice_of("10Gi"))], share), "main", GPU, 1
+    )
+    world.kubelet.pre_start(runs)
+    inode, own = world.control(runs.nonce).stat().st_ino, world.control(runs.nonce)
+    world.machine.divide(0, SimMig("1g.18gb", gi=7))
+    world.restart_plugin()
+    world.ready(SMALL)
+    pod = world.pod("instance", [container("main", {SMALL: "1"})], None)
+    instance = world.kubelet.allocate(pod, "main", SMALL, 1)
+    divided = f"card {world.uuids[0]} is divided by MIG and offers no slices"
+    for held, says in ((runs, divided), (instance, f"pods with slices still run on card {world.uuids[0]}")):
+        call = world.kubelet.ask(held)
+        until(lambda says=says: says in world.log, "refused")
+        call.cancel()
+    assert own.stat().st_ino == inode
+    world.delete("runs")
+    world.kubelet.forget(runs.uid)
+    world.kubelet.pre_start(instance)
+    assert not own.exists()
+    world.delete("instance")
+    world.kubelet.forget(instance.uid)
+    world.machine.divide(0)
+    world.restart_plugin()
+    again = world.pod("again", [container("main", slice_of("10Gi"))], share)
+    world.kubelet.pre_start(world.kubelet.allocate(again, "main", GPU, 1))

@@ -4,7 +4,7 @@ import shutil
 import signal
 
 from aliquot.placement import CardShare
-from libshim.pages import read_control
+from libshim.control_page import read_control
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.world import GPU, ApiServer, MakeWorld, World, container, slice_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from aliquot.placement import CardShare
 from libshim._pages import ffi
-from libshim.pages import read_control, read_times
+from libshim.control_page import read_control, read_times
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.world import GPU, REPOSITORY, World, container, occupy, slice_of
 

@@ -26,6 +26,7 @@ from tests.integration.plugin.small_kubelet import Held, SmallKubelet, until
 
 Json = dict[str, Any]
 GPU = "aliquot.dev/gpu"
+NODES = "/api/v1/nodes"
 REPOSITORY = Path(__file__).parents[3]
 
 
@@ -144,11 +145,17 @@ class World:
         flags = ["--node-name", self.node, "--metrics-port", "-1", "--log-level", "debug"]
         return [sys.executable, "-m", "plugin", *flags, *given, *self.flags, *more]
 
-    def start_plugin(self, *more: str) -> None:
+    def join(self) -> str:
+        """Has the Node made, as a kubelet does; returns its UID."""
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node}}
+        made: Json = self.api.request("POST", NODES, node)
+        return str(made["metadata"]["uid"])
+
+    def start_plugin(self, *more: str, env: Mapping[str, str] | None = None) -> None:
         """Starts the plugin; returns at once."""
         with (self.root / "plugin.log").open("ab") as log:
             self.process = subprocess.Popen(
-                self.command(*more), cwd=REPOSITORY, env=self.env(), stdout=log, stderr=log
+                self.command(*more), cwd=REPOSITORY, env={**self.env(), **(env or {})}, stdout=log, stderr=log
             )
 
     def env(self) -> dict[str, str]:

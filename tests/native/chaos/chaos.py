@@ -7,15 +7,15 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from libshim.pages import (
+from libshim.control_page import (
     CardLimit,
     Control,
     Enforcement,
     change_control,
     create_control,
-    create_usage,
     touch_granter,
 )
+from libshim.usage_page import create_usage
 from sandbox.gpus import SimCard, SimMachine
 from tests.native.chaos.auditor import Auditor
 from tests.native.chaos.crowd import Crowd, ViolationError

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from arbiter import Arbiter, Terms
-from libshim.pages import CardLimit, Control, create_control, create_usage
+from libshim.control_page import CardLimit, Control, create_control
+from libshim.usage_page import create_usage
 from tests.unit.arbiter.player import Player
 
 Span = tuple[int, int]

@@ -9,7 +9,7 @@ import pytest
 
 from arbiter import ArbiterError, Terms
 from libshim._pages import lib
-from libshim.pages import read_times
+from libshim.control_page import read_times
 from tests.unit.arbiter.house import MS, House, house, spans, time_in, until
 
 pytestmark = pytest.mark.timed

@@ -12,7 +12,7 @@ import pytest
 
 from arbiter import Terms
 from libshim._pages import lib
-from libshim.pages import read_card_usages
+from libshim.usage_page import read_card_usages
 from tests.unit.arbiter.house import MS, House, Tenant, house, spans, time_in, until
 
 pytestmark = pytest.mark.timed

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from libshim._pages import lib
-from libshim.pages import CardLimit, Control, create_control, create_usage
+from libshim.control_page import CardLimit, Control, create_control
+from libshim.usage_page import create_usage
 from tests.unit.arbiter.player import Player
 
 MS = 1_000_000

@@ -119,6 +119,12 @@ class KubeServer:
         """Compact: no watch can start from before now."""
         self.oldest = self.version
 
+    def restore(self, version: int, *names: str) -> None:
+        """Go back in time, as from a backup of then, with these pods; watches from later than that are silent."""
+        self.cut_watches()
+        self.version, self.oldest, self.history = version, 0, []
+        self.pods = {name: pod(name, version) for name in names}
+
     def cut_watches(self) -> None:
         """Break the connection of every watch, without a farewell."""
         for request in self._open:
@@ -151,7 +157,7 @@ class KubeServer:
 
     def _list(self, limit: str, token: str) -> web.Response:
         """A page as of the version at which the list began, which is in the token; 410 once that is forgotten."""
-        self.lists += not token
+        self.lists += not token and limit != "1"
         self.pages.append((limit, token))
         self.before_page(token)
         version, _, after = (token or f"{self.version}:").partition(":")
@@ -176,11 +182,13 @@ class KubeServer:
         self._open.append(request)
         self.opened += 1
         sent = sum(version <= since for version, _ in self.history)
+        ahead = since > self.version
         with suppress(ConnectionError):
             while any(request is other for other in self._open):
                 changed = self._changed
-                for _, raw in self.history[sent:]:
-                    await response.write(raw)
+                for version, raw in self.history[sent:]:
+                    if version > since or not ahead:
+                        await response.write(raw)
                 self.delivered = sent = len(self.history)
                 await changed.wait()
         return response

@@ -13,7 +13,8 @@ from aiohttp import web
 from aliquot.certs import write_pair
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.kube.access import Access
-from aliquot.kube.api import Api, ApiError, PatchType
+from aliquot.kube.answers import ApiError
+from aliquot.kube.api import Api, PatchType
 from aliquot.kube.resources import GPU_NODES, NODES, PODS
 from aliquot.tls import server_context
 

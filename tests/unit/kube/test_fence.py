@@ -7,7 +7,8 @@ import pytest
 from aiohttp import web
 
 from aliquot.kube.access import Access
-from aliquot.kube.api import Api, ApiError
+from aliquot.kube.answers import ApiError
+from aliquot.kube.api import Api
 from aliquot.kube.fence import Fence
 from aliquot.kube.resources import PODS
 from tests.unit.kube.conftest import status

@@ -115,6 +115,7 @@ def test_bookmarks_move_the_version_on(kube: Kube):
             await kube.until(lambda: watcher.names == {"ns/a"})
             kube.send("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "90"}})
             await kube.until(lambda: watcher.reflector._version == "90")
+            kube.version = 90
             kube.cut_watches()
             await kube.until(lambda: len(kube.watches) > 1)
             assert kube.watches[1]["resourceVersion"] == "90"
@@ -216,6 +217,63 @@ def test_an_error_within_a_watch_means_a_new_list(kube: Kube, code: int):
             await kube.until(lambda: kube.lists == 2)
             kube.put("a")
             await kube.until(lambda: watcher.names == {"ns/a"})
+
+    on_loop(scene, kube)
+
+
+@pytest.mark.parametrize("late", ["MODIFIED", "DELETED", "BOOKMARK"])
+def test_events_out_of_order_mean_a_new_list(kube: Kube, late: str):
+    """What was held up on its way is not believed: the pod is as the server has it now."""
+
+    async def scene(kube: Kube) -> None:
+        kube.put("a", phase="Pending")
+        held_up = kube.pods["a"]
+        async with watching(kube) as watcher:
+            kube.put("a", phase="Running")
+            kube.send(late, held_up)
+            kube.put("b")
+            await kube.until(lambda: kube.lists == 2)
+            await kube.until(lambda: watcher.names == {"ns/a", "ns/b"})
+            assert watcher.reflector.get("a", "ns").status.phase == "Running"
+            assert ("delete", "a", "uid-a") not in watcher.told
+
+    on_loop(scene, kube)
+
+
+def test_an_event_that_comes_twice_is_told_once(kube: Kube):
+    """And nothing is read anew for it."""
+
+    async def scene(kube: Kube) -> None:
+        async with watching(kube) as watcher:
+            kube.put("a")
+            kube.send("ADDED", kube.pods["a"])
+            kube.put("b")
+            kube.remove("b")
+            kube.write(kube.history[-1][1])
+            kube.put("c")
+            await kube.until(lambda: "ns/c" in watcher.names)
+            told = [("add", "a"), ("add", "b"), ("delete", "b"), ("add", "c")]
+            assert [(what, name) for what, name, _ in watcher.told] == told
+            assert kube.lists == 1
+
+    on_loop(scene, kube)
+
+
+def test_a_server_restored_from_a_backup_is_read_anew(kube: Kube):
+    """It would tell nothing until its versions have come to where they were."""
+
+    async def scene(kube: Kube) -> None:
+        for name in ("stays", "gone"):
+            kube.put(name)
+        async with watching(kube) as watcher:
+            for name in ("made", "since"):
+                kube.put(name)
+            kube.remove("gone")
+            await kube.until(lambda: watcher.names == {"ns/stays", "ns/made", "ns/since"})
+            kube.restore(3, "stays", "gone")
+            await kube.until(lambda: watcher.names == {"ns/stays", "ns/gone"})
+            kube.put("new")
+            await kube.until(lambda: "ns/new" in watcher.names)
 
     on_loop(scene, kube)
 

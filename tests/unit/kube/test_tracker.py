@@ -12,7 +12,7 @@ from aliquot.kube.api import Api
 from aliquot.kube.backoff import Backoff
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS
-from aliquot.kube.tracker import Tracker
+from aliquot.kube.tracker import RestoredError, Tracker
 
 Kube = Any  # the server of conftest.py
 
@@ -137,6 +137,24 @@ def test_it_can_be_waited_for_until_it_knows_a_version(kube: Kube):
         await asyncio.wait_for(waits[1], 3)
 
     play(kube, scene)
+
+
+def test_after_a_backup_nothing_is_told_any_more(kube: Kube):
+    """Without a copy it cannot say what has changed: all begins anew."""
+
+    async def run() -> None:
+        async with kube, Api(Access(kube.url)) as api:
+            kube.put("a")
+            kube.put("b")
+            listener = Listener(api)
+            task = asyncio.create_task(listener.tracker.run())
+            await kube.until(lambda: len(kube.watches) > 0)
+            kube.restore(1, "a")
+            with pytest.raises(RestoredError, match="fewer versions of pods"):
+                await asyncio.wait_for(task, 3)
+            assert listener.told == [("put", "uid-a"), ("put", "uid-b")]
+
+    asyncio.run(run())
 
 
 def test_the_version_of_now_is_read_without_reading_all(kube: Kube):

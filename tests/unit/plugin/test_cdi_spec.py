@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from libshim.pages import forwarder_path, library_path
+from libshim.library import forwarder_path, library_path
 from plugin.cdi_spec import CdiSpecs
+from plugin.driver_tree import DriverTree
 from plugin.interceptor import Interceptor, install_interceptor
 from plugin.tenants import TenantPages
 
@@ -25,7 +26,7 @@ def driver(tmp_path: Path) -> Path:
 
 def mounts(driver: Path, interceptor: Interceptor, *, by_file: bool = False) -> dict[str, str]:
     """Container path → host path."""
-    specs = CdiSpecs(driver / "cdi", driver, driver, interceptor)
+    specs = CdiSpecs(driver / "cdi", DriverTree(driver, driver), driver, interceptor)
     spec = specs.spec("nonce", [], TenantPages("uid", "main", driver), by_file=by_file)
     found = spec.devices[0].container_edits.mounts
     assert len({mount.container_path for mount in found}) == len(found)

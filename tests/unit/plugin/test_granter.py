@@ -12,7 +12,7 @@ from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.request import ContainerKind
 from aliquot.units import MIB
 from libshim._pages import ffi
-from libshim.pages import CardLimit, Control, read_control
+from libshim.control_page import CardLimit, Control, read_control
 from plugin.granter import Granter
 from plugin.ledger import Capacity, Ledger
 from plugin.tenancies import Tenancies, Tenancy

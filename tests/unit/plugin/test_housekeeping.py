@@ -14,8 +14,9 @@ from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.processes import ProcessTable
 from aliquot.request import ContainerKind
 from arbiter import Arbiter
-from libshim.pages import CardLimit, Control
+from libshim.control_page import CardLimit, Control
 from plugin.cdi_spec import CdiSpecs
+from plugin.driver_tree import DriverTree
 from plugin.housekeeping import UNCLAIMED_FOR_S, Housekeeper
 from plugin.interceptor import Interceptor
 from plugin.journal import Allocation, Journal
@@ -62,7 +63,7 @@ class Node:
             journal=self.journal,
             tenancies=self.tenancies,
             tenants=self.tenants,
-            specs=CdiSpecs(root / "cdi", root, root, Interceptor(root, root, {})),
+            specs=CdiSpecs(root / "cdi", DriverTree(root, root), root, Interceptor(root, root, {})),
             ledger=self.ledger,
             leases=self.leases,
             turns=self.turns,

@@ -7,7 +7,7 @@ import pytest
 
 from arbiter import Arbiter, Terms
 from libshim._pages import ffi, lib
-from libshim.pages import CardLimit, Control
+from libshim.control_page import CardLimit, Control
 from plugin.leases import Leases
 from plugin.tenants import TenantPages, Tenants
 

@@ -18,7 +18,7 @@ from aliquot.pool import NO_POOL, PoolSpec
 from aliquot.pool import Enforcement as PoolEnforcement
 from aliquot.request import ContainerKind
 from aliquot.units import MIB
-from libshim.pages import Enforcement, read_control
+from libshim.control_page import Enforcement, read_control
 from plugin.card_table import CardTable
 from plugin.cards import Card
 from plugin.events import Events

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from aliquot.processes import PROC, name_of
 from aliquot.units import MIB
-from libshim.pages import CardLimit, Control, read_control
+from libshim.control_page import CardLimit, Control, read_control
 from plugin.card_table import CardTable
 from plugin.cards import Card, CardEvent, CardsError
 from plugin.overhead import Overheads

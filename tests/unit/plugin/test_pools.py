@@ -8,6 +8,7 @@ from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import Node, ObjectMeta
 from aliquot.pool import NO_POOL, Enforcement, GPUPool, PoolSpec, pool_of
+from plugin.own_node import OwnNode
 from plugin.pools import Pools
 
 
@@ -44,16 +45,17 @@ def test_a_card_of_no_pool_is_shared_strictly() -> None:
 def test_what_was_seen_last_holds_after_a_restart(tmp_path: Path) -> None:
     """An agent that starts while the API server is away does not switch its tenants back."""
     api, file = Api(Access("http://127.0.0.1:1")), tmp_path / "pools.json"
-    before, heard = Pools(api, "n1", file), []
+    node = OwnNode(api, "n1")
+    before, heard = Pools(api, node, file), []
     before.on_change(lambda: heard.append(before.of("H200")))
     before._pools._store["b"] = HERE
     before._pools.synced.set()
     before._put_pools()
-    before._put_node(Node(metadata=ObjectMeta(name="n1", labels={"zone": "a"})))
+    node.put(Node(metadata=ObjectMeta(name="n1", labels={"zone": "a"})))
     assert heard == [NO_POOL, HERE.spec]
-    assert Pools(api, "n1", file).of("H200") == HERE.spec
+    assert Pools(api, OwnNode(api, "n1"), file).of("H200") == HERE.spec
     file.write_text("{")
-    assert Pools(api, "n1", file).of("H200") == NO_POOL
+    assert Pools(api, OwnNode(api, "n1"), file).of("H200") == NO_POOL
 
 
 @pytest.mark.parametrize(
@@ -72,3 +74,14 @@ def test_who_may_weaken_enforcement(pools: str, may_weaken: bool, wish: str | No
     spec = PoolSpec(enforcement=Enforcement(pools), pods_may_weaken_enforcement=may_weaken)
     annotations = {"aliquot.dev/enforcement": wish} if wish else {}
     assert spec.enforcement_for(annotations, "main") == outcome
+
+
+@pytest.mark.parametrize("silent", list(Enforcement))
+def test_a_pool_that_says_nothing_holds_as_the_agent_is_told(silent: Enforcement) -> None:
+    """A pod may be stricter than that, and not weaker."""
+    assert NO_POOL.enforcement_for({}, "main", silent) is silent
+    for wish in Enforcement:
+        outcome = NO_POOL.enforcement_for({"aliquot.dev/enforcement": str(wish)}, "main", silent)
+        assert outcome is max(wish, silent, key=list(Enforcement).index)
+    spoken = PoolSpec(enforcement=Enforcement.OBSERVE)
+    assert spoken.enforcement_for({}, "main", silent) is Enforcement.OBSERVE

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from arbiter import Arbiter
-from libshim.pages import CardLimit, Control
+from libshim.control_page import CardLimit, Control
 from plugin.card_table import CardTable
 from plugin.cards import Card
 from plugin.leases import Leases

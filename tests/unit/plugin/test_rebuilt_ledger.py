@@ -11,7 +11,7 @@ from aliquot.kube.objects import ObjectMeta, Pod
 from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, encode_placement
 from aliquot.request import ContainerKind
-from libshim.pages import CardLimit, Control
+from libshim.control_page import CardLimit, Control
 from plugin.ledger import Capacity, Ledger, LedgerError
 from plugin.pod_resources import Holder, Running
 from plugin.pods import Pods

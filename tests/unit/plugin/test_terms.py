@@ -13,8 +13,8 @@ from aliquot.placement import CardShare, Charge, ContainerPlacement
 from aliquot.pool import NO_POOL, Enforcement, PoolSpec
 from aliquot.request import ContainerKind
 from arbiter import Arbiter
-from libshim.pages import CardLimit
-from libshim.pages import Enforcement as PageEnforcement
+from libshim.control_page import CardLimit
+from libshim.control_page import Enforcement as PageEnforcement
 from plugin.card_table import CardTable
 from plugin.cards import Card
 from plugin.identity import PodName

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from libshim._pages import ffi, lib
-from libshim.pages import create_usage
+from libshim.usage_page import create_usage
 
 
 def write_usage(

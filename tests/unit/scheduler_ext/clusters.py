@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from hypothesis import strategies as st
 
+from aliquot.host import HostShare
 from aliquot.inventory import HEALTHY, UNHEALTHY, Card, GPUNode, GPUNodeStatus, Nic
 from aliquot.kube.objects import Node, ObjectMeta, Pod
 from aliquot.pool import GPUPool, PoolSpec, pooled_as
@@ -40,12 +41,14 @@ class Cluster:
 
     Attributes:
         known: What the cluster's objects say.
+        offered: Slices that kubelets have to give; of other nodes as many as anybody wants.
     """
 
     nodes: dict[str, GPUNodeStatus]
     quotas_of: list[GPUQuota] = field(default_factory=list)
     known: Known = field(default_factory=lambda: Known({}, {}, {"loose": POOL}))
     dialects: tuple[Dialect, ...] = ()
+    offered: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.now = 0.0
@@ -58,6 +61,8 @@ class Cluster:
         self.dry_run = DryRun(self.filter, Imagination(self.known))
         for name, status in self.nodes.items():
             self.put(name, status)
+        for name, slices in self.offered.items():
+            self.ledger.hosts.put_node(name, HostShare(0, 0, slices))
         for quota in self.quotas_of:
             self.quotas.put(quota)
 
@@ -193,7 +198,8 @@ def clusters(draw: st.DrawFn, tenants: int = 8) -> Cluster:
         if draw(st.booleans()):
             spec["pool"] = "loose"
         quotas.append(msgspec.convert({"metadata": {"name": team}, "spec": spec}, GPUQuota))
-    cluster = Cluster({name: draw(statuses(name)) for name in names}, quotas)
+    offered = draw(st.dictionaries(st.sampled_from(names), st.integers(0, 4), max_size=2))
+    cluster = Cluster({name: draw(statuses(name)) for name in names}, quotas, offered=offered)
     for document in draw(st.lists(pods(2), max_size=tenants)):
         cluster.settle(read(document))
     return cluster

@@ -5,9 +5,11 @@ which containers take their turns. It is thousands of times slower.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from math import floor
+
+import msgspec
 
 from aliquot.host import HostShare
 from aliquot.policy import Policy, Preference
@@ -33,7 +35,7 @@ FULL = 4096
 def charged(card: CardState, wanted: SliceRequest) -> CardState:
     """A card that has taken a container's slice."""
     mib = card.share(wanted).memory_mib
-    return replace(
+    return msgspec.structs.replace(
         card,
         used_mib=card.used_mib + mib,
         burst_mib=card.burst_mib + (mib if wanted.burst else 0),
@@ -333,7 +335,9 @@ class Layer:
             return sum(fills[: wanted.cards]), sum(card.used_mib for card in before)
         measure = self._measure
         empty = [
-            replace(c, used_mib=0, used_cores=0, burst_mib=0, extra_mib=0, healthy=True, mig=False, holders=0)
+            msgspec.structs.replace(
+                c, used_mib=0, used_cores=0, burst_mib=0, extra_mib=0, healthy=True, mig=False, holders=0
+            )
             for c in before
         ]
         gained = measure.fragment(before, empty, hosts)

@@ -123,7 +123,7 @@ def running(
     leaving: bool = False,
     labels: dict[str, str] | None = None,
 ) -> PlacedPod:
-    """A bound pod as the watch shows it."""
+    """A bound pod of one container as the watch shows it."""
     host = where.split("-", maxsplit=1)[0]
     share = CardShare(where, int(gib * GIB), 0)
     placement = Placement(uid, host, (ContainerPlacement("c", ContainerKind.REGULAR, (share,), burst=burst),))
@@ -138,7 +138,11 @@ def running(
         meta["deletionTimestamp"] = STARTED.format(59)
     body = {
         "metadata": meta,
-        "spec": {"nodeName": host, "priority": priority},
+        "spec": {
+            "nodeName": host,
+            "priority": priority,
+            "containers": [{"name": "c", "resources": {"limits": {"aliquot.dev/gpu": "1"}}}],
+        },
         "status": {"phase": "Running", "startTime": STARTED.format(second)},
     }
     return msgspec.convert(body, PlacedPod)

@@ -9,6 +9,7 @@ from aliquot.pool import PoolSpec
 from aliquot.request import PodRequest
 from scheduler_ext.fit import fit
 from scheduler_ext.ledger import Ledger
+from scheduler_ext.room import Room
 from tests.unit.scheduler_ext.placing import GIB, card, node, part, pod
 
 POOL = PoolSpec(memory_percent=150, core_percent=200)
@@ -24,7 +25,7 @@ def placed(ledger: Ledger, request: PodRequest) -> bool:
     placement = fit(request, "n1", ledger.table.cards("n1"), Policy.BINPACK)
     (container,) = request.containers
     assert container.slice is not None
-    room = ledger.table.room(container.slice)
+    room = Room(ledger.table, container.slice)
     assert bool(room.enough(room.fits).any()) is bool(placement), "vectors and search agree"
     if placement:
         ledger.reserve(request, placement)

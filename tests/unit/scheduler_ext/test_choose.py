@@ -1,11 +1,11 @@
 """Which of many nodes gets a pod, and what is said of the others."""
 
 import time
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aliquot.policy import Policy, Preference
 from aliquot.request import PodRequest, SliceRequest

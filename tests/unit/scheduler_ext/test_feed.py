@@ -11,7 +11,8 @@ import pytest
 from aiohttp import web
 
 from aliquot.kube.access import Access
-from aliquot.kube.api import Api, ApiError
+from aliquot.kube.answers import ApiError
+from aliquot.kube.api import Api
 from aliquot.kube.listing import read_page
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from aliquot.placement import Placement
 from aliquot.policy import Policy
 from aliquot.request import PodRequest, SliceRequest
 from scheduler_ext.cards import CardState
-from scheduler_ext.fit import _Search, fit, phases
+from scheduler_ext.fit import _Search, fit, fit_one, phases
 from tests.unit.scheduler_ext.placing import GIB, INIT, SIDECAR, asks, part, pod, state, whole
 
 
@@ -170,3 +171,34 @@ def test_cards_that_are_named_first_are_tried_first_and_the_others_in_the_same_o
     first = [n for n in first if n < len(cards)]
     search = _Search([asks(one)], cards, policy, 99, [first])
     assert list(search._choices(0)) == list(search._sets(0))
+
+
+states = st.builds(
+    state,
+    st.just(""),
+    used=st.sampled_from((0, 4, 12, 15)),
+    used_slots=st.sampled_from((0, 1, 10)),
+    used_cores=st.sampled_from((0, 80)),
+    holders=st.sampled_from((0, 0, 0, 1)),
+    healthy=st.sampled_from((True, True, True, False)),
+    burst_mib=st.sampled_from((0, 4 * GIB)),
+    extra_mib=st.sampled_from((0, 8 * GIB)),
+)
+anything = st.builds(
+    lambda one, exclusive, burst: replace(one, exclusive=exclusive, burst=burst),
+    st.builds(part, st.sampled_from((1, 4, 10, 17)), st.sampled_from((0, 30)), st.integers(1, 3)),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(anything, st.lists(states, min_size=3, max_size=3))
+@settings(max_examples=600, deadline=None)
+def test_a_container_that_gets_all_cards_there_are_gets_what_the_search_would_find(
+    one: SliceRequest, cards: list[CardState]
+):
+    """The short way says the same, of who has no room, too."""
+    there = [msgspec.structs.replace(card, uuid=f"u{n}") for n, card in enumerate(cards[: one.cards])]
+    asked = pod(one)
+    found = fit(asked, "node", there, Policy.BINPACK, first={0: range(len(there))})
+    assert fit_one(asked, "node", there) == found

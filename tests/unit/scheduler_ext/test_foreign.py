@@ -67,17 +67,18 @@ def test_the_reason_is_said(foreign: ForeignAgents):
     assert ask(foreign, HAMI).FailedAndUnresolvableNodes == {"n1": text, "n2": text}
 
 
-def test_a_plugin_that_has_gone_is_forgotten(foreign: ForeignAgents):
-    """The kubelet leaves the resource behind with a count of 0; a deleted node leaves nothing."""
+def test_a_plugin_that_has_gone_leaves_a_count(foreign: ForeignAgents):
+    """Of 0, by which the kubelet fails every pod that names the resource, for good: the node is no place for it."""
     foreign.put_node(node("n1", gpu="8"))
     foreign.put_node(node("n1", gpu="0"))
+    assert ask(foreign, HAMI).NodeNames == ["n2"]
+
+
+def test_a_count_that_was_removed_is_forgotten(foreign: ForeignAgents):
+    """An admin has; or the node is gone."""
+    foreign.put_node(node("n1", gpu="0"))
+    foreign.put_node(node("n1"))
     assert ask(foreign, HAMI).NodeNames == ["n1"]
     foreign.put_node(node("n1", gpu="8"))
     foreign.drop_node("n1")
-    assert ask(foreign, HAMI).NodeNames == ["n1"]
-
-
-def test_a_count_that_cannot_be_read_counts_as_none(foreign: ForeignAgents):
-    """One odd node must not stop the feed."""
-    foreign.put_node(node("n1", gpu="many"))
     assert ask(foreign, HAMI).NodeNames == ["n1"]

@@ -1,4 +1,4 @@
-"""What is left of nodes' CPU and memory."""
+"""What is left of nodes' CPU, memory and slices."""
 
 import random
 
@@ -19,6 +19,12 @@ def container(cpu: str, memory: str = "0", restart: str = "", **more: object) ->
     return {"name": "c", "resources": resources, "restartPolicy": restart}
 
 
+def sliced(count: int, restart: str = "") -> dict[str, object]:
+    """A container of so many slices."""
+    resources = {"limits": {"aliquot.dev/gpu": str(count)}}
+    return {"name": "c", "resources": resources, "restartPolicy": restart}
+
+
 PEAKS = {
     "containers add up": ([], [container("1", "1Gi"), container("500m", "1Mi")], HostShare(1500, 1025)),
     "a limit stands in for a request": (
@@ -30,6 +36,9 @@ PEAKS = {
         [container("1", restart="Always"), container("3")], [container("2")], HostShare(4000, 0),
     ),
     "what cannot be read is nothing": ([], [container("many")], HostShare(0, 0)),
+    "an init container's slices go to those after it, a sidecar keeps its own": (
+        [sliced(1, restart="Always"), sliced(3)], [sliced(1), sliced(1)], HostShare(0, 0, 4),
+    ),
 }  # fmt: skip
 
 
@@ -56,13 +65,13 @@ def test_what_is_left_follows_pods_and_nodes_in_any_order():
         name, uid = f"n{dice.randint(0, 3)}", f"u{dice.randint(0, 9)}"
         match dice.randint(0, 4):
             case 0:
-                nodes[name] = HostShare(dice.randint(1, 9000), dice.randint(1, 9000))
+                nodes[name] = HostShare(dice.randint(1, 9000), dice.randint(1, 9000), dice.randint(0, 9))
                 hosts.put_node(name, nodes[name])
             case 1:
                 nodes.pop(name, None)
                 hosts.drop_node(name)
             case 2:
-                pods[uid] = (name, HostShare(dice.randint(0, 900), dice.randint(0, 900)))
+                pods[uid] = (name, HostShare(dice.randint(0, 900), dice.randint(0, 900), dice.randint(0, 3)))
                 hosts.put_pod(uid, *pods[uid])
             case 3:
                 pods.pop(uid, None)
@@ -71,15 +80,17 @@ def test_what_is_left_follows_pods_and_nodes_in_any_order():
                 table.put(name, [state(f"{name}-0")])
         for node in table.nodes():
             row = table.rows_of([node])[0]
-            whole = nodes.get(node, HostShare(PLENTY, PLENTY))
+            whole = nodes.get(node, HostShare(PLENTY, PLENTY, PLENTY))
             used = sum((share for at, share in pods.values() if at == node), HostShare())
             left = whole - used if node in nodes else whole
             assert (table.host_cpu[row], table.host_mib[row]) == (left.cpu_milli, left.memory_mib)
+            assert (table.host_slices[row], table.whole_slices[row]) == (left.slices, whole.slices)
+            assert hosts.slices_left(node) == left.slices
 
 
-def test_a_node_that_does_not_say_has_plenty():
-    """As from an API server's object without status."""
+def test_a_node_that_does_not_say_has_plenty_but_of_slices():
+    """As from an API server's object without status: no kubelet has any yet."""
     table = CardTable()
     table.put("n", [state("c")])
     Hosts(table).put_node("n", read_host({}))
-    assert table.host_cpu[0] == PLENTY
+    assert (table.host_cpu[0], table.host_slices[0]) == (PLENTY, 0)

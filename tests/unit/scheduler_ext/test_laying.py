@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -78,7 +79,7 @@ def any_cards(dice: random.Random, name: str, count: int) -> list[CardState]:
     """Cards in any state, some of which take nobody."""
     slots = dice.choice([2, 10])
     return [
-        replace(
+        msgspec.structs.replace(
             state(f"{name}-{n}", gib=dice.choice([16, 16, 80]), model=dice.choice(MODELS)),
             used_mib=1024 * (used := dice.choice([0, 0, 0, 2, 5, 11, 13, 16])),
             burst_mib=1024 * dice.randint(0, used),
@@ -208,7 +209,7 @@ def test_the_measure_is_what_the_words_say(seed: int):
     measure = Measure.of(waste)
     for name in table.nodes():
         cards, hosts = node_of(table, name)
-        empty = [replace(c, used_mib=0, used_cores=0, burst_mib=0, holders=0) for c in cards]
+        empty = [msgspec.structs.replace(c, used_mib=0, used_cores=0, burst_mib=0, holders=0) for c in cards]
         found = waste.fragments[table.rows_of([name])[0]]
         assert found == pytest.approx(measure.fragment(cards, empty, hosts), rel=1e-4, abs=1e-4)
 

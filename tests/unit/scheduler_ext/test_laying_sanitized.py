@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 ROOT = Path(__file__).resolve().parents[3]
 TESTS = [
     f"tests/unit/scheduler_ext/test_{name}.py"
-    for name in ("laying", "lessons", "placer", "rests", "topology")
+    for name in ("laying", "lessons", "offer", "placer", "rests", "topology")
 ]
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 FLAGS = ("-std=c11", "-O1", "-g", "-fPIC", "-shared", "-ffp-contract=off", *SANITIZERS)

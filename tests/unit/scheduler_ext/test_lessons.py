@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from aliquot.request import SliceRequest
+from aliquot.request import PodRequest, SliceRequest
 from scheduler_ext import choose, demand
-from scheduler_ext.choose import Placer
+from scheduler_ext.choose import Choice, Placer
+from scheduler_ext.filter import Filter
+from scheduler_ext.foreign import ForeignAgents
 from scheduler_ext.learner import Learner, Quiet
 from scheduler_ext.ledger import Ledger
 from scheduler_ext.waste import Waste
+from tests.unit.scheduler_ext.clusters import pod_document, read
 from tests.unit.scheduler_ext.placing import card, node, part, pod, unburdened, whole
 
 OLD = (part(3), part(8, cores=30), part(6, cores=10, cards=2), whole(1))
@@ -137,6 +140,82 @@ def test_until_a_lesson_ends_answers_are_those_of_before():
     assert placer._waste is before
     assert sum(1 for _ in lesson) > 8
     assert placer._waste is not before
+
+
+@pytest.mark.parametrize("patient", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_whoever_is_prepared_answers_as_everybody_else(seed: int, patient: bool):
+    """Whatever was announced, whether it came or not, and however much was learned or changed since."""
+    dice, twins = random.Random(seed), list[tuple[Ledger, Placer]]()
+    for _ in range(2):
+        ledger = cluster(random.Random(seed), 40)
+        twins.append((ledger, Placer(ledger.table, patient=patient)))
+    (_, prepared), _ = twins
+    for n in range(3 * demand.FIRST_REFRESHES[-1]):
+        request = pod(dice.choice((*OLD, *NEW)), uid=f"p{n}")
+        if dice.random() < 0.8:
+            prepared.prepare(request if dice.random() < 0.7 else pod(dice.choice(NEW), uid="nobody"))
+        more = dice.random() < 0.03
+        answers = [answer(ledger, placer, request, f"m{n}" if more else "") for ledger, placer in twins]
+        assert answers[0] == answers[1]
+
+
+def test_what_an_announced_pod_asks_for_is_read_once():
+    """Of the very pod; another one is read, however much it is like that."""
+    ledger = cluster(random.Random(7), 1)
+    decide = Filter(ledger, ForeignAgents(()), Placer(ledger.table))
+    document = pod_document([{"gpu": "1"}])
+    first, second = read(document), read(document)
+    decide.prepare(first)
+    assert decide.request_of(first) is decide.request_of(first)
+    assert decide.request_of(second) is not decide.request_of(first)
+    assert decide.request_of(second) == decide.request_of(first)
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_nothing_is_learned_for_a_pod_that_has_not_come(grown: bool):
+    """It counts itself for what is typical, once it has come; what the cluster has grown out of waits for it, too."""
+    ledger = cluster(random.Random(6), 40)
+    placer = Placer(ledger.table)
+    for n in range(demand.FIRST_REFRESHES[-1]):
+        ask(placer, ledger, f"old-{n}", OLD[n % len(OLD)])
+    if grown:
+        ledger.put_node("grown", node(card("grown-0", 24)))
+    for n in range(0 if grown else demand.REFRESH):
+        placer.demand.note(pod(NEW[n % len(NEW)], uid=f"bound-{n}"))
+    known = placer._waste
+    placer.prepare(pod(OLD[0], uid="announced"))
+    assert placer._waste is known
+    ask(placer, ledger, "announced", OLD[0])
+    assert placer._waste is not known
+
+
+def answer(ledger: Ledger, placer: Placer, request: PodRequest, more: str) -> Choice:
+    """What a pod gets, and takes; sometimes there is one node more, and a lesson is learned."""
+    if more:
+        ledger.put_node(more, node(card(f"{more}-0", 80)))
+        placer.demand.note(pod(part(7), uid=more))
+        for _ in placer.lessons() if placer.has_lessons else ():
+            pass
+    found = placer.choose(request, sorted(ledger.table.nodes()))
+    if found.placement is not None:
+        ledger.reserve(request, found.placement)
+    return found
+
+
+def test_whoever_is_prepared_has_nothing_left_to_look_at():
+    """That is what it is for: the nodes have been looked at for this class of pods when the call is there."""
+    ledger, placer = waiting_lessons(random.Random(4))
+    request = pod(OLD[0], uid="announced")
+    ask(placer, ledger, "before", OLD[0])
+    ask(placer, ledger, "meanwhile", NEW[0])
+    behind = [ranking for ranking in placer._rankings.values() if ranking._tick != ledger.table.tick]
+    assert len(behind) == len(placer._rankings)
+    placer.prepare(request)
+    (ranking,) = (one for one in placer._rankings.values() if one._tick == ledger.table.tick)
+    assert ranking._class.request.containers == request.containers
+    assert placer._waste
+    assert placer._waste._tick == ledger.table.tick
 
 
 @pytest.mark.parametrize("gib", [16, 24])

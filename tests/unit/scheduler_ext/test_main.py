@@ -1,5 +1,8 @@
 """The extender's command line."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,8 @@ import pytest
 from aliquot.policy import Policy
 from scheduler_ext.__main__ import main
 from scheduler_ext.options import parse_arguments
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_defaults_are_those_of_a_sidecar():
@@ -20,6 +25,16 @@ def test_certificate_and_key_belong_together(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         parse_arguments(["--tls-cert", "tls.crt"])
     assert "belong together" in capsys.readouterr().err
+
+
+def test_a_process_has_no_threads_for_matrices():
+    """Numpy would start one for every core; where the environment says how many, it has its way."""
+    count = "import os, scheduler_ext.parts; print(len(os.listdir('/proc/self/task')))"
+    bare = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    for said, threads in (({}, 1), ({"OPENBLAS_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1))):
+        command = [sys.executable, "-c", count]
+        done = subprocess.run(command, cwd=ROOT, env=bare | said, check=True, capture_output=True, text=True)
+        assert int(done.stdout) == threads
 
 
 REPLICA = ["--leader-elect", "--advertise-url", "https://[::1]:1"]

@@ -15,7 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aliquot.kube.api import ApiError
+from aliquot.host import HostShare
+from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from scheduler_ext.bind import Binder, BindError
 from scheduler_ext.choose import Placer
@@ -30,6 +31,8 @@ from tests.unit.scheduler_ext.world import World, WorldPod
 
 NODES = {"n0": ["n0-a", "n0-b"], "n1": ["n1-a"], "n2": ["n2-a", "n2-b"]}
 CARD_GIB, SLICES_PER_CARD, LONG = 16, 3, 1000.0
+OFFERED = {"n0": 4, "n1": 3, "n2": 6}
+"""Slices that kubelets have: the first has fewer than its cards' agent says."""
 
 
 def judge(world: World) -> dict[str, tuple[int, int, int]]:
@@ -42,6 +45,16 @@ def judge(world: World) -> dict[str, tuple[int, int, int]]:
         for uuid, worst in _worst(document["containers"]).items():
             held[uuid] = [a + b for a, b in zip(held[uuid], worst, strict=True)]
     return {uuid: (mib, cores, slices) for uuid, (mib, cores, slices) in held.items()}
+
+
+def slices_of(spec: PodSpec) -> int:
+    """Device ids that a kubelet gives to a pod: an init container's go to those after it, a sidecar keeps its own."""
+    lasting = most = 0
+    for container in spec.init_containers:
+        asked = int(container.resources.limits["aliquot.dev/gpu"])
+        most = max(most, lasting + asked)
+        lasting += asked if container.restart_policy == "Always" else 0
+    return max(most, lasting + sum(int(c.resources.limits["aliquot.dev/gpu"]) for c in spec.containers))
 
 
 def _worst(containers: list[dict]) -> dict[str, list[int]]:
@@ -103,8 +116,9 @@ class History(RuleBasedStateMachine):
         self.resizer = resizer(self.world, self.ledger)
         self.feed = Feed(None, self.ledger, foreign, self.resizer)  # type: ignore[arg-type] - its reflectors never run
         self.sick: set[str] = set()
-        for name in NODES:
+        for name, slices in OFFERED.items():
             self.publish(name)
+            self.ledger.hosts.put_node(name, HostShare(1 << 20, 1 << 20, slices))
         self.world.events.clear()
         for pod in self.world.pods.values():
             self.world.note("ADDED", pod)
@@ -281,6 +295,15 @@ class History(RuleBasedStateMachine):
             assert mib <= CARD_GIB * GIB, f"{uuid}: {mib} MiB promised"
             assert cores <= 100, f"{uuid}: {cores} percent promised"
             assert slices <= SLICES_PER_CARD, f"{uuid}: {slices} slices promised"
+
+    @invariant()
+    def no_kubelet_is_asked_for_more_than_it_has(self) -> None:
+        """It would fail the pod for good."""
+        held = dict.fromkeys(OFFERED, 0)
+        for stored in self.world.pods.values():
+            if stored.node and stored.phase == "Pending":
+                held[stored.node] += slices_of(stored.pod.spec)
+        assert all(held[name] <= slices for name, slices in OFFERED.items()), held
 
     @invariant()
     def the_ledger_adds_up(self) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aliquot.kube.objects import UNREADABLE, Pod
 from scheduler_ext.offer import Offer
-from scheduler_ext.wire import WireError, read_filter
+from scheduler_ext.wire import WireError, read_ahead, read_filter
 
 NEEDLE = ',"NodeNames":["a"]}'
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u-1"}}
@@ -142,6 +142,20 @@ def test_odd_bodies(text: bytes, good: bool):
     assert (as_read(body) is not None) == good
 
 
+def test_the_pod_of_a_call_is_known_as_soon_as_its_names_begin():
+    """Whatever has come by then; more is waited for until then, and not of a call whose beginning makes no sense."""
+    body = written({"Pod": POD, "Nodes": None, "NodeNames": ["a", "b"]})
+    begin = body.index(b"NodeNames") + len(b'NodeNames":[')
+    for end in range(len(body)):
+        pod, more = read_ahead(body[:end])
+        assert more == (end < begin)
+        assert pod == (None if more else read_filter(body).Pod)
+    ahead, _ = read_ahead(body[:begin])
+    assert ahead is read_filter(body).Pod, "read twice"
+    assert read_ahead(b'{"Pod":1,"NodeNames":["a"') == (None, False)
+    assert read_ahead(b'{"Pod":%s,"NodeNames":["a"' % b'{"metadata":') == (None, False)
+
+
 def test_whoever_sends_whole_nodes_is_told_what_to_set():
     """Nodes without names are what a scheduler sends that is not told otherwise."""
     with pytest.raises(WireError, match="nodeCacheCapable: true"):
@@ -173,6 +187,7 @@ plain_names = st.lists(st.text("abc,[]. ", max_size=3), max_size=6)
 @example(["a", "b"], ",")
 @example(["a", "b", ","], ",")
 @example(["a", "b"], 'a","b')
+@example(["abc", "", "", ""], "")
 @example(["ab", "b"], "a")
 @settings(max_examples=300, deadline=None)
 def test_a_node_is_offered_that_is_named(some: list[str], other: str):

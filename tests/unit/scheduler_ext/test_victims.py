@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+import msgspec
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ def loaded(cards: Sequence[CardState], leavers: Iterable[Leaver]) -> list[CardSt
 
 
 def _with(card: CardState, charge: Charge) -> CardState:
-    return replace(
+    return msgspec.structs.replace(
         card,
         used_mib=card.used_mib + charge.memory_mib,
         burst_mib=card.burst_mib + charge.burst_mib,
@@ -60,7 +61,7 @@ def found_on(cards: Sequence[CardState], request: PodRequest, *leavers: Leaver) 
 def test_nobody_leaves_a_card_that_is_too_far_from_nics() -> None:
     """Of two full cards one is near: who is on that one leaves, though the other would go more gladly."""
     sets = Sets(Shape(2, (Link(Level.SYS),), (), ((0b10, 1),)))
-    cards = [replace(state(uuid), sets=sets, column=n) for n, uuid in enumerate("ab")]
+    cards = [msgspec.structs.replace(state(uuid), sets=sets, column=n) for n, uuid in enumerate("ab")]
     near = replace(part(8), rdma=Rdma.PCIE)
     there = (leaver("x", a=16), leaver("y", 5, b=16))
     assert found_on(cards, pod(part(8)), *there) == {"x"}
@@ -72,7 +73,7 @@ def test_those_leave_who_are_on_cards_that_are_linked_as_demanded() -> None:
     """Four cards in two pairs; the pair that costs least is freed, not the two cards that do."""
     far, near = Link(Level.SYS), Link(Level.NODE, 4)
     sets = Sets(Shape(4, (near, far, far, far, far, near)))
-    cards = [replace(state(uuid), sets=sets, column=n) for n, uuid in enumerate("abcd")]
+    cards = [msgspec.structs.replace(state(uuid), sets=sets, column=n) for n, uuid in enumerate("abcd")]
     there = [
         leaver(f"on-{uuid}", rank, **{uuid: 16}) for uuid, rank in zip("abcd", (0, 9, 1, 2), strict=True)
     ]
@@ -92,6 +93,13 @@ def test_nobody_leaves_where_enough_cards_have_room() -> None:
     assert found_on([state("a"), state("b"), state("c")], pod(part(8, cards=1)), *full) == set()
     assert found_on([state("b"), state("d"), state("a"), state("c")], pod(part(8, cards=2)), *full) == set()
     assert found_on([state("b"), state("d"), state("a"), state("c")], pod(part(8, cards=3)), *full) == {"x"}
+
+
+def test_overcommitted_memory_that_is_given_up_is_no_guaranteed_memory() -> None:
+    """Whoever had memory that need not be there goes more gladly, and what is left of the card is not worth more."""
+    card = msgspec.structs.replace(state("a"), extra_mib=16 * GIB)
+    burst = Leaver("burst", {"a": Charge(12 * GIB, 0, 1, burst_mib=12 * GIB)})
+    assert found_on([card], pod(part(8)), burst, leaver("held", 5, a=12)) == {"held"}
 
 
 def test_a_request_that_no_departure_helps_gets_none() -> None:

@@ -48,9 +48,11 @@ class Sleepers:
         """One touch."""
         self.counted += 1
 
-    def ask(self, namespace: str, gib: int, *nodes: str) -> WorldPod:
+    def ask(self, namespace: str, gib: int, *nodes: str, priority: int = 0) -> WorldPod:
         """A pod is created and filtered."""
-        made = WorldPod(pod_of(namespace, {"gpu-mem": f"{gib}Gi"}))
+        asked = pod_of(namespace, {"gpu-mem": f"{gib}Gi"})
+        spec = msgspec.structs.replace(asked.spec, priority=priority)
+        made = WorldPod(msgspec.structs.replace(asked, spec=spec))
         self.teams.world.pods[made.pod.metadata.name] = made
         self.filter.answer(FilterArgs(Pod=made.pod, NodeNames=nodes or ("n1", "n2")))
         return made
@@ -116,6 +118,16 @@ def test_a_round_touches_only_so_many_and_the_oldest_first(sleepers: Sleepers):
     assert [RETRY in pod.annotations for pod in pods] == [True] * TOUCHES_PER_ROUND + [False] * 5
     sleepers.wake()
     assert all(RETRY in pod.annotations for pod in pods)
+
+
+def test_whoever_has_a_higher_priority_is_touched_before_older_pods(sleepers: Sleepers):
+    """A round that touches not all must not give the room to those whom kube-scheduler would try last."""
+    old = [sleepers.ask("a", 20) for _ in range(TOUCHES_PER_ROUND)]
+    urgent = sleepers.ask("a", 20, priority=1000)
+    sleepers.teams.ledger.put_node("n1", node(card("n1-a", gib=24)))
+    sleepers.wake()
+    assert RETRY in urgent.annotations
+    assert [RETRY in pod.annotations for pod in old] == [True] * (TOUCHES_PER_ROUND - 1) + [False]
 
 
 class CountingFilter(Filter):

@@ -13,7 +13,7 @@ from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
 from aliquot.inventory import Card, GPUNodeStatus
-from aliquot.kube.api import ApiError
+from aliquot.kube.answers import ApiError
 from aliquot.kube.listing import Listing
 from aliquot.kube.objects import Condition, Node, PodStatus
 from aliquot.kube.resources import NODES

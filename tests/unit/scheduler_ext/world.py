@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.kube.api import ApiError
+from aliquot.kube.answers import ApiError
 from aliquot.kube.listing import Listing
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from aliquot.kube.resources import Resource
@@ -61,7 +61,7 @@ class World:
         self.version += 1
         pod.version = self.version
         seen = json.loads(_json(pod.seen()))
-        self.events.append((kind, _placed(seen)))
+        self.events.append((kind, msgspec.convert(seen, PlacedPod)))
 
     async def get(self, _resource: Resource[Pod], name: str, _namespace: str = "", /) -> Pod:
         """Read a pod."""
@@ -153,13 +153,6 @@ def _json(pod: Pod) -> str:
         "resourceVersion": pod.metadata.resource_version,
         "annotations": pod.metadata.annotations,
     }
-    return json.dumps({"metadata": meta, "node": pod.spec.node_name, "phase": pod.status.phase})
-
-
-def _placed(seen: dict[str, object]) -> PlacedPod:
-    body = {
-        "metadata": seen["metadata"],
-        "spec": {"nodeName": seen["node"]},
-        "status": {"phase": seen["phase"]},
-    }
-    return msgspec.convert(body, PlacedPod)
+    return json.dumps(
+        {"metadata": meta, "spec": msgspec.to_builtins(pod.spec), "status": {"phase": pod.status.phase}}
+    )

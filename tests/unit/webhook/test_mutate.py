@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from aliquot.kube.objects import Pod
-from aliquot.names import LIBRARY_PATH, PLACEMENT_ANNOTATION, ResourceNames
+from aliquot.names import GRANTS, LIBRARY_PATH, ResourceNames
 from tests.unit.webhook.pods import CORE, GPU, HERE, MEM, Document, container, mutate, pod, resources
 from webhook.mutate import Mutator
 from webhook.refusal import Refusal
@@ -175,16 +175,35 @@ def test_another_scheduler_is_kept_and_commented():
     assert "volcano" in warnings[0]
 
 
-def test_a_placement_of_ones_own_is_taken_off():
-    """Nobody but the scheduler says which cards a pod gets, not even for a pod that asks for none."""
-    annotations = {PLACEMENT_ANNOTATION: "{}", "keep": "this"}
+@pytest.mark.parametrize("grant", GRANTS)
+def test_what_the_scheduler_alone_writes_is_taken_off_a_new_pod(grant: str):
+    """A copy would be believed, or wait for what was planned for another; also one that asks for nothing."""
+    annotations = {grant: "{}", "keep": "this"}
     for document in (
         pod(container(), annotations=annotations),
         pod(container({MEM: "1Gi"}), annotations=annotations),
     ):
         changed, warnings = mutate(document)
         assert changed["metadata"]["annotations"] == {"keep": "this"}
-        assert "removed" in warnings[0]
+        assert warnings == [f"annotation {grant} is removed: only the scheduler writes it"]
+
+
+EDITS = {"changed": ("1", "2"), "taken away": ("1", None), "brought in": (None, "2")}
+
+
+@pytest.mark.parametrize(("before", "after"), EDITS.values(), ids=EDITS)
+@pytest.mark.parametrize("grant", GRANTS)
+def test_an_edit_of_it_is_undone(grant: str, before: str | None, after: str | None):
+    """It is as it was stored, and whoever edited it is told."""
+    stored, edited = (
+        pod(container({MEM: "1Gi"}), annotations={"keep": "this"} | ({grant: value} if value else {}))
+        for value in (before, after)
+    )
+    mutation = HERE.review_edit(edited, msgspec.convert(edited, Pod), msgspec.convert(stored, Pod))
+    (operation,) = mutation.operations
+    assert operation.get("value") == before
+    assert operation["path"].endswith(grant.replace("/", "~1"))
+    assert mutation.warnings == [f"annotation {grant} stays as it was: only the scheduler writes it"]
 
 
 def test_suspicious_settings_are_commented():
@@ -200,6 +219,22 @@ def test_suspicious_settings_are_commented():
         True,
         2,
     ]
+
+
+def test_annotations_of_a_dialect_that_are_not_read_are_told():
+    """With what to write instead; a pod that speaks no dialect has them for whoever reads them."""
+    annotations = {
+        "nvidia.com/use-gputype": "A100",
+        "hami.io/gpu-scheduler-policy": "binpack",
+        "keep": "this",
+    }
+    document = pod(container({"nvidia.com/gpu": "1"}), annotations=annotations)
+    _, warnings = mutate(document)
+    assert warnings == [
+        "annotation nvidia.com/use-gputype is not read; write aliquot.dev/card-model",
+        "annotation hami.io/gpu-scheduler-policy is not read; write aliquot.dev/card-policy",
+    ]
+    assert mutate(document, Mutator(ResourceNames())) == (document, [])
 
 
 def test_without_the_dialect_its_names_mean_nothing():

@@ -1,0 +1,1 @@
+"""Tests on real Kubernetes components, run as plain processes of this machine."""

@@ -1,0 +1,62 @@
+"""One control plane for all tests that need no other; each works in a namespace, or cleans up."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.cluster.processes import wait_for
+from sandbox.gpus import SimCard
+from tests.cluster.auditor import audit, audit_clean
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.existing import VARIABLE, given
+from tests.cluster.installation import Installation
+from tests.tools.debian import NotAvailableError
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On a cluster that somebody has already nothing is run but what was written with care for it."""
+    if given() is None:
+        return
+    alone = f"NOT RUN: {VARIABLE} names a cluster that is there, and it needs one of its own"
+    for item in items:
+        here = Path(__file__).parent in item.path.parents
+        if here and "existing" not in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.skip(reason=alone))
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A running etcd and kube-apiserver."""
+    try:
+        plane = ControlPlane()
+    except NotAvailableError as missing:
+        pytest.skip(f"NOT RUN: {missing}")
+    with plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def installation() -> Iterator[Installation]:
+    """A whole cluster of one node with two cards of 16 GiB, and Aliquot on it."""
+    try:
+        whole = Installation([SimCard(), SimCard()])
+        whole.__enter__()
+    except NotAvailableError as missing:
+        pytest.skip(f"NOT RUN: {missing}")
+    yield whole
+    whole.__exit__()
+
+
+@pytest.fixture
+def installed(installation: Installation) -> Iterator[Installation]:
+    """The same for one test, once it offers all its slices: audited after it, emptied, and audited again."""
+    installation.ensure()
+    yield installation
+    try:
+        audit(installation)
+    finally:  # what is wrong in one test shall spoil no other
+        for pod in installation.kubectl.list("pods", "default"):
+            installation.kubectl.delete("pods", pod["metadata"]["name"], grace=1)
+        wait_for("all pods to go", lambda: not installation.kubectl.list("pods", "default"), 60)
+    audit_clean(installation)

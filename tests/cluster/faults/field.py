@@ -1,0 +1,137 @@
+"""Nodes that are mere objects, an extender, a kube-scheduler, and a proxy between the two, on a real control plane."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import yaml
+
+from sandbox.cluster.client import ApiError
+from sandbox.cluster.cluster import PocketCluster
+from sandbox.cluster.kubectl import Kubectl
+from sandbox.cluster.processes import wait_for
+from tests.cluster.control_plane import ControlPlane
+from tests.integration.extenders import Document, Extender, add_node, manifest
+from tests.integration.faults.living import promised_by
+from tests.integration.journey.auditor import check_cards, check_promise, placement_of
+from tests.integration.proxies import Proxy
+
+ROOT = Path(__file__).parents[3]
+SCHEDULER = "aliquot-scheduler"
+NODES = {"n1": ["n1-a", "n1-b"], "n2": ["n2-a"]}
+CARD_MIB = 16384
+SOON_S = 60.0
+CALL_S = 1.5
+"""How long kube-scheduler waits for the extender."""
+
+
+class Field:
+    """What a test does with it."""
+
+    def __init__(self, plane: ControlPlane, extender: Extender, proxy: Proxy) -> None:
+        self.plane = plane
+        self.extender = extender
+        self.proxy = proxy
+
+    @property
+    def kubectl(self) -> Kubectl:
+        """The admin's client."""
+        return self.plane.kubectl
+
+    @property
+    def cluster(self) -> PocketCluster:
+        """The same control plane, as what tests ask of any cluster."""
+        return cast("PocketCluster", self.plane)
+
+    def create(self, gib: int, name: str, node: str = "n1", priority: str = "", cpu: int = 0) -> Document:
+        """A pod for one node, with as much memory of a card, and CPUs."""
+        body = manifest(gib, name, nodeSelector={"kubernetes.io/hostname": node})
+        if priority:
+            body["spec"]["priorityClassName"] = priority
+        if cpu:
+            body["spec"]["containers"][0]["resources"]["limits"]["cpu"] = str(cpu)
+            body["spec"]["containers"][0]["resources"]["requests"]["cpu"] = str(cpu)
+        return self.kubectl.create(body)
+
+    def pod(self, name: str) -> Document:
+        """A pod as it is."""
+        return self.kubectl.get("pods", name)
+
+    def gone(self, name: str) -> None:
+        """The kubelet has ended a pod, or nobody has begun it."""
+        self.kubectl.delete("pods", name, grace=0)
+
+    def said(self, name: str) -> str:
+        """Why a pod waits: reason and message."""
+        conditions = self.pod(name)["status"].get("conditions", ())
+        return next(
+            (f"{c.get('reason')}: {c.get('message')}" for c in conditions if c["type"] == "PodScheduled"), ""
+        )
+
+    def is_bound(self, name: str) -> bool:
+        """Whether a pod has its node, and its cards with it."""
+        pod = self.pod(name)
+        return bool(pod["spec"].get("nodeName") and placement_of(pod))
+
+    def await_bound(self, *names: str) -> None:
+        """Return once all these pods have their places."""
+        for name in names:
+            wait_for(f"pod {name} to be bound", lambda n=name: self.is_bound(n), SOON_S)
+
+    def await_call(self, path: str) -> None:
+        """Return once kube-scheduler has called."""
+        wait_for(f"a call of {path}", lambda: path in self.proxy.seen, SOON_S)
+
+    def audit(self) -> None:
+        """No card is promised twice, promises are what was asked for, and the extender comes to count just these."""
+        pods = self.kubectl.list("pods", "default")
+        sizes = dict.fromkeys((uuid for uuids in NODES.values() for uuid in uuids), CARD_MIB)
+        check_cards(sizes, [placement for placement in map(placement_of, pods) if placement])
+        for pod in pods:
+            if placement_of(pod):
+                check_promise(pod)
+        wait_for("the extender to count what is bound", self._agrees, SOON_S)
+
+    def _agrees(self) -> bool:
+        return self.extender.promised() == promised_by(self.cluster)
+
+
+@contextmanager
+def field(plane: ControlPlane, directory: Path) -> Iterator[Field]:
+    """All of it, on a control plane that others use, too."""
+    plane.kubectl.apply(*(ROOT / "deploy/crds").glob("*.yaml"))
+    cluster = cast("PocketCluster", plane)
+    for name, uuids in NODES.items():
+        add_node(cluster, name, uuids)
+        ready = {"spec": {"taints": None}, "metadata": {"labels": {"kubernetes.io/hostname": name}}}
+        plane.kubectl.patch("nodes", name, ready, "")
+    extender = Extender(cluster, "--reservation-seconds", "5")
+    proxy = Proxy(extender.url, directory / "proxy")
+    configuration = yaml.safe_load((ROOT / "deploy/scheduler/configuration.yaml").read_text())
+    entry = configuration["extenders"][0]
+    entry |= {"urlPrefix": proxy.url, "enableHTTPS": True, "httpTimeout": f"{CALL_S}s"}
+    entry["tlsConfig"] = {"caFile": str(proxy.tls.ca)}
+    try:
+        extender.start()
+        wait_for(
+            "the cards to be known", lambda: len(extender.known()) == sum(map(len, NODES.values())), SOON_S
+        )
+        plane.start_scheduler({**configuration, "podMaxBackoffSeconds": 2}, SCHEDULER)
+        yield Field(plane, extender, proxy)
+    finally:
+        if SCHEDULER in plane.processes:
+            plane.processes.pop(SCHEDULER).kill()
+        proxy.close()
+        extender.process.stop()
+        for name in NODES:
+            for resource in ("nodes", "gpunodes.aliquot.dev"):
+                _forget(plane.kubectl, resource, name)
+
+
+def _forget(kubectl: Kubectl, resource: str, name: str) -> None:
+    try:
+        kubectl.delete(resource, name, "")
+    except ApiError as error:
+        if error.status != 404:
+            raise

@@ -1,0 +1,34 @@
+"""Pods of the faults on a real node: they have a GiB of their slice, and what of them lives there is looked at."""
+
+from typing import Any
+
+from tests.cluster.auditor import Process, processes
+from tests.cluster.installation import Installation
+from tests.cluster.test_journey import client, said
+from tests.integration.journey.auditor import placement_of
+
+LIMIT_HOLDS = "2048 CUDA_ERROR_OUT_OF_MEMORY"
+"""What a pod of 2 GiB says that has its slice."""
+MOST_OF_A_CARD = "12Gi"
+
+
+def start(installed: Installation, name: str, mem: str = "2Gi", **spec: Any) -> str:
+    """Start a pod whose program ends for no SIGTERM; returns its UID once that has its memory."""
+    manifest = client(name, mem=mem, core="5")
+    manifest["spec"] |= spec
+    installed.kubectl.apply(manifest)
+    said(installed, name, "ready")
+    return str(installed.kubectl.get("pods", name)["metadata"]["uid"])
+
+
+def card_of(installed: Installation, name: str) -> str:
+    """The card of a pod's only container."""
+    placement = placement_of(installed.kubectl.get("pods", name))
+    assert placement
+    return str(placement["containers"][0]["cards"][0]["uuid"])
+
+
+def living(installed: Installation, uid: str) -> list[Process]:
+    """The processes of a pod that have a slice's pages."""
+    found = [process for process in processes(installed) if process.uid == uid]
+    return [process for process in found if (process.directory / "root/run/aliquot/control").exists()]

@@ -1,0 +1,110 @@
+"""A real kube-scheduler evicts those whom the extender names, and nobody has their cards before they are gone."""
+
+import pytest
+
+from sandbox.cluster.processes import wait_for
+from scheduler_ext.displacement import PATIENCE_SECONDS
+from scheduler_ext.evictor import COMPONENT
+from tests.cluster.faults.field import SOON_S, Field
+from tests.integration.journey.auditor import placement_of
+
+pytestmark = pytest.mark.cluster
+
+PRIORITIES = {"low": 1, "middle": 50, "high": 100}
+
+
+@pytest.fixture(autouse=True)
+def classes(field: Field) -> None:
+    """Priorities have names on a real API server."""
+    for name, value in PRIORITIES.items():
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+        field.kubectl.apply({**kind, "metadata": {"name": name}, "value": value})
+
+
+def card_of(field: Field, name: str) -> str:
+    """The card of a pod's only container."""
+    placement = placement_of(field.pod(name))
+    assert placement
+    return str(placement["containers"][0]["cards"][0]["uuid"])
+
+
+def is_leaving(field: Field, name: str) -> bool:
+    """Whether a pod is being deleted."""
+    return bool(field.pod(name)["metadata"].get("deletionTimestamp"))
+
+
+def fill(field: Field, cpu: int = 0) -> str:
+    """One of middle priority on one card of a node, two of low priority on the other, which is returned."""
+    field.create(12, "stays", priority="middle", cpu=cpu)
+    field.await_bound("stays")
+    for name in ("small-1", "small-2"):
+        field.create(8, name, priority="low", cpu=cpu)
+    field.await_bound("small-1", "small-2")
+    card = card_of(field, "small-1")
+    assert {card, card_of(field, "stays")} == {"n1-a", "n1-b"}
+    assert card_of(field, "small-2") == card
+    return card
+
+
+def test_victims_are_those_of_one_card(field: Field) -> None:
+    """kube-scheduler has one go for its CPU; the extender adds the other of its card, and both have to be gone."""
+    card = fill(field, cpu=2)
+    field.create(12, "urgent", priority="high", cpu=4)
+    nominated = "the node to be nominated"
+    wait_for(nominated, lambda: field.pod("urgent")["status"].get("nominatedNodeName") == "n1", SOON_S)
+    assert "/preempt" in field.proxy.seen
+    leaving = "the victims to leave"
+    wait_for(leaving, lambda: is_leaving(field, "small-1") and is_leaving(field, "small-2"), SOON_S)
+    assert not is_leaving(field, "stays")
+    field.gone("small-1")
+    tries = field.proxy.seen.count("/filter")
+    wait_for("another try", lambda: field.proxy.seen.count("/filter") > tries, SOON_S)
+    assert not field.is_bound("urgent"), "small-2 has its memory still"
+    field.gone("small-2")
+    field.await_bound("urgent")
+    assert card_of(field, "urgent") == card
+    assert not is_leaving(field, "stays")
+
+
+def test_a_pod_that_lacks_nothing_but_memory_of_a_card_gets_it(field: Field) -> None:
+    """This kube-scheduler asks nobody then: the extender has the pods of one card evicted itself and keeps it."""
+    card = fill(field)
+    field.create(12, "urgent", priority="high")
+    leaving = "the victims to leave"
+    wait_for(leaving, lambda: is_leaving(field, "small-1") and is_leaving(field, "small-2"), SOON_S)
+    assert "/preempt" not in field.proxy.seen
+    assert "nominatedNodeName" not in field.pod("urgent")["status"]
+    field.gone("small-1")
+    field.create(8, "thief", priority="middle")
+    wait_for("the thief to be refused", lambda: "short of memory" in field.said("thief"), SOON_S)
+    field.gone("small-2")
+    field.await_bound("urgent")
+    assert card_of(field, "urgent") == card
+    assert not is_leaving(field, "stays")
+    assert not field.is_bound("thief")
+    assert told(field, "Preempted") == {"small-1", "small-2"}
+    assert told(field, "Preempting") == {"urgent"}
+
+
+def test_a_pod_that_is_never_to_preempt_waits(field: Field) -> None:
+    """The extender asks for its priority class's policy, too."""
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "preemptionPolicy": "Never"}
+    field.kubectl.apply({**kind, "metadata": {"name": "polite"}, "value": 100})
+    fill(field)
+    field.create(12, "urgent", priority="polite")
+    wait_for("it to be refused", lambda: "short of memory" in field.said("urgent"), SOON_S)
+    seen = field.extender.looks()
+    wait_for(
+        "it to have waited for long enough", lambda: field.extender.looks() > seen + PATIENCE_SECONDS + 2
+    )
+    assert not any(is_leaving(field, name) for name in ("stays", "small-1", "small-2"))
+
+
+def told(field: Field, reason: str) -> set[str]:
+    """The pods of which the extender's events say this."""
+    events = field.kubectl.list("events", "default")
+    return {
+        e["involvedObject"]["name"]
+        for e in events
+        if e["reason"] == reason and e["source"].get("component") == COMPONENT
+    }

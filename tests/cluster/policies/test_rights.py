@@ -1,0 +1,90 @@
+"""What each of Aliquot's accounts may do, as a real API server answers, is what is written down, and no more.
+
+`tests/data/rights.yaml` is read by people: every line of it is a right that somebody has to defend.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.policies.rights import ACCOUNTS, VERBS, Rights, install
+from tests.cluster.policies.world import ROOT
+from tests.cluster.programs import program_or_skip
+
+pytestmark = pytest.mark.cluster
+
+GOLDEN = yaml.safe_load((ROOT / "tests" / "data" / "rights.yaml").read_text())
+
+
+@pytest.fixture(scope="module", name="plane")
+def start_plane() -> Iterator[ControlPlane]:
+    """A cluster that knows nothing but the chart's accounts."""
+    for name in ("etcd", "kube-apiserver", "helm"):
+        program_or_skip(name)
+    with ControlPlane() as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module", name="rights")
+def install_chart(plane: ControlPlane) -> Rights:
+    """The chart's roles, and whom to ask about them."""
+    return install(plane)
+
+
+def test_every_account_is_written_down(rights: Rights):
+    """A new account needs a line for each of its rights."""
+    assert sorted(GOLDEN) == sorted(ACCOUNTS)
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_an_account_may_do_what_is_written_down(rights: Rights, account: str):
+    """Every verb on every resource and subresource that the API server serves, everywhere and by name."""
+    assert rights.of(account) == GOLDEN[account]
+
+
+OURS = [
+    (f"{name}.aliquot.dev/{part}".removesuffix("/"), verb)
+    for name in ("gpunodes", "gpupools", "gpuquotas")
+    for part in ("", "status")
+    for verb in VERBS
+    if verb not in ("get", "list", "watch")
+]
+NOT_FOR_TEAMS = [
+    *OURS,
+    *(
+        (f"pods/{part}", verb)
+        for part in ("status", "ephemeralcontainers", "resize")
+        for verb in ("patch", "update")
+    ),
+    ("pods/binding", "create"),
+    ("bindings", "create"),
+    ("nodes", "patch"),
+    ("nodes/status", "patch"),
+    ("validatingadmissionpolicies.admissionregistration.k8s.io", "delete"),
+    ("validatingadmissionpolicybindings.admissionregistration.k8s.io", "delete"),
+    ("mutatingwebhookconfigurations.admissionregistration.k8s.io", "patch"),
+]
+
+
+@pytest.mark.parametrize("role", ["view", "edit", "admin"])
+def test_who_has_a_namespace_has_no_part_of_aliquot(plane: ControlPlane, rights: Rights, role: str):
+    """Kubernetes' roles for teams give nothing that the policies rely on nobody having."""
+    subject = {"kind": "ServiceAccount", "name": f"team-{role}", "namespace": "aliquot-system"}
+    for number, part in enumerate(("view", "edit", "admin")[: ("view", "edit", "admin").index(role) + 1]):
+        plane.kubectl.apply(
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "RoleBinding",
+                "metadata": {"name": f"team-{role}-{number}", "namespace": "default"},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": f"system:aggregate-to-{part}",
+                },
+                "subjects": [subject],
+            }
+        )
+    assert rights.may(subject["name"], "pods", "list", "default")
+    assert [one for one in NOT_FOR_TEAMS if rights.may(subject["name"], *one, "default")] == []

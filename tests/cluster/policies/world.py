@@ -1,0 +1,218 @@
+"""A cluster with the chart's policies and accounts, a team that uses it, and everybody who might try something.
+
+Who there is:
+
+- `alice` may edit in namespace `team`, as most users may in theirs.
+- `operator` may do everything to pods, Bindings, events and GPUNodes everywhere: an account that was given too much,
+  so that nothing but a policy is in its way.
+- `admin` is in `system:masters`, which RBAC never stops.
+- `webhook`, `scheduler` and `agent-a`, `agent-b` are Aliquot's accounts with the chart's rights. An agent's token is
+  bound to its pod, and so names its node; `agent` has a token of the same account that names none.
+- `kubelet-a` is the kubelet of `node-a`; `replicaset-controller` and `kube-scheduler` are Kubernetes' own.
+"""
+
+import contextlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sandbox.cluster.client import ApiError
+from sandbox.cluster.kubectl import Kubectl
+from sandbox.cluster.objects import Obj
+from sandbox.cluster.processes import wait_for
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.policies.attempts import MERGE, Attempt
+from tests.cluster.policies.catalogue import CANARIES
+from tests.cluster.policies.manifests import (
+    PLACEMENT,
+    SYSTEM,
+    TEAM,
+    UID_OF_NODE_A,
+    binding,
+    event,
+    gpu_node,
+    plain_pod,
+    pod,
+)
+from tests.cluster.programs import program
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "deploy" / "charts" / "aliquot"
+CRDS = ROOT / "deploy" / "crds"
+RIGHTS = ("ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+PLURALS = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
+POLICIES = tuple(PLURALS)
+BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
+EDITED_PODS = ["pods", "pods/status", "pods/ephemeralcontainers", "pods/resize", "pods/binding", "bindings"]
+SYSTEM_ACCOUNT = "system:serviceaccount:kube-system:"
+
+
+def render(*kinds: str, **values: Any) -> list[Obj]:
+    """The chart's objects of these kinds, as Helm renders them with these values."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(values, file)
+        file.flush()
+        options = ["--namespace", SYSTEM, "--values", file.name]
+        command = [str(program("helm")), "template", "aliquot", str(CHART), *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [obj for obj in yaml.safe_load_all(done.stdout) if obj and obj["kind"] in kinds]
+
+
+class World:
+    """The cluster and a client for each of those who use it."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self.admin = plane.kubectl
+        self._clients = {"admin": plane.kubectl}
+        self.admin.apply(*CRDS.glob("*.yaml"))
+        for namespace in (SYSTEM, TEAM, "kube-system"):
+            plane.namespace(namespace)
+        plane.namespace("opted-out", {"aliquot.dev/policies": "ignore", "admission": "disabled"})
+        self.admin.apply(*render(*RIGHTS))
+        self._make_people()
+        self._make_nodes()
+        self._make_pods()
+        self.apply_policies()
+        for policy in CANARIES:
+            self._await(policy, refused=True)
+
+    def client(self, who: str) -> Kubectl:
+        """A client that calls as this one."""
+        return self._clients[who]
+
+    def try_it(self, attempt: Attempt, *, dry_run: bool = False) -> Obj:
+        """Do what somebody attempts; ApiError when it is refused."""
+        query = {**attempt.query, **({"dryRun": "All"} if dry_run else {})}
+        body = json.loads(json.dumps(attempt.body).replace(UID_OF_NODE_A, self._node_uid))
+        if attempt.method == "DELETE" and dry_run:
+            body = {**(body or {}), "dryRun": ["All"]}  # options in a body replace those in the query
+        client = self.client(attempt.who)
+        return client.request(attempt.method, attempt.path, body, query, attempt.media)
+
+    def refusal(self, attempt: Attempt, *, dry_run: bool = False) -> ApiError | None:
+        """How it is refused; None where it is not."""
+        try:
+            self.try_it(attempt, dry_run=dry_run)
+        except ApiError as error:
+            return error
+        return None
+
+    def state(self) -> dict[str, Obj]:
+        """Everything that somebody might have written, by its path."""
+        listed = [self.admin.list(resource) for resource in ("pods", "gpunodes.aliquot.dev", "events")]
+        return {obj["metadata"]["uid"]: obj for objects in listed for obj in objects}
+
+    # ---- policies ----
+
+    def apply_policies(self, **values: Any) -> None:
+        """Bring in the chart's policies, rendered with these values, in place of those that are there."""
+        for obj in render(*POLICIES, **{"dialects": ["hami"], **values}):
+            name, path = obj["metadata"]["name"], f"{ADMISSION}/{PLURALS[obj['kind']]}"
+            stored = self.admin.find(f"{PLURALS[obj['kind']]}.admissionregistration.k8s.io", name, "")
+            if stored is None:
+                self.admin.request("POST", path, obj)
+            else:
+                obj["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
+                self.admin.request("PUT", f"{path}/{name}", obj)
+
+    @contextlib.contextmanager
+    def without(self, policy: str) -> Iterator[None]:
+        """As if one policy were not there."""
+        stored = self.admin.get(BINDINGS, policy, "")
+        self.admin.delete(BINDINGS, policy, "")
+        self._await(policy, refused=False)
+        yield
+        stored["metadata"] = {"name": policy}
+        self.admin.create(stored)
+        self._await(policy, refused=True)
+
+    @contextlib.contextmanager
+    def without_policies(self) -> Iterator[None]:
+        """As if there were none."""
+        with contextlib.ExitStack() as stack:
+            for policy in CANARIES:
+                stack.enter_context(self.without(policy))
+            yield
+
+    def _await(self, policy: str, *, refused: bool) -> None:
+        """The API server notices a change of its policies within a second or so."""
+        state = "in force" if refused else "out of force"
+        canary = CANARIES[policy]
+        wait_for(f"{policy} to be {state}", lambda: bool(self.refusal(canary, dry_run=True)) is refused, 60)
+
+    # ---- who and what there is ----
+
+    def _make_people(self) -> None:
+        self._grant("alice", "system:aggregate-to-edit", TEAM)
+        everything = [
+            {"apiGroups": [""], "resources": [*EDITED_PODS, "events", "pods/eviction"], "verbs": ["*"]},
+            {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["*"]},
+            {"apiGroups": ["aliquot.dev"], "resources": ["gpunodes", "gpunodes/status"], "verbs": ["*"]},
+        ]
+        rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+        self.admin.apply({**rbac, "metadata": {"name": "too-much"}, "rules": everything})
+        self._grant("operator", "too-much")
+        for name in ("webhook", "scheduler"):
+            self._clients[name] = Kubectl(self.plane.service_account(SYSTEM, f"aliquot-{name}"))
+        for name in ("webhook", "agent"):
+            self._grant(f"system:serviceaccount:{SYSTEM}:aliquot-{name}", "too-much")
+        for name in ("alice", "operator"):
+            self._clients[name] = Kubectl(self.plane.user(name))
+        self._clients["kubelet-a"] = Kubectl(self.plane.user("system:node:node-a", "system:nodes"))
+        self._clients["kube-scheduler"] = Kubectl(self.plane.user("system:kube-scheduler"))
+        controller = f"{SYSTEM_ACCOUNT}replicaset-controller"
+        self._clients["replicaset-controller"] = Kubectl(self.plane.user(controller))
+
+    def _grant(self, user: str, role: str, namespace: str = "") -> None:
+        name = f"{user}-{role}".replace(":", "-")
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+        self.admin.apply(
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+                "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+                "roleRef": reference,
+                "subjects": [{"kind": "User", "apiGroup": reference["apiGroup"], "name": user}],
+            }
+        )
+
+    def _make_nodes(self) -> None:
+        self._clients["agent"] = Kubectl(self.plane.service_account(SYSTEM, "aliquot-agent"))
+        for letter in "ab":
+            node, agent = f"node-{letter}", f"agent-{letter}"
+            self.admin.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+            room = {"status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "20"}}}
+            self.admin.request("PATCH", f"/api/v1/nodes/{node}/status", room, media_type=MERGE)
+            self._clients[agent] = Kubectl(self.agent_on(node, agent))
+            self.admin.create(gpu_node(node))
+        self._node_uid = self.admin.get("nodes", "node-a", "")["metadata"]["uid"]
+
+    def agent_on(self, node: str, pod_name: str) -> Path:
+        """The kubeconfig of a node's agent, whose token is its pod's."""
+        made = plain_pod(pod_name, serviceAccountName="aliquot-agent", nodeName=node)
+        made["metadata"]["namespace"] = SYSTEM
+        self.admin.create(made)
+        return self.plane.service_account(SYSTEM, "aliquot-agent", pod=pod_name)
+
+    def _make_pods(self) -> None:
+        """`running` has a slice and is placed on node-a, `waiting` has one and is not; `plain` has none.
+
+        Of `running` the agent of node-a has said something: the event `said`.
+        """
+        for made in (pod("running"), pod("waiting"), plain_pod("plain", nodeName="node-a")):
+            made["metadata"]["namespace"] = TEAM
+            self.admin.create(made)
+        self.admin.create({**event("node-a"), "metadata": {"name": "said", "namespace": TEAM}})
+        path = f"/api/v1/namespaces/{TEAM}/pods/running/binding"
+        self.client("scheduler").request("POST", path, binding("running", "node-a", **{PLACEMENT: "placed"}))

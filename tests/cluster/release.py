@@ -1,0 +1,181 @@
+"""The chart as a release on a real control plane: installed by Helm, its programs run here as pods would run them.
+
+There is no node, so nothing starts the pods; flags, rights and certificates are the chart's.
+"""
+
+import base64
+import os
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from sandbox.cluster.kubectl import Kubectl
+from sandbox.cluster.processes import free_port
+from tests.cluster.control_plane import LOOPBACK, ControlPlane, healthy
+from tests.cluster.programs import program
+
+Json = dict[str, Any]
+
+NAMESPACE: Final = "aliquot-system"
+CHART: Final = Path(__file__).parents[2] / "deploy/charts/aliquot"
+MODULES: Final = {
+    "aliquot": "aliquot.cli",
+    "aliquot-webhook": "webhook",
+    "aliquot-scheduler-ext": "scheduler_ext",
+}
+MOUNTED: Final = "/etc/aliquot/tls"
+
+
+class Release:
+    """Aliquot's release on a control plane."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+
+    @property
+    def kubectl(self) -> Kubectl:
+        """The admin's client."""
+        return self.plane.kubectl
+
+    def helm(self, verb: str, *arguments: str) -> str:
+        """One command of Helm's, about the release. What it prints."""
+        scopes = ["--namespace", NAMESPACE, "--kubeconfig", str(self.plane.kubeconfig)]
+        with tempfile.TemporaryDirectory() as home:
+            environ = {
+                **os.environ,
+                "HELM_CACHE_HOME": home,
+                "HELM_CONFIG_HOME": home,
+                "HELM_DATA_HOME": home,
+            }
+            command = [str(program("helm")), verb, *arguments, *scopes]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+        assert done.returncode == 0, f"helm {verb}: {done.stderr}"
+        return done.stdout
+
+    def install(self, *flags: str) -> str:
+        """`helm install`, with the namespace."""
+        return self.helm("install", "aliquot", str(CHART), "--create-namespace", *flags)
+
+    def upgrade(self, *flags: str, chart: Path = CHART) -> str:
+        """`helm upgrade`, with the values as they are."""
+        return self.helm("upgrade", "aliquot", str(chart), "--reset-then-reuse-values", *flags)
+
+    def objects(self) -> list[Json]:
+        """What Helm has applied."""
+        return [found for found in yaml.safe_load_all(self.helm("get", "manifest", "aliquot")) if found]
+
+    def find(self, wanted: Json) -> Json | None:
+        """An object as it is in the cluster now."""
+        plural = wanted["kind"].lower()
+        plural = f"{plural[:-1]}ies" if plural.endswith("y") else f"{plural}s"
+        group = wanted["apiVersion"].rpartition("/")[0]
+        metadata = wanted["metadata"]
+        resource = f"{plural}.{group}" if group else plural
+        return self.kubectl.find(resource, metadata["name"], metadata.get("namespace", ""))
+
+    def secret(self, name: str) -> dict[str, bytes]:
+        """What is in a Secret."""
+        data = self.kubectl.get("secrets", name, NAMESPACE).get("data", {})
+        return {key: base64.b64decode(value) for key, value in data.items()}
+
+    def mounted(self, name: str) -> Path:
+        """A directory with what is in a Secret, as the kubelet would make it."""
+        directory = self.plane.root / name
+        directory.mkdir(exist_ok=True)
+        for key, value in self.secret(name).items():
+            (directory / key).write_bytes(value)
+        return directory
+
+    def account(self, name: str) -> Path:
+        """A kubeconfig of a service account of the chart's."""
+        return self.plane.service_account(NAMESPACE, name)
+
+    def container(self, workload: str, name: str) -> Json:
+        """A container of a Deployment, as it is in the cluster."""
+        pod = self.kubectl.get("deployments.apps", workload, NAMESPACE)["spec"]["template"]["spec"]
+        (found,) = [each for each in pod["containers"] if each["name"] == name]
+        return found
+
+    def command(self, workload: str, name: str, changes: dict[str, str]) -> list[str]:
+        """A container's command line with the rights of its account, and paths and addresses of this machine."""
+        container = self.container(workload, name)
+        program_name, *first = container["command"]
+        words = [*first, *container["args"]]
+        for ours, here in changes.items():
+            words = [word.replace(ours, here) for word in words]
+        return [sys.executable, "-m", MODULES[program_name], *words, f"--kubeconfig={self.account(workload)}"]
+
+    def keep_certificates(self) -> None:
+        """Have the keeper look once, as its account."""
+        command = [*self.command("aliquot-certs", "certs", {}), "--once"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def start_webhook(self) -> int:
+        """The port of a webhook that is ready."""
+        port = free_port()
+        tls = self.mounted("aliquot-webhook-tls")
+        changes = {"--port=8443": f"--port={port}", MOUNTED: str(tls)}
+        self._start(
+            "webhook", [*self.command("aliquot-webhook", "webhook", changes), f"--host={LOOPBACK}"], port
+        )
+        return port
+
+    def start_extender(self, name: str) -> int:
+        """The port of a replica that is ready."""
+        port = free_port()
+        changes = {
+            "--port=9443": f"--port={port}",
+            "--host=0.0.0.0": f"--host={LOOPBACK}",
+            "$(POD_IP):9443": f"{LOOPBACK}:{port}",
+            "$(POD_NAME)": name,
+            MOUNTED: str(self.mounted("aliquot-scheduler-tls")),
+        }
+        self._start(name, self.command("aliquot-scheduler", "extender", changes), port)
+        return port
+
+    def scheduler_configuration(self, key: str, changes: dict[str, str]) -> Json:
+        """What the ConfigMap says under a key, with certificates and addresses of this machine."""
+        text = self.kubectl.get("configmaps", "aliquot-scheduler", NAMESPACE)["data"][key]
+        for ours, here in changes.items():
+            assert ours in text
+            text = text.replace(ours, here)
+        configuration: Json = yaml.safe_load(text)
+        return configuration
+
+    def start_own_scheduler(self, extender: int) -> None:
+        """kube-scheduler as the chart has it, and an extender at this port beside it."""
+        changes = {
+            f"{LOOPBACK}:9443": f"{LOOPBACK}:{extender}",
+            MOUNTED: str(self.mounted("aliquot-scheduler-tls")),
+        }
+        configuration = self.scheduler_configuration("configuration.yaml", changes)
+        configuration["clientConnection"] = {"kubeconfig": str(self.account("aliquot-scheduler"))}
+        path = self.plane.root / "aliquot-scheduler.yaml"
+        path.write_text(yaml.safe_dump(configuration))
+        port = free_port()
+        flags = [
+            word.replace("--secure-port=10259", f"--secure-port={port}")
+            for word in self.container("aliquot-scheduler", "kube-scheduler")["args"]
+            if not word.startswith("--config=")
+        ]
+        command = [str(program("kube-scheduler")), f"--config={path}", f"--bind-address={LOOPBACK}", *flags]
+        self.plane.start("aliquot-scheduler", command, partial(healthy, f"https://{LOOPBACK}:{port}/healthz"))
+
+    def start_existing_scheduler(self, extender: int) -> None:
+        """The cluster's kube-scheduler, with what the chart says that its configuration needs."""
+        changes = {
+            f"aliquot-scheduler.{NAMESPACE}.svc:9443": f"{LOOPBACK}:{extender}",
+            "/etc/kubernetes/aliquot": str(self.mounted("aliquot-scheduler-tls")),
+        }
+        self.plane.start_scheduler(
+            self.scheduler_configuration("snippet.yaml", changes), name="aliquot-scheduler"
+        )
+
+    def _start(self, name: str, command: list[str], port: int) -> None:
+        self.plane.start(name, command, partial(healthy, f"https://{LOOPBACK}:{port}/readyz"))

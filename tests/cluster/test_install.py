@@ -1,0 +1,219 @@
+"""`helm install` on a real control plane: accepted, with the rights that are needed, upgraded, and taken away whole."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+import yaml
+
+from aliquot.names import PLACEMENT_ANNOTATION
+from sandbox.cluster.client import ApiError
+from sandbox.cluster.processes import free_port, wait_for
+from sandbox.gpus import SimCard
+from tests.cluster.control_plane import LOOPBACK, ControlPlane, healthy
+from tests.cluster.programs import program_or_skip
+from tests.cluster.release import NAMESPACE, Release
+from tests.integration.plugin.conftest import short_directory
+from tests.integration.plugin.world import World
+
+pytestmark = pytest.mark.cluster
+
+SECRETS = ("aliquot-ca", "aliquot-agent-tls", "aliquot-scheduler-tls", "aliquot-webhook-tls")
+CARD = {"uuid": "GPU-1", "index": 0, "model": "NVIDIA H200", "memoryMiB": 16384, "healthy": True}
+MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture
+def release() -> Iterator[Release]:
+    """A control plane of its own, for the chart's webhook and policies are the whole cluster's."""
+    for name in ("etcd", "kube-apiserver", "helm", "kube-scheduler"):
+        program_or_skip(name)
+    with ControlPlane() as plane:
+        plane.namespace("kube-system")
+        yield Release(plane)
+
+
+def bundles(release: Release) -> list[str]:
+    """The CA that the API server knows each of our webhooks by."""
+    configuration = release.kubectl.get(
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io", "aliquot", ""
+    )
+    return [each["clientConfig"].get("caBundle", "") for each in configuration["webhooks"]]
+
+
+def test_it_is_installed_upgraded_rolled_back_and_taken_away(release: Release):
+    """What the keeper has put into Secrets and webhooks stays, whatever Helm does; at the end nothing does."""
+    notes = release.install()
+    assert "rollout status deployment/aliquot-scheduler" in notes
+    assert all(release.find(each) for each in release.objects())
+    assert not any(release.secret(name) for name in SECRETS)
+    release.keep_certificates()
+    kept = {name: release.secret(name) for name in SECRETS}
+    assert all({"tls.crt", "tls.key", "ca.crt"} <= data.keys() for data in kept.values())
+    assert all(bundles(release))
+    release.upgrade("--set", "dialects={hami}", "--set", "agent.slicesPerCard=20")
+    assert {name: release.secret(name) for name in SECRETS} == kept
+    release.keep_certificates()
+    assert len(bundles(release)) == 3
+    assert len(set(bundles(release))) == 1
+    release.helm("rollback", "aliquot")
+    assert {name: release.secret(name) for name in SECRETS} == kept
+    assert len(bundles(release)) == 2
+    assert all(bundles(release))
+    ours = release.objects()
+    release.helm("uninstall", "aliquot")
+    assert {each["kind"] for each in ours if release.find(each)} == {"CustomResourceDefinition"}
+    assert not release.kubectl.list("secrets", NAMESPACE)
+
+
+@pytest.mark.parametrize("mode", ["own", "existing"])
+def test_its_programs_have_the_rights_that_they_need(release: Release, mode: str):
+    """From certificates to a bound pod: each as its own account, flags and files as the chart has them.
+
+    kube-scheduler asks the replica beside it, which does not lead and passes the call on: all with the one certificate,
+    and its name.
+    """
+    release.install("--set", f"scheduler.mode={mode}")
+    release.keep_certificates()
+    release.start_webhook()
+    release.start_extender("leader")
+    follower = release.start_extender("follower")
+    if mode == "own":
+        release.start_own_scheduler(follower)
+    else:
+        release.start_existing_scheduler(follower)
+    # No node runs the webhook's pods: the API server would wait for it in vain.
+    release.kubectl.delete("mutatingwebhookconfigurations.admissionregistration.k8s.io", "aliquot", "")
+    add_node(release, "n1")
+    release.kubectl.create(pod("p"))
+    bound = release.kubectl.wait_for("pods", "p", lambda found: found["spec"].get("nodeName"), 60)
+    assert bound["spec"]["nodeName"] == "n1"
+    assert CARD["uuid"] in bound["metadata"]["annotations"][PLACEMENT_ANNOTATION]
+    for name in ("webhook", "leader", "follower", "aliquot-scheduler"):
+        log = release.plane.processes[name].log.read_text()
+        assert "forbidden" not in log.lower(), log
+
+
+def test_the_agent_has_the_rights_that_it_needs(release: Release, tmp_path: Path):
+    """Its account publishes its node's cards and checks who scrapes it: whoever the values name, and nobody else."""
+    release.install("--set", "monitoring.readers[0].namespace=default,monitoring.readers[0].name=default")
+    release.keep_certificates()
+    node = tmp_path.name.replace("_", "-")
+    release.kubectl.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+    agent = Node(release, node)
+    tls, port = release.mounted("aliquot-agent-tls"), free_port()
+    serving = ["--tls-cert", str(tls / "tls.crt"), "--tls-key", str(tls / "tls.key"), "--accept-tokens"]
+    root = short_directory()
+    world = World(root, node, agent, [SimCard()])
+    world.flags += [*serving, "--metrics-port", str(port), "--metrics-host", LOOPBACK]
+    world.kubelet.start()
+    try:
+        world.start_plugin()
+        wait_for("the agent to be ready", lambda: healthy(f"https://{LOOPBACK}:{port}/readyz"), 60)
+        status = release.kubectl.get("gpunodes.aliquot.dev", node, "")["status"]
+        assert [card["uuid"] for card in status["cards"]] == world.uuids
+        reader = release.plane.service_account("default", "default")
+        for kubeconfig, answer in ((reader, 200), (release.account("aliquot-asker"), 403), (None, 401)):
+            assert scraped(port, tls / "ca.crt", kubeconfig) == answer
+        assert "forbidden" not in world.log.lower(), world.log
+    finally:
+        world.close()
+        shutil.rmtree(root)
+
+
+@dataclass
+class Node:
+    """How a World reaches the API server: the agent as its account, with a token that names its node."""
+
+    release: Release
+    name: str
+    process: None = None
+    """It is not the World's to end."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The agent's."""
+        return self.release.plane.service_account(NAMESPACE, "aliquot-agent", node=self.name)
+
+
+def scraped(port: int, ca: Path, kubeconfig: Path | None) -> int:
+    """How the agent answers who asks for its metrics with the token of a kubeconfig."""
+    headers = {}
+    if kubeconfig:
+        (user,) = yaml.safe_load(kubeconfig.read_text())["users"]
+        headers["Authorization"] = f"Bearer {user['user']['token']}"
+    name = f"aliquot-agent.{NAMESPACE}.svc"
+    pool = urllib3.HTTPSConnectionPool(
+        LOOPBACK, port, ca_certs=str(ca), server_hostname=name, assert_hostname=name
+    )
+    return pool.request("GET", "/metrics", headers=headers).status
+
+
+def test_pod_security_lets_in_what_the_chart_says(release: Release):
+    """Level restricted takes every pod but the agent's; the agent needs level privileged, for its host paths."""
+    release.install()
+    for level in ("privileged", "restricted"):
+        release.plane.namespace(level, {"pod-security.kubernetes.io/enforce": level})
+    for each in release.objects():
+        if each["kind"] in {"Deployment", "DaemonSet"}:
+            if each["kind"] == "Deployment":
+                try_pod(release, each, "restricted")
+            else:
+                with pytest.raises(ApiError, match=r"violates PodSecurity.*hostPath"):
+                    try_pod(release, each, "restricted")
+            try_pod(release, each, "privileged")
+
+
+def try_pod(release: Release, workload: dict[str, Any], namespace: str) -> None:
+    """Make a pod of a workload, as a trial. Raises ApiError where it is refused."""
+    template = workload["spec"]["template"]
+    name = workload["metadata"]["name"]
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": name, "namespace": namespace},
+    }
+    release.kubectl.apply(account)
+    for priority in ("system-node-critical", "system-cluster-critical"):
+        release.kubectl.wait_for("priorityclasses.scheduling.k8s.io", priority, lambda _: True, 30, "")
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**template["metadata"], "name": name, "namespace": namespace},
+        "spec": template["spec"],
+    }
+    release.kubectl.request("POST", f"/api/v1/namespaces/{namespace}/pods", body, {"dryRun": "All"})
+
+
+def add_node(release: Release, name: str) -> None:
+    """A node as its kubelet and agent would tell of it."""
+    kubectl = release.kubectl
+    kubectl.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    kubectl.patch("nodes", name, {"spec": {"taints": None}}, "")
+    capacity = {"cpu": "8", "memory": "32Gi", "pods": "110", "aliquot.dev/gpu": "10"}
+    conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}]
+    status = {"capacity": capacity, "allocatable": capacity, "conditions": conditions}
+    kubectl.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, media_type=MERGE)
+    kubectl.create({"apiVersion": "aliquot.dev/v1alpha1", "kind": "GPUNode", "metadata": {"name": name}})
+    path = f"/apis/aliquot.dev/v1alpha1/gpunodes/{name}/status"
+    kubectl.request("PATCH", path, {"status": {"slicesPerCard": 10, "cards": [CARD]}}, media_type=MERGE)
+
+
+def pod(name: str) -> dict[str, Any]:
+    """A pod with a slice, as the webhook leaves one that has the interceptor by file."""
+    limits = {"aliquot.dev/gpu": "1", "aliquot.dev/gpu-mem": "4Gi", "aliquot.dev/gpu-core": "30"}
+    container = {"name": "main", "image": "x", "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "annotations": {"aliquot.dev/inject": "file"},
+        },
+        "spec": {"schedulerName": "aliquot-scheduler", "containers": [container]},
+    }

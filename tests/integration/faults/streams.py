@@ -1,0 +1,80 @@
+"""What networks, proxies and servers do to a watch: it breaks, forgets, stutters and comes in the wrong order."""
+
+import json
+import random
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+ENDS = ("break", "tear", "expire")
+ACTS = (*ENDS, "twice", "late")
+SHARE = 0.3
+EXPIRED = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "Expired",
+    "message": "too old resource version",
+    "code": 410,
+}
+
+
+class Disturber:
+    """Treats the lines of all watches so, by a seed, until it is told to be calm.
+
+    Attributes:
+        done: How often it has done what.
+    """
+
+    def __init__(self, seed: int, share: float = SHARE) -> None:
+        """`share` of all lines that are no bookmarks is disturbed."""
+        self._share = share
+        self.done = dict.fromkeys((*ACTS, "no bookmark", "pass"), 0)
+        self._dice = random.Random(seed)
+        self._calm = threading.Event()
+
+    def calm(self) -> None:
+        """Disturb no more; watches that were disturbed break at their next line."""
+        self._calm.set()
+
+    def lines(self, _: str, upstream: Iterable[bytes]) -> Iterator[bytes]:
+        """What comes of a watch."""
+        if self._calm.is_set():
+            yield from upstream
+            return
+        held: list[bytes] = []
+        for line in whole_lines(upstream):
+            if self._calm.is_set():
+                return
+            what = self._choose(json.loads(line))
+            self.done[what] += 1
+            if what == "late":
+                held.append(line)
+                continue
+            yield from self._sent(what, line)
+            if what in ENDS:
+                return
+            if what != "no bookmark":
+                yield from held
+                held.clear()
+
+    def _sent(self, what: str, line: bytes) -> Iterator[bytes]:
+        if what == "tear":
+            yield line[: len(line) // 2]
+        elif what == "expire":
+            yield json.dumps({"type": "ERROR", "object": EXPIRED}).encode() + b"\n"
+        elif what in ("pass", "twice"):
+            yield from [line] * (1 + (what == "twice"))
+
+    def _choose(self, event: dict[str, Any]) -> str:
+        if event["type"] == "BOOKMARK":
+            return "no bookmark"
+        return self._dice.choice(ACTS) if self._dice.random() < self._share else "pass"
+
+
+def whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines of what comes in pieces."""
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from (line + b"\n" for line in lines)

@@ -1,0 +1,60 @@
+"""The GPUNode belongs to the Node of its name: Kubernetes collects it with that, and it comes with the next."""
+
+import urllib.error
+from http.client import NOT_FOUND
+
+from tests.integration.plugin.small_kubelet import until
+from tests.integration.plugin.world import NODES, Json, MakeWorld, World
+
+GPU_NODES = "/apis/aliquot.dev/v1alpha1/gpunodes"
+
+
+def inventory(world: World) -> Json | None:
+    """The node's GPUNode, if there is one."""
+    try:
+        found: Json = world.api.request("GET", f"{GPU_NODES}/{world.node}")
+    except urllib.error.HTTPError as error:
+        if error.code != NOT_FOUND:
+            raise
+        return None
+    return found
+
+
+def is_owned_by(world: World, uid: str) -> bool:
+    """Whether cards are published, as this Node's."""
+    found = inventory(world) or {}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": world.node, "uid": uid}
+    owners = found.get("metadata", {}).get("ownerReferences")
+    return owners == [owner] and len(found.get("status", {}).get("cards", ())) == len(world.uuids)
+
+
+def test_nothing_is_published_without_a_node(make_world: MakeWorld):
+    """An agent that outlives its Node, or has another name than its own, says so; when the node joins it publishes."""
+    world = make_world(start=False)
+    world.api.request("DELETE", f"{NODES}/{world.node}")
+    world.start_plugin()
+    told = f"there is no Node {world.node}: its cards are published when it joins"
+    until(lambda: told in world.log, "said")
+    assert inventory(world) is None
+    uid = world.join()
+    until(lambda: is_owned_by(world, uid), "published")
+
+
+def test_the_node_that_joins_again_is_the_owner(world: World):
+    """Whether what was there has been collected meanwhile or not."""
+    for collected in (False, True):
+        world.api.request("DELETE", f"{NODES}/{world.node}")
+        if collected:
+            world.api.request("DELETE", f"{GPU_NODES}/{world.node}")
+        uid = world.join()
+        until(lambda uid=uid: is_owned_by(world, uid), "its new owner")
+
+
+def test_one_of_an_older_agent_gets_its_owner(make_world: MakeWorld):
+    """Agents before this one named none."""
+    world = make_world(start=False)
+    made = {"apiVersion": "aliquot.dev/v1alpha1", "kind": "GPUNode", "metadata": {"name": world.node}}
+    world.api.request("POST", GPU_NODES, made)
+    node = world.api.request("GET", f"{NODES}/{world.node}")
+    world.start_plugin()
+    until(lambda: is_owned_by(world, node["metadata"]["uid"]), "its owner")

@@ -1,0 +1,149 @@
+"""Certificates that have ended or do not fit, and rights that are missing."""
+
+import base64
+import datetime as dt
+from typing import Any
+
+import pytest
+import yaml
+
+from aliquot.certs import new_authority
+from aliquot.doctor.cluster import COMPONENTS, Cluster
+from aliquot.doctor.fact import Fact
+from aliquot.doctor.finding import Result
+from aliquot.doctor.rights import RIGHTS
+from aliquot.keeping import Secret
+from tests.deploy import charts
+from tests.unit.doctor.clusters import (
+    NOW,
+    Json,
+    authority,
+    broken,
+    configuration,
+    found,
+    healthy,
+    read,
+    secret,
+    worst,
+)
+
+FAILURE, WARNING, OK = Result.FAILURE, Result.WARNING, Result.OK
+DAY = dt.timedelta(days=1)
+NAMES = tuple(f"{name}-tls" for name in COMPONENTS)
+
+
+def with_secret(name: str, one: Secret | None) -> Cluster:
+    """A cluster with another Secret."""
+    return broken(secrets={**healthy().secrets, name: Fact.of(one)})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("more", "result", "words"),
+    [
+        ({"begun": 91 * DAY}, FAILURE, "ended on 2026-11-22"),
+        ({"begun": -DAY}, FAILURE, "begins only on 2026-11-24"),
+        ({"begun": 85 * DAY}, WARNING, "has not been renewed"),
+        ({"begun": 60 * DAY}, OK, ""),
+        ({"names": ["somebody.else"]}, FAILURE, ".aliquot-system.svc"),
+    ],
+)
+def test_a_certificate(name: str, more: Json, result: Result, words: str):
+    """Too old, too young, not renewed, or somebody else's."""
+    seen = worst(with_secret(name, secret(name, **more)), "certificates")
+    assert (seen.result, words in seen.seen) == (result, True), seen
+    assert result is OK or seen.objects == (name,)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_certificate(name: str):
+    """No Secret, or one that is still empty."""
+    assert worst(with_secret(name, None), "certificates").objects == (name,)
+    assert worst(with_secret(name, Secret()), "certificates").objects == (name,)
+
+
+def test_the_schedulers_certificate_is_a_clients_too():
+    """By its common name the extender knows kube-scheduler."""
+    name = "aliquot-scheduler-tls"
+    seen = worst(with_secret(name, secret(name, common_name="me")), "certificates")
+    assert (seen.result, "its common name is me" in seen.seen) == (FAILURE, True)
+
+
+def test_a_key_of_another_certificate():
+    """The server does not start with it."""
+    one, other = (secret("aliquot-webhook-tls") for _ in range(2))
+    mixed = read({"data": {**one.data, "tls.key": other.data["tls.key"]}}, Secret)
+    assert "do not belong together" in worst(with_secret("aliquot-webhook-tls", mixed), "certificates").seen
+
+
+def test_a_certificate_of_another_ca_than_its_callers_trust():
+    """ca.crt beside it is what replicas and Prometheus trust."""
+    one = secret("aliquot-agent-tls")
+    stranger = base64.b64encode(new_authority(DAY, NOW).pem).decode()
+    mixed = read({"data": {**one.data, "ca.crt": stranger}}, Secret)
+    assert "no CA of its own ca.crt" in worst(with_secret("aliquot-agent-tls", mixed), "certificates").seen
+
+
+def bundle(pem: bytes) -> dict[str, Any]:
+    """The clientConfig of webhooks that are known by this CA."""
+    service = {"namespace": "aliquot-system", "name": "aliquot-webhook"}
+    return {"clientConfig": {"service": service, "caBundle": base64.b64encode(pem).decode()}}
+
+
+@pytest.mark.parametrize(
+    ("pem", "words"),
+    [
+        (b"", "has no caBundle"),
+        (b"no certificate", "has no caBundle"),
+        (new_authority(DAY, NOW).pem, "caBundle of another CA"),
+    ],
+)
+def test_a_ca_bundle_that_does_not_fit(pem: bytes, words: str):
+    """The API server could not call the webhook."""
+    seen = worst(broken(webhooks=Fact.of(configuration(**bundle(pem)))), "certificates")
+    assert (seen.result, words in seen.seen) == (FAILURE, True)
+
+
+def test_two_cas_while_one_follows_the_other():
+    """Trusted are both."""
+    both = new_authority(DAY, NOW).pem + authority().pem
+    assert worst(broken(webhooks=Fact.of(configuration(**bundle(both)))), "certificates").result is OK
+
+
+@pytest.mark.parametrize("right", [RIGHTS[0], RIGHTS[-1]], ids=str)
+def test_a_right_that_an_account_lacks(right: Any):
+    """It is named as `kubectl auth can-i` has it."""
+    seen = worst(broken(rights={**healthy().rights, right: Fact.of(value=False)}), "rights")
+    assert (seen.result, seen.objects) == (FAILURE, (str(right),))
+    assert right.account in seen.seen
+
+
+def expanded(rule: Json) -> set[tuple[str, str, str, str]]:
+    """Verb, group, resource and name of a rule."""
+    return {
+        (verb, group, resource, name)
+        for verb in rule["verbs"]
+        for group in rule.get("apiGroups", ())
+        for resource in rule.get("resources", ())
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def test_the_rights_are_those_that_the_chart_gives():
+    """All that its roles allow the four accounts, and nothing else."""
+    golden = yaml.safe_load((charts.ROOT / "tests/deploy/golden/rbac.yaml").read_text())
+    given = {
+        (key.rpartition("/")[2], *one, key.startswith("Role/"))
+        for key, role in golden.items()
+        if "rules" in role and key.rpartition("/")[2] in {right.account for right in RIGHTS}
+        for rule in role["rules"]
+        for one in expanded(rule)
+    }
+    asked = {(r.account, r.verb, r.group, r.resource, r.name, r.namespaced) for r in RIGHTS}
+    assert asked == given
+
+
+def test_all_is_told_of_several_certificates():
+    """One that is broken hides none of the others."""
+    told = found(with_secret("aliquot-webhook-tls", None), "certificates")
+    assert [one.result for one in told].count(OK) == 3

@@ -1,0 +1,153 @@
+"""For whom the extender preempts by itself, and whom it would have evicted; no cluster."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from aliquot.kube.objects import Pod
+from scheduler_ext.displacement import Displacement
+from scheduler_ext.waiting import Waiter
+from tests.unit.scheduler_ext.neighbours import Neighbours, budget, waiter
+from tests.unit.scheduler_ext.teams import quota
+
+PATIENCE_S = 5.0
+
+
+def ground(here: Neighbours) -> Displacement:
+    """The ground, with its patience."""
+    return Displacement(here.evictable, here.holds, here.waiting, PATIENCE_S)
+
+
+def refused(here: Neighbours, pod: Pod, seconds: float = PATIENCE_S) -> Waiter:
+    """A pod that filter has refused so long ago."""
+    assert here.place_of(pod) == []
+    found = here.waiting.get(pod.metadata.uid)
+    assert found is not None
+    return replace(found, since=here.now - seconds)
+
+
+def acts(here: Neighbours, waiting: Waiter) -> bool:
+    """Whether others might be evicted for a pod."""
+    return ground(here).holds_for(waiting, here.evictable.borrowing())
+
+
+def goes(here: Neighbours, waiting: Waiter, node: str = "n1") -> list[str] | None:
+    """Who would leave a node for a pod."""
+    departure = ground(here).departure(waiting, node, here.evictable.borrowing())
+    return None if departure is None else [pod.uid for pod in departure.pods]
+
+
+def full(priority: int = 1) -> Neighbours:
+    """A node whose two cards are taken."""
+    here = Neighbours()
+    here.runs("a", "n1-a", 16, priority=priority)
+    here.runs("b", "n1-b", 16, priority=priority + 1)
+    return here
+
+
+def polite() -> Pod:
+    """A pod whose class is never to preempt."""
+    body = msgspec.to_builtins(waiter(8))
+    body["spec"]["preemptionPolicy"] = "Never"
+    return msgspec.convert(body, Pod)
+
+
+def test_it_acts_for_who_has_waited_and_no_sooner() -> None:
+    """kube-scheduler has had its turn by then."""
+    here = full()
+    pod = waiter(8)
+    assert not acts(here, refused(here, pod, PATIENCE_S - 0.5))
+    assert acts(here, refused(here, pod))
+
+
+@pytest.mark.parametrize(
+    ("why", "pod"),
+    [
+        ("no card is large enough, whoever goes", waiter(32)),
+        ("nobody has a lower priority", waiter(8, priority=1)),
+        ("its class is never to preempt", polite()),
+    ],
+)
+def test_it_does_not_act_where_that_is_of_no_use(why: str, pod: Pod) -> None:
+    """However long the pod has waited."""
+    here = full()
+    assert not acts(here, refused(here, pod, 3600)), why
+
+
+def test_it_does_not_act_for_a_quota_that_is_used_up() -> None:
+    """Cards would be of no use."""
+    here = full()
+    here.quotas.put(quota("default", "default", limit=(33, None, None)))
+    assert not acts(here, refused(here, waiter(8)))
+
+
+def test_pods_that_have_gone_are_not_lower_any_more() -> None:
+    """The extender keeps count of the priorities there are."""
+    here = full(priority=1)
+    waiting = refused(here, waiter(16, priority=2))
+    assert acts(here, waiting)
+    here.runs("a", "n1-a", 16, priority=5)
+    assert not acts(here, waiting)
+    here.runs("c", "n1-a", 0.1, priority=1)
+    assert acts(here, waiting)
+    here.ends("c")
+    assert not acts(here, waiting)
+
+
+def test_it_names_whom_preempt_would_name() -> None:
+    """Of the lower ones the lowest; of a set no one who could stay."""
+    here = full()
+    pod = waiter(8)
+    assert goes(here, refused(here, pod)) == ["a"]
+    assert here.victims(pod) == {"n1": {"a"}}
+    assert goes(here, refused(here, polite())) is None
+    assert goes(here, refused(here, waiter(8, priority=1))) is None
+
+
+def test_it_breaks_no_budget() -> None:
+    """Where preempt may, at last."""
+    here = Neighbours()
+    here.runs("a", "n1-a", 16, priority=1, labels={"app": "a"})
+    here.runs("b", "n1-b", 16, priority=500)
+    here.budgets.put(budget("default", 0, app="a"))
+    pod = waiter(8)
+    assert here.victims(pod) == {"n1": {"a"}}
+    assert goes(here, refused(here, pod)) is None
+
+
+def test_what_leaves_for_a_lower_pod_is_counted_as_the_higher_ones() -> None:
+    """What leaves for a pod of the same priority is not."""
+    here = full()
+    first = waiter(16, priority=50)
+    here.holds.claim(first, here.filter.request_of(first), {"n1": ("a",)})
+    here.holds.grant(first.metadata.uid, "n1")
+    here.runs("a", "n1-a", 16, priority=1, leaving=True)
+    assert goes(here, refused(here, waiter(16, priority=50))) == ["b"]
+    assert goes(here, refused(here, waiter(16, priority=51))) == []
+    assert here.ledger.entry(first.metadata.uid) is not None, "its place is held again"
+
+
+def test_preempt_names_no_other_node_than_where_others_leave_already() -> None:
+    """kube-scheduler may come to preempt after all, for CPU."""
+    here = Neighbours("n1", "n2")
+    for where in ("n1-a", "n1-b", "n2-a", "n2-b"):
+        here.runs(where, where, 16, priority=1)
+    pod = waiter(16)
+    here.holds.claim(pod, here.filter.request_of(pod), {"n2": ("n2-a",)})
+    here.holds.grant(pod.metadata.uid, "n2")
+    assert set(here.victims(pod, n1=["cpu-1"], n2=["cpu-2"])) == {"n2"}
+    here.holds.revoke(pod.metadata.uid)
+    assert set(here.victims(pod, n1=["cpu-1"], n2=["cpu-2"])) == {"n1", "n2"}
+    here.holds.grant(pod.metadata.uid, "n2")
+    here.runs("n2-a", "n2-a", 16, priority=1, leaving=True)
+    assert here.victims(pod) == {}
+
+
+def test_without_preemption_nobody_leaves_for_a_slice() -> None:
+    """Pods without slices are kube-scheduler's own business."""
+    here = full()
+    here.preemption = replace(here.preemption, enabled=False)
+    assert here.victims(waiter(8)) == {}
+    plain = msgspec.convert({"metadata": {"name": "p", "uid": "p"}, "spec": {"priority": 9}}, Pod)
+    assert here.victims(plain, n1=["cpu-1"]) == {"n1": {"cpu-1"}}
