@@ -1,5 +1,10 @@
-"""Native artefacts that pyproject.toml alone cannot name: the interceptor, and what is built through cffi."""
+"""Native artefacts that pyproject.toml alone cannot name: the interceptor, and what is built through cffi.
 
+A wheel of the same sources by the same compiler is the same wherever it is built, where SOURCE_DATE_EPOCH says of when
+its files are: debug information names no directory of the builder's, and modes follow no umask.
+"""
+
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +15,7 @@ from setuptools.command.build_ext import build_ext
 BUILT = Path("libshim/build")
 CFFI = ("libshim/_pages_build.py", "arbiter/_arbiter_build.py", "scheduler_ext/laying/_laying_build.py")
 FORWARDERS = ("libcuda.so.1", "libnvidia-ml.so.1")
+ANYWHERE = f"-ffile-prefix-map={Path.cwd()}=."
 INTERCEPTOR = Extension("libshim.libaliquot", sources=["libshim/src/loader.c"])
 
 
@@ -25,9 +31,11 @@ class BuildInterceptor(build_ext):
     def build_extension(self, ext: Extension) -> None:
         """Hands the interceptor to make and everything else to setuptools."""
         if ext.name != INTERCEPTOR.name:
+            ext.extra_compile_args = [*ext.extra_compile_args, ANYWHERE]
             super().build_extension(ext)
             return
-        subprocess.run(["make", "--silent", "--no-print-directory", "-C", "libshim"], check=True)
+        make = ["make", "--silent", "--no-print-directory", "-C", "libshim", f"CPPFLAGS={ANYWHERE}"]
+        subprocess.run(make, check=True)
         target = Path(self.get_ext_fullpath(ext.name))
         install(BUILT / target.name, target)
         install_forwarders(target.parent)
@@ -52,6 +60,7 @@ def install(built: Path, target: Path) -> None:
     temporary.replace(target)
 
 
+os.umask(0o022)
 setup(
     ext_modules=[INTERCEPTOR],
     cffi_modules=[f"{script}:ffibuilder" for script in CFFI],
