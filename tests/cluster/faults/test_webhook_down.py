@@ -6,6 +6,7 @@ import pytest
 
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.objects import Obj
+from sandbox.cluster.processes import wait_for
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import program_or_skip
 from tests.cluster.release import NAMESPACE, Release
@@ -39,8 +40,21 @@ def asks(name: str, **limits: str) -> Obj:
     return one
 
 
+def calls(release: Release, port: int) -> bool:
+    """Whether the API server calls a webhook at this port: one answers there, or its refusal names the port."""
+    probe = asks("probe", **OURS)
+    try:
+        release.kubectl.request("POST", "/api/v1/namespaces/default/pods", probe, query={"dryRun": "All"})
+    except ApiError as error:
+        return f":{port}/" in str(error)
+    return True
+
+
 def lead_to(release: Release, port: int) -> None:
-    """Have the Service lead to a port of this machine: no pod stands behind it."""
+    """Have the Service lead to a port of this machine: no pod stands behind it.
+
+    The API server goes on calling where it did until its watch has told it of the change.
+    """
     here = {"type": "ExternalName", "externalName": "localhost", "clusterIP": None, "clusterIPs": None}
     release.kubectl.patch("services", "aliquot-webhook", {"spec": here}, NAMESPACE)
     count = len(release.kubectl.request("GET", CONFIGURATION)["webhooks"])
@@ -49,6 +63,7 @@ def lead_to(release: Release, port: int) -> None:
         for number in range(count)
     ]
     release.kubectl.request("PATCH", CONFIGURATION, changes, media_type="application/json-patch+json")
+    wait_for(f"the API server to call port {port}", lambda: calls(release, port))
 
 
 @pytest.mark.parametrize("namespace", ["default", "kube-system", NAMESPACE])
