@@ -82,8 +82,11 @@ class Kubectl:
         """What a container printed."""
         query = {"container": container} if container else {}
         query |= {"previous": "true"} if previous else {}
-        path = f"{self._path('pods', namespace, pod)}/log"
-        return self._send("GET", path, None, query, "application/json").decode(errors="replace")
+        return self.text(f"{self._path('pods', namespace, pod)}/log", query)
+
+    def text(self, path: str, query: dict[str, str] | None = None) -> str:
+        """What the server says at a path, where that is no JSON: logs, metrics."""
+        return self._send("GET", path, None, query or {}, "application/json").decode(errors="replace")
 
     def events(self, pod: str, namespace: str = "default") -> Sequence[str]:
         """Events of a pod as `Reason: message`, oldest first; not of others that had its name, while it is there."""

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import yaml
 
+from sandbox.cluster.client import ApiError
 from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.processes import free_port
+from sandbox.cluster.processes import free_port, wait_for
 from tests.cluster.control_plane import LOOPBACK, ControlPlane, healthy
 from tests.cluster.programs import program
 
@@ -29,6 +30,18 @@ MODULES: Final = {
     "aliquot-scheduler-ext": "scheduler_ext",
 }
 MOUNTED: Final = "/etc/aliquot/tls"
+WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/aliquot"
+PODS: Final = "/api/v1/namespaces/default/pods"
+PROBE: Final = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "probe"},
+    "spec": {
+        "containers": [
+            {"name": "main", "image": "x", "resources": {"limits": {"aliquot.dev/gpu-mem": "1Gi"}}}
+        ]
+    },
+}
 
 
 class Release:
@@ -125,6 +138,29 @@ class Release:
             "webhook", [*self.command("aliquot-webhook", "webhook", changes), f"--host={LOOPBACK}"], port
         )
         return port
+
+    def lead_webhook_to(self, port: int) -> None:
+        """Have the webhook's Service lead to a port of this machine, and wait until pods go there.
+
+        No pod stands behind the Service, and the API server goes on calling where it did until its watch tells it.
+        """
+        here = {"type": "ExternalName", "externalName": "localhost", "clusterIP": None, "clusterIPs": None}
+        self.kubectl.patch("services", "aliquot-webhook", {"spec": here}, NAMESPACE)
+        count = len(self.kubectl.request("GET", WEBHOOKS)["webhooks"])
+        changes = [
+            {"op": "replace", "path": f"/webhooks/{number}/clientConfig/service/port", "value": port}
+            for number in range(count)
+        ]
+        self.kubectl.request("PATCH", WEBHOOKS, changes, media_type="application/json-patch+json")
+        wait_for(f"the API server to call port {port}", lambda: self._webhook_is_at(port))
+
+    def _webhook_is_at(self, port: int) -> bool:
+        """Whether a pod with a slice, as a dry run, is let in or refused in words that name the port."""
+        try:
+            self.kubectl.request("POST", PODS, PROBE, query={"dryRun": "All"})
+        except ApiError as error:
+            return f":{port}/" in str(error)
+        return True
 
     def start_extender(self, name: str) -> int:
         """The port of a replica that is ready."""

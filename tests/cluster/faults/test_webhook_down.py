@@ -6,7 +6,6 @@ import pytest
 
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.objects import Obj
-from sandbox.cluster.processes import wait_for
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import program_or_skip
 from tests.cluster.release import NAMESPACE, Release
@@ -16,7 +15,6 @@ pytestmark = pytest.mark.cluster
 
 OURS = {"aliquot.dev/gpu-mem": "1Gi"}
 HAMIS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1024"}
-CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/aliquot"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +23,8 @@ def release() -> Iterator[Release]:
     for name in ("etcd", "kube-apiserver", "helm"):
         program_or_skip(name)
     with ControlPlane() as plane:
-        plane.namespace("kube-system")
+        for namespace in ("default", "kube-system", NAMESPACE):
+            plane.namespace(namespace)
         release = Release(plane)
         release.install("--set", "dialects={hami}")
         release.keep_certificates()
@@ -40,42 +39,9 @@ def asks(name: str, **limits: str) -> Obj:
     return one
 
 
-def calls(release: Release, port: int) -> bool:
-    """Whether the API server calls a webhook at this port: one answers there, or its refusal names the port."""
-    probe = asks("probe", **OURS)
-    try:
-        release.kubectl.request("POST", "/api/v1/namespaces/default/pods", probe, query={"dryRun": "All"})
-    except ApiError as error:
-        return f":{port}/" in str(error)
-    return True
-
-
-def lead_to(release: Release, port: int) -> None:
-    """Have the Service lead to a port of this machine: no pod stands behind it.
-
-    The API server goes on calling where it did until its watch has told it of the change.
-    """
-    here = {"type": "ExternalName", "externalName": "localhost", "clusterIP": None, "clusterIPs": None}
-    release.kubectl.patch("services", "aliquot-webhook", {"spec": here}, NAMESPACE)
-    count = len(release.kubectl.request("GET", CONFIGURATION)["webhooks"])
-    changes = [
-        {"op": "replace", "path": f"/webhooks/{number}/clientConfig/service/port", "value": port}
-        for number in range(count)
-    ]
-    release.kubectl.request("PATCH", CONFIGURATION, changes, media_type="application/json-patch+json")
-    wait_for(f"the API server to call port {port}", lambda: calls(release, port))
-
-
 @pytest.mark.parametrize("namespace", ["default", "kube-system", NAMESPACE])
 def test_pods_without_slices_come_and_go(release: Release, namespace: str):
     """In every namespace, the system's and ours included."""
-    release.kubectl.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": "default", "namespace": namespace},
-        }
-    )
     plain = asks("plain", cpu="1")
     plain["metadata"]["namespace"] = namespace
     release.kubectl.create(plain)
@@ -94,10 +60,10 @@ def test_all_of_aliquots_own_pods_can_start(release: Release):
 @pytest.mark.parametrize("limits", [OURS, HAMIS], ids=["ours", "HAMi's"])
 def test_pods_with_slices_are_refused_until_it_is_back(release: Release, limits: dict[str, str]):
     """In words that name the webhook, and made as they should be as soon as it answers."""
-    lead_to(release, 1)
+    release.lead_webhook_to(1)
     with pytest.raises(ApiError, match=r'failed calling webhook ".*aliquot\.dev"'):
         release.kubectl.create(asks("waits", **limits))
-    lead_to(release, release.start_webhook())
+    release.lead_webhook_to(release.start_webhook())
     try:
         stored = release.kubectl.create(asks("waits", **limits))
         assert stored["spec"]["schedulerName"] == "aliquot-scheduler"
