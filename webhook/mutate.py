@@ -102,7 +102,7 @@ class Mutator:
         """Work out the changes of one pod.
 
         Args:
-            document: The pod as it came.
+            document: The pod as it came; it is edited.
             pod: The same pod, read.
             namespace: Where it is to be made, which need not be written in it.
 
@@ -130,7 +130,7 @@ class Mutator:
         """Put what the scheduler has written back to what is stored, and check what is asked now.
 
         Args:
-            document: The pod as it was edited.
+            document: The pod as it was edited; it is edited on.
             edited: The same pod, read.
             stored: The pod as it is.
 
@@ -180,7 +180,7 @@ def keep_grants(document: dict[str, Any], stored: Pod) -> Mutation:
     """Work out what puts what the scheduler has written into a pod back to what is stored, after an edit.
 
     Args:
-        document: The pod as it was edited.
+        document: The pod as it was edited; it is edited on.
         stored: The pod as it is.
     """
     patch, warnings = Patch(document), list[str]()

@@ -1,4 +1,4 @@
-"""Builds a JSON Patch (RFC 6902) by editing a copy of the document: later edits see earlier ones."""
+"""Builds a JSON Patch (RFC 6902) by editing the document: later edits see earlier ones."""
 
 import copy
 from typing import Any
@@ -13,7 +13,7 @@ def pointer(path: Path) -> str:
 
 
 class Patch:
-    """A document and the operations that made it what it is now.
+    """A document, which is edited in place, and the operations that made it what it is now.
 
     Attributes:
         document: The document with all edits so far.
@@ -21,7 +21,7 @@ class Patch:
     """
 
     def __init__(self, document: dict[str, Any]) -> None:
-        self.document: Any = copy.deepcopy(document)
+        self.document: Any = document
         self.operations: list[dict[str, Any]] = []
 
     def get(self, path: Path) -> Any:

@@ -79,7 +79,7 @@ class Webhook:
             return "bad", deny(review.uid, why, code=503, reason="ServiceUnavailable")
         try:
             mutation = self._mutation(review)
-        except (ReviewError, RecursionError) as error:  # a pod may be read and yet be too deep to copy
+        except ReviewError as error:
             return "bad", deny(review.uid, str(error), code=400, reason="BadRequest")
         except Refusal as refusal:
             return "refused", deny(review.uid, str(refusal))
