@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
+import random
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02
 STOP_SECONDS = 10.0
+PORTS = range(20_000, 30_000)
+"""Below those that the kernel gives to whoever connects, or listens on any."""
 
 
 class ProcessError(Exception):
@@ -25,10 +31,27 @@ class ProcessError(Exception):
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    """A TCP port of 127.0.0.1 that nobody listens on now, and that is still free when a program has started.
+
+    All processes of a user take turns: a port is given again when all others were, and never by the kernel.
+    """
+    with Path(tempfile.gettempdir(), f"aliquot-ports-{os.getuid()}").open("a+") as turns:
+        fcntl.flock(turns, fcntl.LOCK_EX)
+        turns.seek(0)
+        turn = int(turns.read() or random.randrange(len(PORTS)))  # noqa: S311 - no secret
+        port = next(filter(_is_free, (*PORTS[turn:], *PORTS[:turn])))
+        turns.truncate(0)
+        turns.write(str(PORTS.index(port) + 1))
+        return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def wait_for(
