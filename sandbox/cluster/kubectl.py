@@ -12,7 +12,7 @@ import yaml
 
 from sandbox.cluster.client import ApiError, Credentials
 from sandbox.cluster.objects import Obj, dig, name_of, namespace_of
-from sandbox.cluster.processes import wait_for
+from sandbox.cluster.processes import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -102,7 +102,7 @@ class Kubectl:
         resource: str,
         name: str,
         predicate: Callable[[Obj], Any],
-        deadline: float = 30.0,
+        deadline: float = PATIENCE_SECONDS,
         namespace: str = "default",
     ) -> Obj:
         """The object, once `predicate` holds of it; TimeoutError (after seconds) tells how it stood."""
@@ -119,11 +119,15 @@ class Kubectl:
             state = None if last is None else last.get("status", last)
             raise TimeoutError(f"{error}; it stands at {json.dumps(state)}") from error
 
-    def wait_phase(self, pod: str, *phases: str, deadline: float = 30.0, namespace: str = "default") -> Obj:
+    def wait_phase(
+        self, pod: str, *phases: str, deadline: float = PATIENCE_SECONDS, namespace: str = "default"
+    ) -> Obj:
         """The pod, once it is in one of these phases."""
         return self.wait_for("pods", pod, lambda obj: dig(obj, "status.phase") in phases, deadline, namespace)
 
-    def wait_gone(self, resource: str, name: str, deadline: float = 30.0, namespace: str = "default") -> None:
+    def wait_gone(
+        self, resource: str, name: str, deadline: float = PATIENCE_SECONDS, namespace: str = "default"
+    ) -> None:
         """Return once the object is gone."""
         wait_for(f"{resource} {name} to go", lambda: self.find(resource, name, namespace) is None, deadline)
 

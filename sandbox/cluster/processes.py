@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02
+PATIENCE_SECONDS = 120.0
+"""For what takes a second on an idle machine."""
 STOP_SECONDS = 10.0
 PORTS = range(20_000, 30_000)
 """Below those that the kernel gives to whoever connects, or listens on any."""
@@ -55,7 +57,10 @@ def _is_free(port: int) -> bool:
 
 
 def wait_for(
-    description: str, predicate: Callable[[], T], deadline: float = 30.0, every: float = POLL_SECONDS
+    description: str,
+    predicate: Callable[[], T],
+    deadline: float = PATIENCE_SECONDS,
+    every: float = POLL_SECONDS,
 ) -> T:
     """Call `predicate` until it gives something true, and return that.
 
@@ -102,7 +107,7 @@ class Process:
         """Its pid; 0 when it does not run."""
         return self._popen.pid if self._popen is not None and self.running else 0
 
-    def start(self, deadline: float = 30.0) -> None:
+    def start(self, deadline: float = PATIENCE_SECONDS) -> None:
         """Start it and wait until it is ready (seconds); its output is appended to the log."""
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(
