@@ -31,6 +31,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first-retry", type=float, default=pace.first_retry, metavar="SECONDS")
     parser.add_argument("--retry-period", type=float, default=pace.retry, metavar="SECONDS")
     parser.add_argument("--restart-backoff", type=float, default=pace.backoff, metavar="SECONDS")
+    parser.add_argument("--forced-grace", type=float, default=pace.forced_grace, metavar="SECONDS")
     patience = Settings.plugin_patience
     parser.add_argument("--plugin-patience", type=float, default=patience, metavar="SECONDS")
     return parser.parse_args()
@@ -48,7 +49,9 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         pod_resources=(arguments.pod_resources_socket or root / "pod-resources" / "kubelet.sock").absolute(),
         cdi=arguments.cdi_dir or [root / "cdi"],
         device_root=arguments.dev_root,
-        pace=Pace(arguments.first_retry, arguments.retry_period, arguments.restart_backoff),
+        pace=Pace(
+            arguments.first_retry, arguments.retry_period, arguments.restart_backoff, arguments.forced_grace
+        ),
         plugin_patience=arguments.plugin_patience,
     )
 

@@ -34,11 +34,13 @@ class Pace:
         first_retry: after a container could not be created, the first time.
         retry: the following times (the real kubelet's pod sync, as observed).
         backoff: before the second restart of a crashing container (the first is immediate); doubles.
+        forced_grace: what a pod gets that was deleted by force, or while no kubelet was here; the real kubelet's least.
     """
 
     first_retry: float = 0.6
     retry: float = 15.0
     backoff: float = 10.0
+    forced_grace: float = 2.0
 
 
 class Container:

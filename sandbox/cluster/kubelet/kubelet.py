@@ -16,7 +16,7 @@ from sandbox.cluster.kubelet.endpoints import Registration
 from sandbox.cluster.kubelet.launch import Launcher
 from sandbox.cluster.kubelet.node import Node, NodeSettings
 from sandbox.cluster.kubelet.pod_status import StatusWriter
-from sandbox.cluster.kubelet.pod_worker import FORCED_GRACE_S, TERMINAL, PodWorker, Services
+from sandbox.cluster.kubelet.pod_worker import TERMINAL, PodWorker, Services
 from sandbox.cluster.kubelet.podresources import PodResources
 from sandbox.cluster.objects import dig, uid_of
 
@@ -144,8 +144,8 @@ class Kubelet:
             self._begin(self._remove_orphan(directory.name))
 
     async def _remove_orphan(self, uid: str) -> None:
-        pods = self._settings.node.pods
-        await asyncio.gather(*(c.stop(FORCED_GRACE_S) for c in runtime.containers_in(pods, uid)))
+        pods, grace = self._settings.node.pods, self._settings.pace.forced_grace
+        await asyncio.gather(*(c.stop(grace) for c in runtime.containers_in(pods, uid)))
         runtime.remove(pods, uid)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

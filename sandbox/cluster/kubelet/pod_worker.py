@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-FORCED_GRACE_S = 2.0
-"""What a pod gets that was deleted by force, or while no kubelet was here: the real kubelet's least."""
-
 TERMINAL = ("Succeeded", "Failed")
 
 
@@ -205,7 +202,7 @@ class PodWorker:
         """The pod is being deleted: stop everything, then remove the object and the files."""
         if self._starting is not None:
             await self._starting
-        await self._stop_all(FORCED_GRACE_S if self._gone.is_set() else self._grace)
+        await self._stop_all(self._services.pace.forced_grace if self._gone.is_set() else self._grace)
         for task in self._watchers.values():
             task.cancel()
         if not self._gone.is_set():

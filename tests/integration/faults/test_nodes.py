@@ -80,8 +80,8 @@ def test_what_runs_on_a_node_that_was_given_up_counts_until_it_has_ended(stack: 
     audit(stack)
     stack.kubectl.apply(on("node-1", plain("next", mem="12Gi")))
     taint(stack)
-    stack.cluster.restart("kubelet-node-1")
     assert old in check_living(first)
+    stack.cluster.restart("kubelet-node-1")
     stack.cluster.restart(first.agent)
 
     def runs() -> bool:
@@ -112,7 +112,7 @@ def test_a_node_that_was_deleted_and_joins_again_is_there_with_all_its_cards(sta
         stack.kubectl.delete(resource, "node-1", namespace="")
     stack.cluster.restart("kubelet-node-1")
     joined = stack.kubectl.get("nodes", "node-1", "")["metadata"]["uid"]
-    stack.kubectl.wait_for("gpunodes.aliquot.dev", "node-1", lambda n: is_published(n, joined), 20, "")
+    stack.kubectl.wait_for("gpunodes.aliquot.dev", "node-1", lambda n: is_published(n, joined), namespace="")
     stack.kubectl.apply(*(plain(f"new-{n}", mem="16Gi") for n in range(2)))
 
     def run() -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(0)[1])
 print(driver.cuMemAlloc(12 << 30)[0].name, flush=True)
 time.sleep(1000)
 """
+GRACE_S = "5"
+"""Long after the next pod has come to the gate, and long before that has waited for as long as it does."""
 CRASHES, SETTLED = 50, 5
 CRASHING = "cat /run/aliquot/control >> /data/pages; exit 1"
 GROWTH_BYTES = 4 * MIB
@@ -67,9 +70,10 @@ def audit_until_running(stack: Stack, node: Node, name: str) -> list[set[str]]:
 
 @pytest.mark.slow
 def test_a_card_of_a_forcibly_deleted_pod_is_free_when_its_container_has_ended(
-    stack: Stack, node: Node
+    gentle: Stack, node: Node
 ) -> None:
     """The API server has forgotten the pod, its process has not: the next pod waits at the gate, and then runs."""
+    stack = gentle
     start_stubborn(stack, stubborn("other"))
     old = start_stubborn(stack, stubborn("old"))
     card = card_of(stack, "old")
@@ -149,16 +153,43 @@ def unhealthy(node: dict[str, Any]) -> list[str]:
     return [card["uuid"] for card in node["status"]["cards"] if card["health"] != "Healthy"]
 
 
-@pytest.fixture
-def hasty(stack: Stack) -> Stack:
-    """The stack with a kubelet that restarts containers at once."""
+@contextlib.contextmanager
+def kubelet_with(stack: Stack, flag: str, value: str) -> Iterator[Stack]:
+    """The stack with a kubelet of other manners, to which the agent has registered."""
     kubelet = stack.cluster.processes["kubelet-node-1"]
     usual = kubelet.argv
-    kubelet.argv = [*usual, "--restart-backoff", "0"]
+    kubelet.argv = [*usual, flag, value]
+    restart_kubelet(stack)
+    try:
+        yield stack
+    finally:
+        kubelet.argv = usual
+        restart_kubelet(stack)
+
+
+def restart_kubelet(stack: Stack) -> None:
+    """Start it again; return once it offers slices."""
     stack.cluster.restart("kubelet-node-1")
-    yield stack
-    kubelet.argv = usual
-    stack.cluster.restart("kubelet-node-1")
+    stack.kubectl.wait_for("nodes", "node-1", offers_slices)
+
+
+def offers_slices(stored: dict[str, Any]) -> bool:
+    """Whether a node has slices to give."""
+    return int(stored["status"]["allocatable"].get("aliquot.dev/gpu", "0")) > 0
+
+
+@pytest.fixture
+def hasty(stack: Stack) -> Iterator[Stack]:
+    """The stack with a kubelet that restarts containers at once."""
+    with kubelet_with(stack, "--restart-backoff", "0"):
+        yield stack
+
+
+@pytest.fixture
+def gentle(stack: Stack) -> Iterator[Stack]:
+    """The stack with a kubelet that waits for long before it kills what it is to end."""
+    with kubelet_with(stack, "--forced-grace", GRACE_S):
+        yield stack
 
 
 @pytest.mark.slow
@@ -168,14 +199,13 @@ def test_fifty_crashes_leave_card_limit_and_files_as_they_were(hasty: Stack, nod
     main["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
     hasty.kubectl.apply(pod("crashes", main, volumes=[{"name": "data", "emptyDir": {}}]))
     await_crashes(hasty, SETTLED)
-    files = wait_for("no file half-written", lambda: files_of(hasty, node) if settled(hasty, node) else None)
+    files = wait_for("no file half-written", lambda: settled(files_of(hasty, node)))
     descriptors, memory = footprint(hasty, node)
     audit(hasty)
     await_crashes(hasty, CRASHES)
     wait_for("the files to be what they were", lambda: files_of(hasty, node) == files)
-    after = footprint(hasty, node)
-    assert after[0] <= descriptors + 2
-    assert after[1] <= memory + GROWTH_BYTES
+    wait_for("no more descriptors than before", lambda: footprint(hasty, node)[0] <= descriptors + 2)
+    assert footprint(hasty, node)[1] <= memory + GROWTH_BYTES
     uid = hasty.kubectl.get("pods", "crashes")["metadata"]["uid"]
     (pages,) = hasty.cluster.root.glob(f"node-1/pods/{uid}/**/pages")
     assert {found(pages, number) for number in range(CRASHES)} == {(card_of(hasty, "crashes"), 3 << 30, 20)}
@@ -202,9 +232,9 @@ def files_of(stack: Stack, node: Node) -> dict[str, int]:
     return found
 
 
-def settled(stack: Stack, node: Node) -> bool:
-    """Whether no file is being written."""
-    return not any(Path(name).name.startswith(".") for name in files_of(stack, node))
+def settled(files: dict[str, int]) -> dict[str, int]:
+    """These files, if none of them is being written; else none."""
+    return {} if any(Path(name).name.startswith(".") for name in files) else files
 
 
 def footprint(stack: Stack, node: Node) -> tuple[int, int]:

@@ -26,6 +26,8 @@ FLAGS = (
     "0.2",
     "--plugin-patience",
     "3",
+    "--forced-grace",
+    "6",
 )
 
 

@@ -39,7 +39,7 @@ def test_order_of_calls_with_two_pods(plugin: FakePlugin, kubectl: Kubectl) -> N
     assert [a["pods_listed"] for a in allocated] == [["a1"], ["a1", "a2"]]
     owners = {("default", "a1", "main", ("gpu0-s0",)), ("default", "a2", "main", ("gpu0-s1",))}
     assert {owner for s in started for owner in s["owners"]} == owners
-    assert all(29 < s["deadline"] < 31 for s in started)
+    assert all(20 < s["deadline"] < 31 for s in started)
 
 
 def test_init_and_sidecar_containers(plugin: FakePlugin, kubectl: Kubectl) -> None:
