@@ -24,8 +24,10 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from sandbox.cluster.client import ApiError
 from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.processes import Process, free_port
+from sandbox.cluster.objects import Obj
+from sandbox.cluster.processes import Process, free_port, wait_for
 from tests.cluster.authority import Authority, Identity, key_pem
 from tests.cluster.programs import program
 
@@ -142,6 +144,48 @@ class ControlPlane:
         path.touch(0o600)
         path.write_text(yaml.safe_dump(document))
         return path
+
+    def define(self, *manifests: Path) -> None:
+        """Bring in CustomResourceDefinitions; return once the API server serves and tells of what they define."""
+        for crd in self.kubectl.apply(*manifests):
+            name = crd["metadata"]["name"]
+            wait_for(f"{name} to be served", partial(self._serves, crd["spec"]), START_S)
+
+    def await_priorities(self, *names: str) -> None:
+        """Return once pods of these priority classes are let in: admission hears of classes by a watch."""
+        for name in names:
+            wait_for(f"priority class {name}", partial(self._knows_priority, name), START_S)
+
+    def may(self, user: str, **attributes: object) -> bool:
+        """Whether a user may do something, in the words of a SubjectAccessReview: RBAC has its roles by a watch."""
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+        answer = self.kubectl.request("POST", path, {**review, "spec": {"user": user, **attributes}})
+        return bool(answer["status"]["allowed"])
+
+    def _serves(self, defined: Obj) -> bool:
+        group, plural = defined["group"], defined["names"]["plural"]
+        root = f"/apis/{group}/{defined['versions'][0]['name']}"
+        try:
+            self.kubectl.request("GET", f"{root}/{plural}", query={"limit": "1"})
+            told = self.kubectl.request("GET", root)["resources"]
+            groups = self.kubectl.request("GET", "/apis")["groups"]
+        except ApiError as error:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE):
+                raise
+            return False
+        return plural in {one["name"] for one in told} and group in {one["name"] for one in groups}
+
+    def _knows_priority(self, name: str) -> bool:
+        spec = {"priorityClassName": name, "containers": [{"name": "main", "image": "x"}]}
+        trial = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "trial"}, "spec": spec}
+        try:
+            self.kubectl.request("POST", "/api/v1/namespaces/default/pods", trial, {"dryRun": "All"})
+        except ApiError as error:
+            if "no PriorityClass with name" not in str(error):
+                raise
+            return False
+        return True
 
     # ---- processes ----
 

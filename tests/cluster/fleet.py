@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sandbox.cluster.cluster import PocketCluster
 
 ROOT: Final = Path(__file__).parents[2]
+CRDS: Final = ROOT / "deploy/crds"
 PLACEMENT: Final = "aliquot.dev/placement"
 GPU_NODES: Final = "/apis/aliquot.dev/v1alpha1/gpunodes"
 PODS: Final = "/api/v1/namespaces/default/pods"
@@ -75,8 +76,7 @@ class Fleet:
     def __enter__(self) -> Self:
         self.plane.__enter__()
         try:
-            for name in ("gpunodes", "gpupools", "gpuquotas"):
-                self.plane.kubectl.apply(ROOT / f"deploy/crds/{name}.yaml")
+            self.plane.define(*CRDS.glob("*.yaml"))
             asyncio.run(self._make_nodes())
             self._extender = Extender(cast("PocketCluster", self.plane))
             self._extender.start()

@@ -91,6 +91,14 @@ class Release:
         resource = f"{plural}.{group}" if group else plural
         return self.kubectl.find(resource, metadata["name"], metadata.get("namespace", ""))
 
+    def refusal(self, pod: Json) -> str:
+        """Why the API server would not have a pod of the default namespace now; empty where it would."""
+        try:
+            self.kubectl.request("POST", PODS, pod, query={"dryRun": "All"})
+        except ApiError as error:
+            return str(error)
+        return ""
+
     def secret(self, name: str) -> dict[str, bytes]:
         """What is in a Secret."""
         data = self.kubectl.get("secrets", name, NAMESPACE).get("data", {})
@@ -152,15 +160,13 @@ class Release:
             for number in range(count)
         ]
         self.kubectl.request("PATCH", WEBHOOKS, changes, media_type="application/json-patch+json")
-        wait_for(f"the API server to call port {port}", lambda: self._webhook_is_at(port))
+        answers = healthy(f"https://{LOOPBACK}:{port}/readyz")
+        wait_for(f"the API server to call port {port}", lambda: self._calls(port, answers=answers))
 
-    def _webhook_is_at(self, port: int) -> bool:
-        """Whether a pod with a slice, as a dry run, is let in or refused in words that name the port."""
-        try:
-            self.kubectl.request("POST", PODS, PROBE, query={"dryRun": "All"})
-        except ApiError as error:
-            return f":{port}/" in str(error)
-        return True
+    def _calls(self, port: int, *, answers: bool) -> bool:
+        """Whether a pod with a slice is let in, or, where nobody answers there, refused in words that name the port."""
+        refusal = self.refusal(PROBE)
+        return not refusal if answers else f":{port}/" in refusal
 
     def start_extender(self, name: str) -> int:
         """The port of a replica that is ready."""

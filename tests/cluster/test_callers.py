@@ -30,8 +30,7 @@ CONFIGURATIONS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 @pytest.fixture(scope="module", name="plane")
 def with_resources(control_plane: ControlPlane) -> PocketCluster:
     """The control plane with our resources; what tests ask of a cluster, both have."""
-    for name in ("gpunodes", "gpupools", "gpuquotas"):
-        control_plane.kubectl.apply(ROOT / f"deploy/crds/{name}.yaml")
+    control_plane.define(*(ROOT / "deploy/crds").glob("*.yaml"))
     return cast("PocketCluster", control_plane)
 
 
@@ -54,10 +53,17 @@ def make_node(plane: PocketCluster) -> Iterator[str]:
         plane.kubectl.delete(resource, "with-a-card", "")
 
 
-def test_metrics_are_for_accounts_that_rbac_lets_in(plane: PocketCluster, identities: Identities):
+def test_metrics_are_for_accounts_that_rbac_lets_in(
+    control_plane: ControlPlane, plane: PocketCluster, identities: Identities
+):
     """By its own token, and by one for us alone; another audience's, or another account's, opens nothing."""
     prometheus, other = make_account(plane, "prometheus"), make_account(plane, "other")
     grant(plane, prometheus, "aliquot-metrics", METRICS)
+    url = {"path": "/metrics", "verb": "get"}
+    wait_for(
+        "the role to hold",
+        lambda: control_plane.may("system:serviceaccount:default:prometheus", nonResourceAttributes=url),
+    )
     extender = Guarded(plane, identities)
     extender.start()
     try:

@@ -88,9 +88,10 @@ def test_its_programs_have_the_rights_that_they_need(release: Release, mode: str
         release.start_existing_scheduler(follower)
     # No node runs the webhook's pods: the API server would wait for it in vain.
     release.kubectl.delete("mutatingwebhookconfigurations.admissionregistration.k8s.io", "aliquot", "")
+    wait_for("the API server to forget the webhook", lambda: not release.refusal(pod("p")))
     add_node(release, "n1")
     release.kubectl.create(pod("p"))
-    bound = release.kubectl.wait_for("pods", "p", lambda found: found["spec"].get("nodeName"), 60)
+    bound = release.kubectl.wait_for("pods", "p", lambda found: found["spec"].get("nodeName"), 120)
     assert bound["spec"]["nodeName"] == "n1"
     assert CARD["uuid"] in bound["metadata"]["annotations"][PLACEMENT_ANNOTATION]
     for name in ("webhook", "leader", "follower", "aliquot-scheduler"):
@@ -178,8 +179,7 @@ def try_pod(release: Release, workload: dict[str, Any], namespace: str) -> None:
         "metadata": {"name": name, "namespace": namespace},
     }
     release.kubectl.apply(account)
-    for priority in ("system-node-critical", "system-cluster-critical"):
-        release.kubectl.wait_for("priorityclasses.scheduling.k8s.io", priority, lambda _: True, 30, "")
+    release.plane.await_priorities("system-node-critical", "system-cluster-critical")
     body = {
         "apiVersion": "v1",
         "kind": "Pod",

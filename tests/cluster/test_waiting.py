@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
 NODE = "late"
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
 """Its back-off is ten seconds at most, and its patience with those that nothing wakes is five minutes."""
 
 
@@ -26,8 +26,7 @@ def with_scheduler(control_plane: ControlPlane) -> Iterator[PocketCluster]:
     """The control plane with a node, an extender and a kube-scheduler that is configured as the chart says."""
     program_or_skip("kube-scheduler")
     kubectl = control_plane.kubectl
-    for name in ("gpunodes", "gpupools", "gpuquotas"):
-        kubectl.apply(ROOT / f"deploy/crds/{name}.yaml")
+    control_plane.define(*(ROOT / "deploy/crds").glob("*.yaml"))
     plane = cast("PocketCluster", control_plane)
     kubectl.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
     untainted = {"spec": {"taints": None}}

@@ -100,7 +100,7 @@ class Field:
 @contextmanager
 def field(plane: ControlPlane, directory: Path) -> Iterator[Field]:
     """All of it, on a control plane that others use, too."""
-    plane.kubectl.apply(*(ROOT / "deploy/crds").glob("*.yaml"))
+    plane.define(*(ROOT / "deploy/crds").glob("*.yaml"))
     cluster = cast("PocketCluster", plane)
     for name, uuids in NODES.items():
         add_node(cluster, name, uuids)

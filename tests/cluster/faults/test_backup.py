@@ -65,7 +65,7 @@ def test_an_extender_believes_the_backup() -> None:
         program_or_skip(name)
     with ControlPlane() as plane:
         cluster = cast("PocketCluster", plane)
-        plane.kubectl.apply(*(ROOT / "deploy/crds").glob("*.yaml"))
+        plane.define(*(ROOT / "deploy/crds").glob("*.yaml"))
         for name in ("n1", "n2"):
             add_node(cluster, name, [f"{name}-a", f"{name}-b"])
         extender, backup = Extender(cluster), Backup(plane)

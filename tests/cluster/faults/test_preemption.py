@@ -19,6 +19,7 @@ def classes(field: Field) -> None:
     for name, value in PRIORITIES.items():
         kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
         field.kubectl.apply({**kind, "metadata": {"name": name}, "value": value})
+    field.plane.await_priorities(*PRIORITIES)
 
 
 def card_of(field: Field, name: str) -> str:
@@ -82,21 +83,21 @@ def test_a_pod_that_lacks_nothing_but_memory_of_a_card_gets_it(field: Field) -> 
     assert card_of(field, "urgent") == card
     assert not is_leaving(field, "stays")
     assert not field.is_bound("thief")
-    assert told(field, "Preempted") == {"small-1", "small-2"}
-    assert told(field, "Preempting") == {"urgent"}
+    wait_for("the victims to be told", lambda: told(field, "Preempted") == {"small-1", "small-2"}, SOON_S)
+    wait_for("their heir to be told", lambda: told(field, "Preempting") == {"urgent"}, SOON_S)
 
 
 def test_a_pod_that_is_never_to_preempt_waits(field: Field) -> None:
     """The extender asks for its priority class's policy, too."""
     kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "preemptionPolicy": "Never"}
     field.kubectl.apply({**kind, "metadata": {"name": "polite"}, "value": 100})
+    field.plane.await_priorities("polite")
     fill(field)
     field.create(12, "urgent", priority="polite")
     wait_for("it to be refused", lambda: "short of memory" in field.said("urgent"), SOON_S)
     seen = field.extender.looks()
-    wait_for(
-        "it to have waited for long enough", lambda: field.extender.looks() > seen + PATIENCE_SECONDS + 2
-    )
+    enough = "it to have waited for long enough"
+    wait_for(enough, lambda: field.extender.looks() > seen + PATIENCE_SECONDS + 2, SOON_S)
     assert not any(is_leaving(field, name) for name in ("stays", "small-1", "small-2"))
 
 

@@ -124,7 +124,8 @@ def install(plane: ControlPlane) -> Rights:
     plane.namespace("kube-system")
     plane.namespace(SYSTEM)
     objects = render(*RIGHTS)
-    plane.kubectl.apply(*CRDS.glob("*.yaml"), *objects)
+    plane.define(*CRDS.glob("*.yaml"))
+    plane.kubectl.apply(*objects)
     names: dict[str, set[str]] = {"configmaps": {"extension-apiserver-authentication"}}
     for rule in (rule for one in objects for rule in one.get("rules", ())):
         for resource in rule.get("resources", ()):

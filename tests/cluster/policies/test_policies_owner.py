@@ -20,6 +20,7 @@ from tests.cluster.policies.world import World
 
 pytestmark = pytest.mark.cluster
 
+PATIENCE_S = 180.0
 NODE, GPU_NODES = "node-c", "gpunodes.aliquot.dev"
 STATUS = GPUNodeStatus(cards=(Card(uuid="GPU-c", memory_mib=16384),))
 
@@ -74,14 +75,14 @@ def test_a_gpunode_goes_with_its_node_and_comes_with_the_next(controlled: World)
     admin = controlled.admin
     old = join(admin)
     with publisher(controlled.agent_on(NODE, "agent-c")):
-        admin.wait_for(GPU_NODES, NODE, lambda one: is_whole(one, old), 60, "")
+        admin.wait_for(GPU_NODES, NODE, lambda one: is_whole(one, old), PATIENCE_S, "")
         leave(admin)
-        admin.wait_gone(GPU_NODES, NODE, 60, "")
+        admin.wait_gone(GPU_NODES, NODE, PATIENCE_S, "")
         old = join(admin)
-        admin.wait_for(GPU_NODES, NODE, lambda one: is_whole(one, old), 60, "")
+        admin.wait_for(GPU_NODES, NODE, lambda one: is_whole(one, old), PATIENCE_S, "")
         leave(admin)
         new = join(admin)
-        admin.wait_gone("configmaps", f"of-{old}", 60, TEAM)
-        admin.wait_for(GPU_NODES, NODE, lambda one: is_whole(one, new), 60, "")
+        admin.wait_gone("configmaps", f"of-{old}", PATIENCE_S, TEAM)
+        admin.wait_for(GPU_NODES, NODE, lambda one: is_whole(one, new), PATIENCE_S, "")
     leave(admin)
-    admin.wait_gone(GPU_NODES, NODE, 60, "")
+    admin.wait_gone(GPU_NODES, NODE, PATIENCE_S, "")

@@ -15,7 +15,7 @@ from aliquot.names import GRANTS
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.objects import Obj
 from sandbox.cluster.processes import Process, free_port, wait_for
-from tests.cluster.policies.attempts import MERGE, annotated, pods
+from tests.cluster.policies.attempts import MERGE, SLICES, annotated, creating, pods
 from tests.cluster.policies.manifests import LIBRARY, PLACEMENT, TEAM, binding, container, pod
 from tests.cluster.policies.world import ROOT, World, render
 
@@ -48,6 +48,12 @@ def start_webhook(world: World, tmp_path_factory: pytest.TempPathFactory) -> Ite
     configure(world, f"{url}/mutate", pair.ca)
     yield process
     world.admin.delete(CONFIGURATIONS, "aliquot", "")
+    unseen = creating("creates a pod", SLICES, "", written(schedulerName="default-scheduler"))
+    wait_for(
+        "the webhook to be forgotten",
+        lambda: "hands out no cards" in str(world.refusal(unseen, dry_run=True)),
+        60,
+    )
     process.kill()
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from sandbox.cluster.processes import wait_for
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.policies.manifests import SYSTEM
 from tests.cluster.policies.rights import ACCOUNTS, VERBS, Rights, install
 from tests.cluster.policies.world import ROOT
 from tests.cluster.programs import program_or_skip
@@ -68,16 +70,26 @@ NOT_FOR_TEAMS = [
 ]
 
 
-@pytest.mark.parametrize("role", ["view", "edit", "admin"])
+SHOWS = {
+    "view": ("pods", "list"),
+    "edit": ("pods", "create"),
+    "admin": ("localsubjectaccessreviews.authorization.k8s.io", "create"),
+}
+"""What each role gives and none before it: it shows that the API server has heard of the binding."""
+
+
+@pytest.mark.parametrize("role", SHOWS)
 def test_who_has_a_namespace_has_no_part_of_aliquot(plane: ControlPlane, rights: Rights, role: str):
     """Kubernetes' roles for teams give nothing that the policies rely on nobody having."""
-    subject = {"kind": "ServiceAccount", "name": f"team-{role}", "namespace": "aliquot-system"}
-    for number, part in enumerate(("view", "edit", "admin")[: ("view", "edit", "admin").index(role) + 1]):
+    account = f"team-{role}"
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}
+    roles = tuple(SHOWS)
+    for number, part in enumerate(roles[: roles.index(role) + 1]):
         plane.kubectl.apply(
             {
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "RoleBinding",
-                "metadata": {"name": f"team-{role}-{number}", "namespace": "default"},
+                "metadata": {"name": f"{account}-{number}", "namespace": "default"},
                 "roleRef": {
                     "apiGroup": "rbac.authorization.k8s.io",
                     "kind": "ClusterRole",
@@ -86,5 +98,5 @@ def test_who_has_a_namespace_has_no_part_of_aliquot(plane: ControlPlane, rights:
                 "subjects": [subject],
             }
         )
-    assert rights.may(subject["name"], "pods", "list", "default")
-    assert [one for one in NOT_FOR_TEAMS if rights.may(subject["name"], *one, "default")] == []
+        wait_for(f"{part} to hold", lambda right=SHOWS[part]: rights.may(account, *right, "default"))
+    assert [one for one in NOT_FOR_TEAMS if rights.may(account, *one, "default")] == []

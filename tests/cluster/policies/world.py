@@ -75,7 +75,7 @@ class World:
         self.plane = plane
         self.admin = plane.kubectl
         self._clients = {"admin": plane.kubectl}
-        self.admin.apply(*CRDS.glob("*.yaml"))
+        plane.define(*CRDS.glob("*.yaml"))
         for namespace in (SYSTEM, TEAM, "kube-system"):
             plane.namespace(namespace)
         plane.namespace("opted-out", {"aliquot.dev/policies": "ignore", "admission": "disabled"})
@@ -131,11 +131,13 @@ class World:
         """As if one policy were not there."""
         stored = self.admin.get(BINDINGS, policy, "")
         self.admin.delete(BINDINGS, policy, "")
-        self._await(policy, refused=False)
-        yield
-        stored["metadata"] = {"name": policy}
-        self.admin.create(stored)
-        self._await(policy, refused=True)
+        try:
+            self._await(policy, refused=False)
+            yield
+        finally:
+            stored["metadata"] = {"name": policy}
+            self.admin.create(stored)
+            self._await(policy, refused=True)
 
     @contextlib.contextmanager
     def without_policies(self) -> Iterator[None]:
@@ -148,8 +150,12 @@ class World:
     def _await(self, policy: str, *, refused: bool) -> None:
         """The API server notices a change of its policies within a second or so."""
         state = "in force" if refused else "out of force"
-        canary = CANARIES[policy]
-        wait_for(f"{policy} to be {state}", lambda: bool(self.refusal(canary, dry_run=True)) is refused, 60)
+
+        def is_so() -> bool:
+            refusal = self.refusal(CANARIES[policy], dry_run=True)
+            return f"ValidatingAdmissionPolicy '{policy}'" in str(refusal) if refused else refusal is None
+
+        wait_for(f"{policy} to be {state}", is_so, 120)
 
     # ---- who and what there is ----
 
