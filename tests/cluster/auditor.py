@@ -128,7 +128,11 @@ def _check_specs(installed: Installation, placed: dict[str, tuple[dict[str, Any]
     """A CDI file gives the device nodes of exactly the cards that its container was granted."""
     minors = {card.uuid: card.minor for card in installed.node.machine.cards}
     for path in specs_of(installed):
-        edits = json.loads(path.read_text())["devices"][0]["containerEdits"]
+        try:
+            text = path.read_text()
+        except FileNotFoundError:
+            continue  # its pod has gone meanwhile
+        edits = json.loads(text)["devices"][0]["containerEdits"]
         page = next(m["hostPath"] for m in edits["mounts"] if m["containerPath"].endswith("/control"))
         uid, container = Path(page).parts[-3:-1]
         if uid in placed:

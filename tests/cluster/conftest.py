@@ -58,5 +58,5 @@ def installed(installation: Installation) -> Iterator[Installation]:
     finally:  # what is wrong in one test shall spoil no other
         for pod in installation.kubectl.list("pods", "default"):
             installation.kubectl.delete("pods", pod["metadata"]["name"], grace=1)
-        wait_for("all pods to go", lambda: not installation.kubectl.list("pods", "default"), 60)
+        wait_for("all pods to go", lambda: not installation.kubectl.list("pods", "default"), 180)
     audit_clean(installation)

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -147,7 +148,7 @@ def image(names: Sequence[str], layers: Sequence[Path], entrypoint: Sequence[str
     recipe = repr((names, [layer.name for layer in layers], entrypoint))
     kind = f"image-{_digest(repr(names).encode())[:8]}"
     target = cache_dir("images") / f"{kind}-{_digest(recipe.encode())[:16]}.tar"
-    if not target.exists():
+    if not _is_kept(target):
         _forget(kind)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             archive = Path(scratch) / "image.tar"
@@ -194,7 +195,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> 
 def _cached(kind: str, recipe: str, fill: Callable[[tarfile.TarFile], None]) -> Path:
     """A layer made by `fill` when there is none of this recipe yet."""
     target = cache_dir("images") / f"{kind}-{_digest(recipe.encode())[:16]}.tar"
-    if not target.exists():
+    if not _is_kept(target):
         print(f"making {target} (once) ...", file=sys.stderr, flush=True)
         _forget(kind)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
@@ -203,6 +204,15 @@ def _cached(kind: str, recipe: str, fill: Callable[[tarfile.TarFile], None]) -> 
                 fill(tar)
             layer.rename(target)
     return target
+
+
+def _is_kept(target: Path) -> bool:
+    """Whether a file is there; it is then for as long as who is told so needs to read it."""
+    try:
+        os.utime(target)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _forget(kind: str) -> None:

@@ -64,6 +64,17 @@ NAMESPACED = (
     *("roles", "rolebindings", "networkpolicies", "poddisruptionbudgets"),
 )
 OURS = ("--selector", "app.kubernetes.io/part-of=aliquot")
+TRIAL: Mapping[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "trial"},
+    "spec": {
+        "containers": [
+            {"name": "main", "image": "x", "resources": {"limits": {"aliquot.dev/gpu-mem": "1Gi"}}}
+        ]
+    },
+}
+"""A pod as people write it."""
 READY_S = 240.0
 SLICE = "aliquot.dev/gpu"
 RUN = "/run/aliquot/host"
@@ -122,13 +133,17 @@ class Installation:
         self.await_services()
 
     def await_services(self) -> None:
-        """Return once all services are ready, and the kubelet has told the API server of the cards' slices."""
+        """Return once all services are ready, and the API server has slices to give and a webhook to ask.
+
+        It hears of the slices from the kubelet, and calls the webhook when the Service leads to the pod.
+        """
         try:
             for resource, name in WORKLOADS:
                 self.kubectl.wait_for(resource, name, _is_whole, READY_S, NAMESPACE)
             self.kubectl.wait_for(
                 "nodes", NAME, lambda n: _slices_of(n) == str(self.slices), START_S, namespace=""
             )
+            wait_for("the webhook to be called", lambda: not self.release.refusal(TRIAL), START_S)
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{self.report()}") from error
 
@@ -138,7 +153,7 @@ class Installation:
         A pod that it looks at before that is given up for good.
         """
         self.node.restart_kubelet()
-        wait_for("the kubelet to have slices", lambda: self.node.offered(SLICE) == self.slices, START_S)
+        self._await_slices()
 
     def kill_agent(self) -> None:
         """SIGKILL the agent; the kubelet starts it again."""
@@ -149,7 +164,12 @@ class Installation:
     def await_agent(self) -> None:
         """Return once an agent other than the killed one works."""
         wait_for("another agent", lambda: self.pid_of("aliquot-plugin") not in (0, self._killed), START_S)
+        self._await_slices()
         self.await_services()
+
+    def _await_slices(self) -> None:
+        """Return once an agent serves the kubelet; what the API server says may be of the agent before."""
+        wait_for("the kubelet to have slices", lambda: self.node.offered(SLICE) == self.slices, START_S)
 
     def pid_of(self, script: str) -> int:
         """The process of a service, by its id on the node; 0 where there is none."""

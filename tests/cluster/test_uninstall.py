@@ -1,6 +1,7 @@
 """Aliquot is taken away, as docs/install.md says: with pods still running, and with none."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -93,19 +94,40 @@ def refusals(installed: Installation) -> str:
 def test_without_pods_nothing_of_it_is_left(goes: Installation):
     """Neither on the node nor in the cluster, once the steps of docs/install.md are done."""
     remove_files(goes)
-    goes.kubectl.wait_for(
-        "daemonsets.apps",
-        "aliquot-agent",
-        lambda found: remover(goes) and found["status"].get("numberReady") == 1,
-        PATIENCE_S,
-        NAMESPACE,
-    )
+    wait_for("the files to be removed", lambda: has_removed(goes), PATIENCE_S)
     uninstall(goes)
     for crd in CRDS:
         goes.kubectl.delete("customresourcedefinitions.apiextensions.k8s.io", crd, "")
+        goes.kubectl.wait_gone("customresourcedefinitions.apiextensions.k8s.io", crd, PATIENCE_S, "")
     goes.kubectl.delete("namespaces", NAMESPACE, "")
     goes.kubectl.wait_gone("namespaces", NAMESPACE, PATIENCE_S, "")
-    assert [*on_node(goes), *in_cluster(goes)] == []
+    await_nothing(lambda: [*on_node(goes), *in_cluster(goes)])
+
+
+def has_removed(installed: Installation) -> bool:
+    """Whether the pod that removes the node's files says so by being ready."""
+    pod = remover(installed)
+    statuses = pod["status"].get("containerStatuses", ()) if pod else ()
+    return any(status["ready"] for status in statuses)
+
+
+def await_nothing(left: Callable[[], list[str]]) -> None:
+    """Return once nothing is left: kubelet and API server clear away what was a pod's or a resource's by and by."""
+    found = list[str]()
+
+    def is_empty() -> bool:
+        try:
+            found[:] = left()
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return False  # a kind of object was told of, and has gone
+        return not found
+
+    try:
+        wait_for("nothing to be left", is_empty, PATIENCE_S)
+    except TimeoutError as error:
+        raise AssertionError(f"left: {found}") from error
 
 
 def on_node(installed: Installation) -> list[str]:
@@ -113,8 +135,11 @@ def on_node(installed: Installation) -> list[str]:
     box = installed.node.box
     written = [str(box.root / part) for part in ("layers", "own")]
     others = [word for path in OF_OTHERS for word in ("-not", "-path", path)]
-    found = box.run("find", *written, "-name", "*aliquot*", *others).splitlines()
-    ours = box.run("find", "/var/lib/aliquot", RUN.removesuffix("/host"), "-mindepth", "1").splitlines()
+    at_ease = "-ignore_readdir_race"
+    found = box.run("find", *written, at_ease, "-name", "*aliquot*", *others).splitlines()
+    ours = box.run(
+        "find", "/var/lib/aliquot", RUN.removesuffix("/host"), at_ease, "-mindepth", "1"
+    ).splitlines()
     return ours + [path for path in found if path.removeprefix(f"{box.root}/") not in OF_THE_BOX]
 
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.cluster
 NEWER = "99.0.0"
 LIBRARIES = "/var/lib/aliquot/lib"
 GIB = 1 << 30
+TOP = ("aliquot", "top", "--json", "--interval", "5")
 
 
 @pytest.fixture
@@ -76,13 +77,13 @@ def roll(installed: Installation, pods: Sequence[Steady], version: str) -> None:
 def check_top(installed: Installation, pods: Sequence[Steady]) -> None:
     """Assert that what is installed now reads the pages of all these pods, whichever version made them."""
     agent = str(installed.pid_of("aliquot-plugin"))
-    text = installed.node.box.run("nsenter", "--target", agent, "--mount", "--", "aliquot", "top", "--json")
+    text = installed.node.box.run("nsenter", "--target", agent, "--mount", "--", *TOP)
     tenants = {t["tenant"]: t for card in json.loads(text)["cards"] for t in card["tenants"]}
     for pod in pods:
         (shown,) = [tenant for name, tenant in tenants.items() if pod.uid in name or pod.name in name]
         assert shown["usedBytes"] >= GIB, shown
         assert shown["used"] > 0, shown
-        assert shown["trusted"], shown
+        assert shown["trusted"], (shown, installed.kubectl.events(pod.name))
 
 
 def test_it_is_upgraded_and_rolled_back_under_running_pods(installed: Installation, newer: Path):

@@ -28,6 +28,12 @@ def card_of(installed: Installation, name: str) -> str:
     return str(placement["containers"][0]["cards"][0]["uuid"])
 
 
+def is_second_start(pod: dict[str, Any]) -> bool:
+    """Whether a pod's only container was started again, and runs."""
+    (status,) = pod["status"]["containerStatuses"]
+    return status["restartCount"] == 1 and "running" in status["state"]
+
+
 def living(installed: Installation, uid: str) -> list[Process]:
     """The processes of a pod that have a slice's pages."""
     found = [process for process in processes(installed) if process.uid == uid]

@@ -1,11 +1,9 @@
 """Kubelet and agent die together on a real node, and its CDI files are lost: who restarts has the same slice."""
 
-from typing import Any
-
 import pytest
 
 from tests.cluster.auditor import audit, specs_of
-from tests.cluster.faults.pods import LIMIT_HOLDS, card_of, living, start
+from tests.cluster.faults.pods import LIMIT_HOLDS, card_of, is_second_start, living, start
 from tests.cluster.installation import Installation
 from tests.cluster.test_journey import PATIENCE_S, client, said
 
@@ -16,12 +14,6 @@ def end(installed: Installation, uid: str) -> None:
     """SIGKILL a pod's program."""
     for process in living(installed, uid):
         installed.node.box.run("kill", "-KILL", str(process.pid))
-
-
-def is_second_start(pod: dict[str, Any]) -> bool:
-    """Whether a pod's only container was started again, and runs."""
-    (status,) = pod["status"]["containerStatuses"]
-    return status["restartCount"] == 1 and "running" in status["state"]
 
 
 def test_a_kubelet_and_its_agent_die_together(installed: Installation):

@@ -7,6 +7,7 @@ import pytest
 
 from sandbox.cluster.processes import wait_for
 from tests.cluster.auditor import audit
+from tests.cluster.faults.pods import is_second_start
 from tests.cluster.installation import NAMESPACE, Installation
 from tests.cluster.test_journey import PATIENCE_S, client, said
 from tests.cluster.test_upgrade import begin, libraries
@@ -43,6 +44,7 @@ def test_a_tenant_that_the_kernel_ends_for_its_memory_gets_its_slice_again(insta
     assert last_end(ended)["reason"] == "OOMKilled"
     first = installed.kubectl.logs("hog", previous=True)
     assert "got CUDA_SUCCESS" in first
+    installed.kubectl.wait_for("pods", "hog", is_second_start, PATIENCE_S)
     assert said(installed, "hog", "got") == first
 
 
@@ -63,7 +65,7 @@ def test_an_agent_without_memory_or_time_takes_no_tenant_with_it(installed: Inst
         )
         check(steady)
         give_agent(installed, NO_TIME)
-        wait_for("an agent that hardly runs", lambda: installed.pid_of("aliquot-plugin"), PATIENCE_S)
+        wait_for("an agent that hardly runs", lambda: agent_cpu(installed) == "10m", PATIENCE_S)
         check(steady)
     finally:
         installed.release.helm("rollback", "aliquot", str(before))
@@ -82,6 +84,19 @@ def agent_end(installed: Installation) -> str:
     """Why the agent ended the last time; empty where it has not."""
     pods = installed.kubectl.list("pods", NAMESPACE, labelSelector="app.kubernetes.io/component=agent")
     return next((str(end["reason"]) for end in map(last_end, pods) if end), "")
+
+
+def agent_cpu(installed: Installation) -> str:
+    """How much of a processor the agent that runs may have; empty where none runs."""
+    pods = installed.kubectl.list("pods", NAMESPACE, labelSelector="app.kubernetes.io/component=agent")
+    running = [
+        pod
+        for pod in pods
+        for status in pod["status"].get("containerStatuses", ())
+        if "running" in status["state"]
+    ]
+    limits = [pod["spec"]["containers"][0]["resources"].get("limits", {}) for pod in running]
+    return next((str(limit.get("cpu", "")) for limit in limits), "")
 
 
 def check(steady: list[Steady]) -> None:

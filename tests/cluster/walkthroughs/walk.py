@@ -17,8 +17,8 @@ from typing import Self
 from tests.cluster.walkthroughs.document import Document, Step
 from tests.cluster.walkthroughs.output import difference, matches
 
-COMMAND_S = 90.0
-PATIENCE_S = 60.0
+COMMAND_S = 300.0
+PATIENCE_S = 180.0
 LOOK_EVERY_S = 0.2
 LOOKS = re.compile(r"^(kubectl( -n \S+)? (get|logs|exec)|aliquot|curl) ")
 FAILS = re.compile(r"^(error|Error)\b")
