@@ -10,6 +10,7 @@ from pathlib import Path
 
 ALIQUOT = [sys.executable, "-m", "aliquot.cli"]
 WAIT_S = 60.0
+LOOK_EVERY_S = 0.02
 
 
 class Shell:
@@ -60,7 +61,7 @@ def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"
-        os.sched_yield()
+        time.sleep(LOOK_EVERY_S)
 
 
 TENANT = """
@@ -103,4 +104,4 @@ class Tenant:
         """Lets it end by itself."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.process.wait(30) == 0
+        assert self.process.wait(WAIT_S) == 0

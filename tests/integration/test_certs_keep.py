@@ -329,7 +329,7 @@ def test_a_webhook_that_comes_later_is_told_at_once(cluster: PocketCluster):
         webhooks = cluster.kubectl.get(CONFIGURATIONS, "aliquot", "")["webhooks"]
         return [each["clientConfig"].get("caBundle", "") for each in webhooks]
 
-    wait_for("the late one to be told", lambda: {base64.b64decode(each) for each in bundles()} == {told}, 20)
+    wait_for("the late one to be told", lambda: {base64.b64decode(each) for each in bundles()} == {told})
 
 
 def test_the_keeper_tells_when_certificates_end(cluster: PocketCluster):

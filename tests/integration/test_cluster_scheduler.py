@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
+TIMEOUT_S = 2
+"""How long the scheduler waits for the extender."""
 RESOURCES = {"lab.example/vgpu": False, "lab.example/vgpu-mem": True}
 
 
@@ -48,13 +50,13 @@ class FakeExtender:
         """Answer one call as told."""
         verb = handler.path.rsplit("/", 1)[-1]
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
-        self.calls.append((verb, body))
         how = self.answers.get(verb, {"filter": keep_all, "bind": lambda _: {}, "prioritize": score}[verb])
+        self.calls.append((verb, body))
         if how == "close":
             handler.close_connection = True
             return
         if how == "hang":
-            threading.Event().wait(3)
+            threading.Event().wait(3 * TIMEOUT_S)
             handler.close_connection = True
             return
         code, reply = (how, {}) if isinstance(how, int) else (200, how(body))
@@ -103,7 +105,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, extender: FakeExtender) ->
         cluster.start_apiserver()
         for name in ("fake1", "fake2"):
             add_node(cluster, name)
-        entry = extender_entry(extender.url, RESOURCES, prioritizeVerb="prioritize", httpTimeout="500ms")
+        entry = extender_entry(
+            extender.url, RESOURCES, prioritizeVerb="prioritize", httpTimeout=f"{TIMEOUT_S}s"
+        )
         cluster.start_scheduler([entry], "--backoff", "0.1", "--longest-backoff", "0.2")
         yield cluster
 
@@ -279,8 +283,8 @@ def test_failures_are_told_and_tried_again(
     cluster.kubectl.create(pod("failing"))
     rejected = condition(cluster.kubectl.wait_for("pods", "failing", is_rejected))
     assert (rejected["reason"], rejected["message"]) == ("SchedulerError", text.format(url=extender.url))
-    extender.answers.clear()
     before = extender.verbs("failing").count("bind")
+    extender.answers.clear()
     wait_for("a new bind", lambda: extender.verbs("failing").count("bind") > before)
 
 

@@ -80,7 +80,7 @@ def test_a_plan_makes_room_once_it_is_carried_out_and_not_before(
     assert move["toNode"] in plan(extender, "gpu-mem=8Gi")["nodes"]
     wait = extender.filter(again, move["toNode"])
     assert wait["NodeNames"] == [move["toNode"]]
-    assert extender.filter(waiting, "n1", "n2")["NodeNames"] == [move["fromNode"]]
+    wait_for("room", lambda: extender.filter(waiting, "n1", "n2")["NodeNames"] == [move["fromNode"]])
 
 
 def full_but_for_holes(cluster: PocketCluster, extender: Extender, **spec: Any) -> None:

@@ -91,7 +91,7 @@ def test_tables_follow_each_other_where_there_is_no_terminal(running: Shell) -> 
         titles = [line for line in (top.stdout.readline() for _ in range(9)) if line.startswith(b"card")]
         assert len(titles) == 3
         top.send_signal(signal.SIGINT)
-        assert top.wait(10) == 0
+        assert top.wait(60) == 0
 
 
 def test_a_terminal_has_one_table_that_changes(running: Shell) -> None:
@@ -106,5 +106,5 @@ def test_a_terminal_has_one_table_that_changes(running: Shell) -> None:
         while b"\x1b[?1049l" not in seen:
             seen += os.read(here, 4096)
         assert b"\x1b[?1049h" in seen
-        assert top.wait(10) == 0
+        assert top.wait(60) == 0
     os.close(here)

@@ -204,7 +204,7 @@ def test_a_damaged_control_page_means_no_memory_and_one_line_why(tenant: Callabl
         assert shell.memory_info()[0] == 0
         assert str(made.control) in made.usage().note
         shell.say(".exit")
-        _, errors = shell.process.communicate(timeout=10)
+        _, errors = shell.process.communicate(timeout=60)
     lines = errors.splitlines()
     assert lines
     assert len(lines) <= (4 if damage == "half-written" else 1)

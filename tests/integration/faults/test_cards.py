@@ -9,7 +9,7 @@ import pytest
 from aliquot.placement import CardShare
 from libshim.control_page import read_control
 from sandbox.gpus import SimCard, SimMig
-from tests.integration.plugin.small_kubelet import Held, until
+from tests.integration.plugin.small_kubelet import DEADLINE_S, Held, until
 from tests.integration.plugin.test_plugin_health import published
 from tests.integration.plugin.test_plugin_metrics import fetch, start_and_serve
 from tests.integration.plugin.world import GPU, MakeWorld, World, container, slice_of
@@ -96,7 +96,7 @@ def test_an_agent_that_starts_while_a_card_hangs_serves_the_others(make_world: M
     process = world.process
     assert process is not None
     process.terminate()
-    assert process.wait(30) == 0
+    assert process.wait(DEADLINE_S) == 0
 
 
 def test_an_agent_ends_when_the_driver_is_replaced_and_the_next_one_goes_on(world: World) -> None:
@@ -107,7 +107,7 @@ def test_an_agent_ends_when_the_driver_is_replaced_and_the_next_one_goes_on(worl
     world.machine.replace_driver("620.10.01")
     process = world.process
     assert process is not None
-    assert process.wait(30) == 1
+    assert process.wait(DEADLINE_S) == 1
     assert "the driver was replaced, the next agent will have the new one" in world.log
     world.start_plugin()
     world.kubelet.pre_start(admitted(world, "next", 0))

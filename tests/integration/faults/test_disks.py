@@ -12,7 +12,7 @@ from plugin.tenants import pristine
 from tests.integration.faults.disks import Disk, can_mount, disks
 from tests.integration.faults.test_cards import admitted
 from tests.integration.faults.test_files import contents, refused
-from tests.integration.plugin.small_kubelet import until
+from tests.integration.plugin.small_kubelet import DEADLINE_S, until
 from tests.integration.plugin.test_plugin_confined import occupy
 from tests.integration.plugin.world import MakeWorld, World
 
@@ -86,7 +86,7 @@ def start_in_vain(world: World, *, names_lock: bool) -> None:
     process = world.process
     assert process is not None
     if names_lock:
-        assert process.wait(30) == 1
+        assert process.wait(DEADLINE_S) == 1
         assert f"Read-only file system: '{world.state / 'lock'}'" in world.log[known:]
         world.process = None
     else:

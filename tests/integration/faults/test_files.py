@@ -40,7 +40,7 @@ def test_damaged_files_of_pods_at_the_gate_and_behind_it_promise_nothing_twice(m
         rival = admitted(world, f"rival-{card}", card, 10)
         call = world.kubelet.ask(rival)
         refusal = f"pod default/rival-{card}: does not fit this node: card {world.uuids[card]}"
-        until(lambda text=refusal: text in world.log, "the rival is kept out", 20)
+        until(lambda text=refusal: text in world.log, "the rival is kept out")
         call.cancel()
         world.kubelet.pre_start(one)
         (limit,) = read_control(world.control(one.nonce)).cards

@@ -61,8 +61,8 @@ class Churn:
         self._made = 0
 
     def until(self, enough: Callable[[], bool]) -> None:
-        """Change by change, for a minute at most."""
-        end, pause = time.monotonic() + 60, threading.Event()
+        """Change by change, for two minutes at most."""
+        end, pause = time.monotonic() + 120, threading.Event()
         while not enough() and time.monotonic() < end:
             self.change()
             pause.wait(PACE_S)
@@ -126,7 +126,7 @@ def test_a_copy_and_a_ledger_are_true_in_the_end(cluster: PocketCluster, tmp_pat
         async with Api.from_kubeconfig(kubeconfig) as api:
             reflector = Reflector(api, PODS)
             task = asyncio.create_task(reflector.run())
-            await asyncio.wait_for(reflector.synced.wait(), 30)
+            await asyncio.wait_for(reflector.synced.wait(), 60)
             await asyncio.to_thread(churn.until, lambda: min(disturber.done.values()) >= OFTEN)
             disturber.calm()
             await asyncio.to_thread(churn.change)

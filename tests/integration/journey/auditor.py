@@ -159,30 +159,44 @@ def check_living(node: Node) -> set[str]:
 def _check_processes(node: Node, pods: list[dict[str, Any]]) -> None:
     """What a living container was given is what its pod was granted, and it sees these cards only."""
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
-    for uid, container, environ in _containers(node):
+    for uid, container, environ, process in _containers(node):
         if uid not in by_uid:
             continue
         placement = placement_of(by_uid[uid])
         assert placement is not None
         granted = next(c for c in placement["containers"] if c["name"] == container)
-        control = read_control(Path(environ["ALIQUOT_CONTROL_PAGE"]))
+        try:
+            control = read_control(Path(environ["ALIQUOT_CONTROL_PAGE"]))
+            devices = os.listdir(environ["SIMGPU_DEV"])  # noqa: PTH208
+        except FileNotFoundError:
+            if _lives(process):
+                raise
+            continue
         applied = [(card.uuid, card.memory_bytes) for card in control.cards]
         assert applied == [(c["uuid"], c["memoryMiB"] * MIB) for c in granted["cards"]]
         for card, share in zip(control.cards, granted["cards"], strict=True):
             assert card.core_percent in caps(granted, share)
         minors = {card.uuid: card.minor for card in node.machine.cards}
-        seen = {name for name in os.listdir(environ["SIMGPU_DEV"]) if name[6:].isdigit()}  # noqa: PTH208
+        seen = {name for name in devices if name[6:].isdigit()}
         assert seen == {f"nvidia{minors[card['uuid']]}" for card in granted["cards"]}
 
 
 def containers_of(node: Node) -> Iterator[tuple[str, str, Path]]:
     """Living processes of slices on this node: pod UID, container, control page."""
-    for uid, container, environ in _containers(node):
+    for uid, container, environ, _ in _containers(node):
         yield uid, container, Path(environ["ALIQUOT_CONTROL_PAGE"])
 
 
-def _containers(node: Node) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Living processes with a control page of this node: pod UID, container, environment."""
+def _lives(process: Path) -> bool:
+    """Whether the process of a directory of /proc has not ended."""
+    try:
+        return bool((process / "environ").read_bytes())
+    except OSError:
+        return False
+
+
+def _containers(node: Node) -> Iterator[tuple[str, str, dict[str, str], Path]]:
+    """Living processes with a control page of this node: pod UID, container, environment, directory in /proc."""
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             words = path.read_bytes().decode(errors="replace").split("\0")
@@ -191,4 +205,4 @@ def _containers(node: Node) -> Iterator[tuple[str, str, dict[str, str]]]:
         environ = dict(word.partition("=")[::2] for word in words if word)
         page = Path(environ.get("ALIQUOT_CONTROL_PAGE", "/"))
         if page.is_relative_to(node.tenants):
-            yield page.parts[-3], page.parts[-2], environ
+            yield page.parts[-3], page.parts[-2], environ, path.parent

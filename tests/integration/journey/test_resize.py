@@ -14,7 +14,7 @@ from aliquot.cli.demo.stack import Node, Stack
 from libshim.control_page import CardLimit, read_control
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.processes import wait_for
-from tests.integration.journey.auditor import audit
+from tests.integration.journey.auditor import audit, placement_of
 from tests.integration.journey.pods import plain
 from tests.integration.journey.programs import Program
 
@@ -68,7 +68,7 @@ def test_lowering_below_what_is_in_use_kills_nothing(stack: Stack, node: Node) -
     stack.kubectl.apply(plain("fits-then", mem="12Gi"))
     waits = "pod default/fits-then: does not fit this node"
     wait_for("the gate to say so", lambda: waits in stack.cluster.log(node.agent))
-    assert any("ResizeBelowUse" in said for said in stack.kubectl.events("shrinks"))
+    wait_for("the event", lambda: any("ResizeBelowUse" in said for said in stack.kubectl.events("shrinks")))
     assert program.free().startswith("CUDA_SUCCESS")
     stack.kubectl.wait_phase("fits-then", "Running", deadline=60)
     assert stack.kubectl.get("pods", "shrinks")["status"]["containerStatuses"][0]["restartCount"] == 0
@@ -168,8 +168,15 @@ def test_kills_at_random_moments_of_resizes_lose_nothing(stack: Stack, node: Nod
     for name in names:
         annotate(stack, name, mem="4Gi")
     for name in names:
+        wait_for(name, lambda name=name: _granted_mib(stack, name) == 4096)
         wait_for(name, lambda name=name: limits(stack, node, name) == (4, 5))
     _check_promises(stack, node)
+
+
+def _granted_mib(stack: Stack, name: str) -> int:
+    """What the pod's placement says that it has."""
+    placement = placement_of(stack.kubectl.get("pods", name)) or {}
+    return int(placement["containers"][0]["cards"][0]["memoryMiB"])
 
 
 def _check_promises(stack: Stack, node: Node) -> None:

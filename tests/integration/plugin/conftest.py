@@ -1,7 +1,6 @@
 """Makes pretend nodes for the tests of the node agent."""
 
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sandbox.cluster.processes import free_port
 from sandbox.gpus import SimCard
 from tests.integration.plugin.world import REPOSITORY, ApiServer, MakeWorld, World
 
@@ -20,9 +20,7 @@ def short_directory() -> Path:
 
 def start_api(directory: Path) -> ApiServer:
     """An API server that knows our CRD."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = ApiServer(directory, port)
+    server = ApiServer(directory, free_port())
     server.start()
     for path in (REPOSITORY / "deploy" / "crds").glob("*.yaml"):
         crd = yaml.safe_load(path.read_text())

@@ -37,10 +37,10 @@ def test_a_placement_that_comes_late_is_waited_for(busy: World):
     text = busy.placement(pod["metadata"]["uid"], {"main": [share]})
     patch = {"metadata": {"annotations": {"aliquot.dev/placement": text}}}
     path = "/api/v1/namespaces/default/pods/late"
-    later = threading.Timer(0.7, busy.api.request, ("PATCH", path, patch, "application/merge-patch+json"))
-    later.start()
-    busy.kubelet.pre_start(held)
-    later.join()
+    call = busy.kubelet.ask(held)
+    until(lambda: "a container waits: pod default/late: has no placement" in busy.log, "the gate waits")
+    busy.api.request("PATCH", path, patch, "application/merge-patch+json")
+    call.result()
     assert limits(busy, held.nonce)[0].uuid == busy.uuids[0]
 
 

@@ -67,7 +67,7 @@ def test_a_lost_card_stays_in_the_list_of_those_that_knew_it(tmp_path: Path) -> 
         assert child.stdout is not None
         before = child.stdout.readline().split()
         machine.update(1, lost=True)
-        after = child.communicate("\n", timeout=20)[0].split()
+        after = child.communicate("\n", timeout=60)[0].split()
     assert before == after == [card.uuid for card in machine.cards]
 
 

@@ -1,6 +1,5 @@
 """What Prometheus is told."""
 
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -8,6 +7,7 @@ import urllib.request
 from prometheus_client.parser import text_string_to_metric_families
 
 from aliquot.placement import CardShare
+from sandbox.cluster.processes import free_port
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.world import GPU, MakeWorld, World, container, occupy, slice_of
 
@@ -37,8 +37,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 def start_and_serve(world: World) -> str:
     """Start the node agent with metrics on a free port; returns where they are."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     world.start_plugin("--metrics-port", str(port), "--metrics-host", "127.0.0.1")
     base = f"http://127.0.0.1:{port}"
     until(lambda: fetch(f"{base}/readyz") == "ok\n", "ready")
@@ -104,7 +103,7 @@ def test_what_a_card_is_may_promise_and_has_reported(make_world: MakeWorld):
     until(lambda: told("errors_total", card=sick, error="xid_79") == [1], "the error is counted")
     assert told("errors_total", card=sick, error="xid_31") == [2]
     assert told("errors_total", card=well) == []
-    assert told("healthy", card=sick) == [0]
+    until(lambda: told("healthy", card=sick) == [0], "the card is unhealthy")
     info = {"index": "1", "model": world.machine.cards[1].model, "mig": "false", "node": world.node}
     assert told("info", card=sick, **info) == [1]
     assert told("memory_guaranteed_bytes", card=sick) == [8 * GIB]

@@ -5,7 +5,7 @@ import signal
 
 from aliquot.placement import CardShare
 from libshim.control_page import read_control
-from tests.integration.plugin.small_kubelet import Held, until
+from tests.integration.plugin.small_kubelet import DEADLINE_S, Held, until
 from tests.integration.plugin.world import GPU, ApiServer, MakeWorld, World, container, slice_of
 
 GIB = 1024
@@ -176,7 +176,7 @@ def test_sigterm_ends_the_agent_quietly_and_at_once(world: World):
     process = world.process
     assert process is not None
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(DEADLINE_S) == 0
     assert "Traceback" not in world.log
     assert not (world.kubelet.plugins / "aliquot-gpu.sock").exists()
 

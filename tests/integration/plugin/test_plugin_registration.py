@@ -72,7 +72,7 @@ def test_a_dead_kubelet_socket_is_tried_on_and_mentioned_once(make_world: MakeWo
 def test_a_second_agent_on_the_node_refuses_to_start(busy: World):
     """The lock names the process that has it; the first agent does not notice."""
     second = subprocess.run(
-        busy.command(), env=busy.env(), capture_output=True, text=True, timeout=30, check=False
+        busy.command(), env=busy.env(), capture_output=True, text=True, timeout=120, check=False
     )
     assert second.returncode == 1
     assert f"another node agent (process {busy.process.pid}) works on this node" in second.stderr
@@ -98,6 +98,7 @@ def test_preferred_ids_follow_the_scheduler_where_its_choice_is_known(busy: Worl
 def test_a_lost_card_is_unhealthy_for_kubelet_and_cluster_and_comes_back(world: World):
     """Only the slices of that card are withdrawn; answering again makes them healthy."""
     endpoint = world.kubelet.wait_for(GPU)
+    until(lambda: published(world), "published")
     world.machine.update(0, lost=True)
     until(lambda: "Unhealthy" in endpoint.devices.values(), "unhealthy slices")
     assert {i.partition("::")[0] for i, h in endpoint.devices.items() if h == "Unhealthy"} == {world.uuids[0]}

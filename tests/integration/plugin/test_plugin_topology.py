@@ -91,7 +91,7 @@ def test_a_lost_card_keeps_its_links(tmp_path: Path) -> None:
         machine.update(1, lost=False)
         machine.update(0, nvlinks={1: 1})
         machine.update(2, nvlinks={})
-        after = json.loads(child.communicate("\n", timeout=20)[0])
+        after = json.loads(child.communicate("\n", timeout=60)[0])
     assert before == lost == ["", "NODE1", "NODE1 NODE"]
     assert after == ["", "NODE1", "NODE NODE"]
 
