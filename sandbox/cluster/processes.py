@@ -41,7 +41,7 @@ def free_port() -> int:
         fcntl.flock(turns, fcntl.LOCK_EX)
         turns.seek(0)
         turn = int(turns.read() or random.randrange(len(PORTS)))  # noqa: S311 - no secret
-        port = next(filter(_is_free, (*PORTS[turn:], *PORTS[:turn])))
+        port: int = next(filter(_is_free, (*PORTS[turn:], *PORTS[:turn])))
         turns.truncate(0)
         turns.write(str(PORTS.index(port) + 1))
         return port
