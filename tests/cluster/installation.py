@@ -21,7 +21,7 @@ from tests.cluster import images
 from tests.cluster.control_plane import SERVICE_NETWORK, START_S, ControlPlane
 from tests.cluster.node import NAME, Node, check_rights
 from tests.cluster.programs import program
-from tests.cluster.release import NAMESPACE, Release
+from tests.cluster.release import NAMESPACE, PROBE, Release
 from tests.cluster.runtime import SIMULATED
 from tests.cluster.services import remove_addresses
 
@@ -64,17 +64,6 @@ NAMESPACED = (
     *("roles", "rolebindings", "networkpolicies", "poddisruptionbudgets"),
 )
 OURS = ("--selector", "app.kubernetes.io/part-of=aliquot")
-TRIAL: Mapping[str, Any] = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "trial"},
-    "spec": {
-        "containers": [
-            {"name": "main", "image": "x", "resources": {"limits": {"aliquot.dev/gpu-mem": "1Gi"}}}
-        ]
-    },
-}
-"""A pod as people write it."""
 READY_S = 240.0
 SLICE = "aliquot.dev/gpu"
 RUN = "/run/aliquot/host"
@@ -143,7 +132,7 @@ class Installation:
             self.kubectl.wait_for(
                 "nodes", NAME, lambda n: _slices_of(n) == str(self.slices), START_S, namespace=""
             )
-            wait_for("the webhook to be called", lambda: not self.release.refusal(TRIAL), START_S)
+            wait_for("the webhook to be called", lambda: not self.release.refusal(PROBE), START_S)
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{self.report()}") from error
 
