@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#define SPARE_NS UINT64_C(1000000000) /* a kernel that began before we came, several estimates that were too high */
+#define SPARE_NS UINT64_C(1000000000) /* several estimates that were too high */
 #define SPARE_MOST_NS UINT64_C(3600000000000) /* the longest kernel that is believed */
 
 int aq_guest_open(aq_guest *guest, const char *control, const char *usage, const aq_terms *terms, uint32_t count) {
@@ -86,12 +86,14 @@ void aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting) {
 
 /* From here on it is believed, if it can be. */
 void aq_guest_forgive(aq_guest *guest, uint64_t now) {
-  aq_words words;
+  aq_words words, works = {0};
+  aq_files_read_work(&guest->files, true, now, &works); /* first: what ends in between has been said below */
   guest->damage = aq_files_read(&guest->files, &words);
   guest->read_ns = now;
   for (uint32_t i = 0; i < guest->count; i++) {
+    bool at_work = works.cards[guest->places[i]].in_flight; /* with what may have begun long ago, and is said when it ends */
     guest->busy_ns[i] = words.busy_ns[guest->places[i]];
-    guest->spare_ns[i] = SPARE_NS;
+    guest->spare_ns[i] = at_work ? SPARE_MOST_NS : SPARE_NS;
   }
 }
 

@@ -14,6 +14,7 @@ from arbiter import Terms
 from libshim._pages import lib
 from libshim.usage_page import read_card_usages
 from tests.unit.arbiter.house import MS, House, Tenant, house, spans, time_in, until
+from tests.unit.arbiter.player import Player
 
 pytestmark = pytest.mark.timed
 
@@ -131,6 +132,32 @@ def test_a_damaged_page_hurts_its_owner_only(home: House, damage: Callable[[rand
     assert after.lent_ns == before.lent_ns
     assert time_in(spans(player), begin, end) / (end - begin) == pytest.approx(0.5, abs=0.08)
     assert home.arbiter.tenants()["other"].trusted
+
+
+def comes_late(home: House, work: int) -> Player:
+    """One at work, or not, that its arbiter comes to only now."""
+    tenant = home.tenant("a", Terms(CARD, 5000, 100))
+    home.arbiter.leave("a")
+    player = tenant.player()
+    player.say(0, work, time.monotonic_ns())
+    home.arbiter.enter("a", tenant.control, tenant.usage, tenant.terms)
+    return player
+
+
+def test_what_began_before_the_arbiter_is_believed(home: House):
+    """It is said to have been had when it ends, which may be long after an agent has restarted."""
+    player = comes_late(home, lib.AQ_WORK_IN_FLIGHT)
+    player.usage.cards[0].busy_ns += 60_000 * MS
+    player.rest(0)
+    until(lambda: home.arbiter.tenants()["a"].cards[CARD].used_ns >= 60_000 * MS)
+    assert home.arbiter.tenants()["a"].trusted
+
+
+def test_of_who_was_idle_when_the_arbiter_came_nothing_long_is_believed(home: House):
+    """It cannot have begun before."""
+    player = comes_late(home, 0)
+    player.usage.cards[0].busy_ns += 60_000 * MS
+    until(lambda: not home.arbiter.tenants()["a"].trusted)
 
 
 def test_a_mended_page_is_believed_when_the_agent_says_so(home: House):
