@@ -50,7 +50,14 @@ CASES = {
         "", "", "", "kubelet-a", "PATCH", pods("running", "status"), RUNNING, STRATEGIC
     ),
     "Binding": Attempt(
-        "", "", "", "kube-scheduler", "POST", pods("waiting", "binding"), binding("waiting", "node-a"), JSON
+        "",
+        "",
+        "",
+        "kube-scheduler",
+        "POST",
+        pods("waiting", "binding"),
+        binding("waiting", "aliquot-trial-node-a"),
+        JSON,
     ),
 }
 

@@ -42,12 +42,17 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Credentials:
-    """Where an API server is and how to prove who asks: by a token, or by a certificate and its key."""
+    """Where an API server is and how to prove who asks: by a token, or by a certificate and its key.
+
+    Whoever may impersonate others can ask in their name: `as` and `as-groups` of a kubeconfig's user.
+    """
 
     server: str
     authority: str  # PEM
     token: str = ""
     pair: tuple[str, str] | None = None  # files
+    name: str = ""  # of another, in whose name is asked
+    groups: tuple[str, ...] = ()
 
     @classmethod
     def of_kubeconfig(cls, path: Path) -> Credentials:
@@ -58,9 +63,11 @@ class Credentials:
             authority = Path(cluster["certificate-authority"]).read_text()
         else:
             authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        token, pair = user.get("token", ""), None
         if "client-certificate" in user:
-            return cls(cluster["server"], authority, pair=(user["client-certificate"], user["client-key"]))
-        return cls(cluster["server"], authority, user["token"])
+            token, pair = "", (user["client-certificate"], user["client-key"])
+        other = user.get("as", ""), tuple(user.get("as-groups", ()))
+        return cls(cluster["server"], authority, token, pair, *other)
 
     def trust(self) -> ssl.SSLContext:
         """TLS that trusts this server alone, and shows it the certificate."""
@@ -69,9 +76,11 @@ class Credentials:
             context.load_cert_chain(*self.pair)
         return context
 
-    def headers(self) -> dict[str, str]:
+    def headers(self) -> list[tuple[str, str]]:
         """What every request carries."""
-        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        known = [("Authorization", f"Bearer {self.token}")] if self.token else []
+        other = [("Impersonate-User", self.name)] if self.name else []
+        return [*known, *other, *(("Impersonate-Group", group) for group in self.groups)]
 
 
 @dataclass(frozen=True)

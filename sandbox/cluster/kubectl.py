@@ -145,7 +145,7 @@ class Kubectl:
 
     def _send(self, method: str, path: str, body: Any, query: dict[str, str], media_type: str) -> bytes:
         data = None if body is None else json.dumps(body).encode()
-        headers = {**self._headers, "Content-Type": media_type}
+        headers = urllib3.HTTPHeaderDict([*self._headers, ("Content-Type", media_type)])
         address = f"{self._server}{path}?{urlencode(query)}" if query else f"{self._server}{path}"
         try:
             reply = self._pool.request(

@@ -1,5 +1,7 @@
 """One control plane for all tests that need no other; each works in a namespace, or cleans up."""
 
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +11,9 @@ from sandbox.cluster.processes import wait_for
 from sandbox.gpus import SimCard
 from tests.cluster.auditor import audit, audit_clean
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.existing import VARIABLE, given
+from tests.cluster.existing import VARIABLE, KubeconfigError, given
 from tests.cluster.installation import Installation
+from tests.cluster.trial import WORD, RefusedError, Trial, asked_for
 from tests.tools.debian import NotAvailableError
 
 
@@ -18,11 +21,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """On a cluster that somebody has already nothing is run but what was written with care for it."""
     if given() is None:
         return
-    alone = f"NOT RUN: {VARIABLE} names a cluster that is there, and it needs one of its own"
+    mine = f"NOT RUN: {VARIABLE} names a cluster that is there, and it needs one of its own"
     for item in items:
         here = Path(__file__).parent in item.path.parents
-        if here and "existing" not in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.skip(reason=alone))
+        if here and not careful(set(getattr(item, "fixturenames", ()))):
+            item.add_marker(pytest.mark.skip(reason=mine))
+
+
+def careful(fixtures: set[str]) -> bool:
+    """Whether a test with these fixtures leaves a cluster as it was, where Aliquot may be installed on it, too."""
+    lends = asked_for() and bool({"borrowed", "world"} & fixtures)
+    return "existing" in fixtures or (lends and "alone" not in fixtures)
+
+
+@contextlib.contextmanager
+def lent() -> Iterator[Trial]:
+    """The cluster that somebody has named, for a while; the run ends where it is not to be had."""
+    try:
+        trial = Trial(given(), os.environ[WORD])
+        trial.__enter__()
+    except (RefusedError, KubeconfigError) as refused:
+        pytest.exit(str(refused), returncode=1)
+    with contextlib.closing(trial):
+        yield trial
+
+
+@pytest.fixture(scope="session")
+def alone() -> None:
+    """For tests that need a cluster of their own: they start its controllers, or stop what others wait for."""
 
 
 @pytest.fixture(scope="session")

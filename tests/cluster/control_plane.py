@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.objects import Obj
 from sandbox.cluster.processes import Process, free_port, wait_for
+from tests.cluster.access import is_served, token, write_kubeconfig
 from tests.cluster.authority import Authority, Identity, key_pem
 from tests.cluster.programs import program
 
@@ -37,7 +37,6 @@ API_SERVICE = "10.96.0.1"
 """The first address of the network: that of the Service `kubernetes`."""
 ROOMY = 2 << 30
 START_S = 120.0
-TOKEN_S = 7200
 _HEALTH = {"kube-apiserver": "readyz"}
 """The others say that they are ready by being healthy."""
 MORTAL = ("setpriv", "--pdeathsig", "KILL", "--")
@@ -97,15 +96,9 @@ class ControlPlane:
         return self._write_kubeconfig(identity.certificate.stem, credentials)
 
     def service_account(self, namespace: str, name: str, *, pod: str = "", node: str = "") -> Path:
-        """A kubeconfig of a ServiceAccount that exists, by TokenRequest.
-
-        A token that is bound to a pod ends with it and names it and its node in the user's `extra`
-        (`authentication.kubernetes.io/node-name`); one that is bound to a node names that.
-        """
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        body = {"spec": {"expirationSeconds": TOKEN_S, **self._bound(namespace, pod, node)}}
-        token = self.kubectl.request("POST", path, body)["status"]["token"]
-        return self._write_kubeconfig("+".join(filter(None, (namespace, name, pod, node))), {"token": token})
+        """A kubeconfig of a ServiceAccount that exists, its token bound to a pod or a node where one is named."""
+        held = token(self.kubectl, namespace, name, pod, node)
+        return self._write_kubeconfig("+".join(filter(None, (namespace, name, pod, node))), {"token": held})
 
     def namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
         """Make a namespace and its default account, without which no pod is let in: its controller may not run."""
@@ -123,33 +116,15 @@ class ControlPlane:
         }
         self.kubectl.apply(account)
 
-    def _bound(self, namespace: str, pod: str, node: str) -> dict[str, Any]:
-        if not pod and not node:
-            return {}
-        kind, resource, name = ("Pod", "pods", pod) if pod else ("Node", "nodes", node)
-        uid = self.kubectl.get(resource, name, namespace if pod else "")["metadata"]["uid"]
-        return {"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name, "uid": uid}}
-
     def _write_kubeconfig(self, name: str, credentials: Mapping[str, str]) -> Path:
         cluster = {"server": self.server, "certificate-authority": str(self.authority.certificate)}
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "u", "user": dict(credentials)}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "c",
-        }
-        path = self.root / f"{name}.kubeconfig"
-        path.touch(0o600)
-        path.write_text(yaml.safe_dump(document))
-        return path
+        return write_kubeconfig(self.root / f"{name}.kubeconfig", cluster, credentials)
 
     def define(self, *manifests: Path) -> None:
         """Bring in CustomResourceDefinitions; return once the API server serves and tells of what they define."""
         for crd in self.kubectl.apply(*manifests):
             name = crd["metadata"]["name"]
-            wait_for(f"{name} to be served", partial(self._serves, crd["spec"]), START_S)
+            wait_for(f"{name} to be served", partial(is_served, self.kubectl, crd["spec"]), START_S)
 
     def await_priorities(self, *names: str) -> None:
         """Return once pods of these priority classes are let in: admission hears of classes by a watch."""
@@ -162,19 +137,6 @@ class ControlPlane:
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
         answer = self.kubectl.request("POST", path, {**review, "spec": {"user": user, **attributes}})
         return bool(answer["status"]["allowed"])
-
-    def _serves(self, defined: Obj) -> bool:
-        group, plural = defined["group"], defined["names"]["plural"]
-        root = f"/apis/{group}/{defined['versions'][0]['name']}"
-        try:
-            self.kubectl.request("GET", f"{root}/{plural}", query={"limit": "1"})
-            told = self.kubectl.request("GET", root)["resources"]
-            groups = self.kubectl.request("GET", "/apis")["groups"]
-        except ApiError as error:
-            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE):
-                raise
-            return False
-        return plural in {one["name"] for one in told} and group in {one["name"] for one in groups}
 
     def _knows_priority(self, name: str) -> bool:
         spec = {"priorityClassName": name, "containers": [{"name": "main", "image": "x"}]}

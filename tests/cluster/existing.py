@@ -15,6 +15,7 @@ import yaml
 
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.kubectl import Kubectl
+from tests.cluster.access import write_kubeconfig
 
 VARIABLE: Final = "ALIQUOT_TEST_KUBECONFIG"
 PREFIX: Final = "aliquot-test-"
@@ -101,11 +102,7 @@ def written_out(kubeconfig: Path, directory: Path) -> Path:
                 settings[file] = str(path)
             elif file in settings:
                 settings[file] = str(kubeconfig.parent / settings[file])
-    written = directory / "kubeconfig"
-    written.touch(0o600)
-    parts = {"clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}]}
-    written.write_text(yaml.safe_dump(parts))
-    return written
+    return write_kubeconfig(directory / "kubeconfig", cluster, user)
 
 
 def _named(document: Json, kind: str, name: str) -> Json:

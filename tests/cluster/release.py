@@ -4,26 +4,20 @@ There is no node, so nothing starts the pods; flags, rights and certificates are
 """
 
 import base64
-import os
 import subprocess
 import sys
-import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
 from sandbox.cluster.client import ApiError
-from sandbox.cluster.kubectl import Kubectl
 from sandbox.cluster.processes import free_port, wait_for
 from tests.cluster.control_plane import LOOPBACK, ControlPlane, healthy
+from tests.cluster.helm import NAMESPACE, HelmRelease, Json
 from tests.cluster.programs import program
 
-Json = dict[str, Any]
-
-NAMESPACE: Final = "aliquot-system"
-CHART: Final = Path(__file__).parents[2] / "deploy/charts/aliquot"
 MODULES: Final = {
     "aliquot": "aliquot.cli",
     "aliquot-webhook": "webhook",
@@ -44,52 +38,12 @@ PROBE: Final = {
 }
 
 
-class Release:
+class Release(HelmRelease):
     """Aliquot's release on a control plane."""
 
     def __init__(self, plane: ControlPlane) -> None:
+        super().__init__(plane)
         self.plane = plane
-
-    @property
-    def kubectl(self) -> Kubectl:
-        """The admin's client."""
-        return self.plane.kubectl
-
-    def helm(self, verb: str, *arguments: str) -> str:
-        """One command of Helm's, about the release. What it prints."""
-        scopes = ["--namespace", NAMESPACE, "--kubeconfig", str(self.plane.kubeconfig)]
-        with tempfile.TemporaryDirectory() as home:
-            environ = {
-                **os.environ,
-                "HELM_CACHE_HOME": home,
-                "HELM_CONFIG_HOME": home,
-                "HELM_DATA_HOME": home,
-            }
-            command = [str(program("helm")), verb, *arguments, *scopes]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
-        assert done.returncode == 0, f"helm {verb}: {done.stderr}"
-        return done.stdout
-
-    def install(self, *flags: str) -> str:
-        """`helm install`, with the namespace."""
-        return self.helm("install", "aliquot", str(CHART), "--create-namespace", *flags)
-
-    def upgrade(self, *flags: str, chart: Path = CHART) -> str:
-        """`helm upgrade`, with the values as they are."""
-        return self.helm("upgrade", "aliquot", str(chart), "--reset-then-reuse-values", *flags)
-
-    def objects(self) -> list[Json]:
-        """What Helm has applied."""
-        return [found for found in yaml.safe_load_all(self.helm("get", "manifest", "aliquot")) if found]
-
-    def find(self, wanted: Json) -> Json | None:
-        """An object as it is in the cluster now."""
-        plural = wanted["kind"].lower()
-        plural = f"{plural[:-1]}ies" if plural.endswith("y") else f"{plural}s"
-        group = wanted["apiVersion"].rpartition("/")[0]
-        metadata = wanted["metadata"]
-        resource = f"{plural}.{group}" if group else plural
-        return self.kubectl.find(resource, metadata["name"], metadata.get("namespace", ""))
 
     def refusal(self, pod: Json) -> str:
         """Why the API server would not have a pod of the default namespace now; empty where it would."""

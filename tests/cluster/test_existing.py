@@ -4,7 +4,6 @@ import base64
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,9 @@ import yaml
 from sandbox.cluster.client import ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.existing import VARIABLE, Existing, Json, KubeconfigError, given, written_out
-from tests.cluster.programs import program, program_or_skip
+from tests.cluster.helm import rendered
+from tests.cluster.programs import program_or_skip
+from tests.cluster.trial import WORD
 
 pytestmark = pytest.mark.cluster
 
@@ -29,20 +30,10 @@ def existing(request: pytest.FixtureRequest) -> Iterator[Existing]:
         yield cluster
 
 
-def rendered(namespace: str) -> list[Json]:
-    """The chart as Helm would apply it there."""
-    chart = [str(program("helm")), "template", "aliquot", str(ROOT / "deploy/charts/aliquot")]
-    with tempfile.TemporaryDirectory() as home:
-        environ = {**os.environ, **{f"HELM_{kind}_HOME": home for kind in ("CACHE", "CONFIG", "DATA")}}
-        command = [*chart, "--namespace", namespace]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
-    return [found for found in yaml.safe_load_all(done.stdout) if found]
-
-
 def test_it_would_take_the_chart(existing: Existing):
     """Every object of it, as a dry run: nothing is installed. A nonsensical one it would not take."""
     program_or_skip("helm")
-    found = rendered(existing.namespace)
+    found = rendered(namespace=existing.namespace)
     assert [words for each in found if (words := existing.refusal(each))] == []
     (policy, *_) = [each for each in found if each["kind"] == "ValidatingAdmissionPolicy"]
     policy["spec"]["validations"][0]["expression"] = "no expression ("
@@ -74,13 +65,13 @@ def owned(plane: ControlPlane) -> set[str]:
     return {meta["uid"] for meta in found if "deletionTimestamp" not in meta}
 
 
-def run(kubeconfig: Path, *tests: str) -> str:
-    """What pytest says of these tests on a cluster that is there."""
+def run(kubeconfig: Path, *tests: str, named: str = "", code: int = 0) -> str:
+    """What pytest says of these tests on a cluster that is there; on one that is named they may install."""
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-m", "cluster", *tests]
-    environ = {**os.environ, VARIABLE: str(kubeconfig)}
+    environ = {**os.environ, VARIABLE: str(kubeconfig), WORD: named}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def inlined(kubeconfig: Path, target: Path) -> Path:

@@ -9,6 +9,7 @@ import pytest
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.processes import wait_for
 from tests.cluster.auditor import audit
+from tests.cluster.contents import collections
 from tests.cluster.installation import NAMESPACE, RUN, Installation
 from tests.cluster.test_faults import is_turned_away
 from tests.cluster.test_journey import PATIENCE_S, client
@@ -146,19 +147,10 @@ def on_node(installed: Installation) -> list[str]:
 def in_cluster(installed: Installation) -> list[str]:
     """Objects that name Aliquot, or are of its namespace: of all kinds, but for events, which end by themselves."""
     found = list[str]()
-    for path in collections(installed):
+    for path in collections(installed.kubectl):
         for item in installed.kubectl.request("GET", path)["items"]:
             metadata = item["metadata"]
             words = [metadata["name"], metadata.get("namespace", ""), *metadata.get("annotations", {})]
             if any("aliquot" in word for word in words):
                 found.append(f"{path}: {metadata.get('namespace', '')}/{metadata['name']}")
     return found
-
-
-def collections(installed: Installation) -> Iterator[str]:
-    """The path of every kind of object that can be listed."""
-    groups = installed.kubectl.request("GET", "/apis")["groups"]
-    for version in ("/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)):
-        for resource in installed.kubectl.request("GET", version)["resources"]:
-            if "list" in resource["verbs"] and resource["name"] != "events":
-                yield f"{version}/{resource['name']}"

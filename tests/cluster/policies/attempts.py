@@ -36,6 +36,15 @@ class Attempt:
         """A name for pytest."""
         return f"{self.policy.removeprefix('aliquot-') or 'legal'}: {self.who} {self.what}"
 
+    @property
+    def dialect(self) -> bool:
+        """Whether its pod asks for a slice in a dialect's words."""
+        containers = (
+            self.body["spec"].get("containers", []) if self.method == "POST" and "spec" in self.body else []
+        )
+        limits = (name for one in containers for name in one["resources"]["limits"])
+        return any(name.startswith("nvidia.com/") for name in limits)
+
 
 def pods(name: str = "", subresource: str = "", namespace: str = TEAM) -> str:
     """The path of pods, of a pod, or of a part of one."""

@@ -59,15 +59,23 @@ def _pods_with_slices() -> list[Attempt]:
     mirror = pod(
         "mirror",
         annotations={"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "x"},
-        nodeName="node-a",
+        nodeName="aliquot-trial-node-a",
         automountServiceAccountToken=False,
     )
     mirror["metadata"]["ownerReferences"] = [
-        {"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": UID_OF_NODE_A, "controller": True}
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": "aliquot-trial-node-a",
+            "uid": UID_OF_NODE_A,
+            "controller": True,
+        }
     ]
     return [
         _of_slices(
-            "a node", "spec.nodeName is node-a, which passes by the scheduler", pod("bad", nodeName="node-a")
+            "a node",
+            "spec.nodeName is aliquot-trial-node-a, which passes by the scheduler",
+            pod("bad", nodeName="aliquot-trial-node-a"),
         ),
         _of_slices(
             "the default scheduler",
@@ -128,7 +136,7 @@ def _pods_with_slices() -> list[Attempt]:
             "hostPID, from a template", "hostPID shows it", pod("bad", hostPID=True), "replicaset-controller"
         ),
         _of_slices("hostPID", "hostPID shows it", pod("bad", hostPID=True), "admin"),
-        _of_slices("a slice as a static pod", "spec.nodeName is node-a", mirror, "kubelet-a"),
+        _of_slices("a slice as a static pod", "spec.nodeName is aliquot-trial-node-a", mirror, "kubelet-a"),
     ]
 
 

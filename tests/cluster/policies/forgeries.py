@@ -19,6 +19,7 @@ from tests.cluster.policies.attempts import (
 )
 from tests.cluster.policies.manifests import (
     LIBRARY,
+    OPTED_OUT,
     PLACEMENT,
     SYSTEM,
     TEAM,
@@ -28,6 +29,7 @@ from tests.cluster.policies.manifests import (
     plain_pod,
     pod,
 )
+from tests.cluster.trial import PREFIX
 
 POINTER = "/metadata/annotations/aliquot.dev~1placement"
 MINE = "mine-alone"
@@ -78,7 +80,7 @@ def _forgeries() -> list[Attempt]:
 
 def forged_in(namespace: str) -> Obj:
     """A pod with a placement, in another namespace than the team's."""
-    made = pod("forged", annotations=FORGED)
+    made = pod(f"{PREFIX}forged", annotations=FORGED)
     made["metadata"]["namespace"] = namespace
     return made
 
@@ -107,7 +109,7 @@ def _created_with_a_placement() -> list[Attempt]:
             says,
             pod("forged", annotations={PLACEMENT: ""}),
         ),
-        creating("creates a pod by a generated name", PLACEMENTS, "pod team/forged-", generated),
+        creating("creates a pod by a generated name", PLACEMENTS, f"pod {TEAM}/forged-", generated),
         creating(
             "creates a pod for a scheduler of their own",
             PLACEMENTS,
@@ -127,22 +129,22 @@ def _created_with_a_placement() -> list[Attempt]:
         creating(
             "creates a pod in kube-system",
             PLACEMENTS,
-            "pod kube-system/forged: ",
+            f"pod kube-system/{PREFIX}forged: ",
             forged_in("kube-system"),
             "operator",
         ),
         creating(
             "creates a pod in Aliquot's namespace",
             PLACEMENTS,
-            f"pod {SYSTEM}/forged: ",
+            f"pod {SYSTEM}/{PREFIX}forged: ",
             forged_in(SYSTEM),
             "operator",
         ),
         creating(
             "creates a pod in a namespace that opts out",
             PLACEMENTS,
-            "pod opted-out/forged: ",
-            forged_in("opted-out"),
+            f"pod {OPTED_OUT}/{PREFIX}forged: ",
+            forged_in(OPTED_OUT),
             "operator",
         ),
         creating(
@@ -226,7 +228,7 @@ def _placements_past_the_front_door() -> list[Attempt]:
             STRATEGIC,
             who="kubelet-a",
             part="status",
-            says=f"{ALONE}system:node:node-a",
+            says=f"{ALONE}system:node:aliquot-trial-node-a",
         ),
         _editing("places a pod", annotated(FORGED), who="webhook", says=of_the_webhook),
         _editing(
@@ -251,7 +253,7 @@ def _placements_past_the_front_door() -> list[Attempt]:
 
 
 def _bound(what: str, annotations: Obj, says: str, who: str = "operator", name: str = "waiting") -> Attempt:
-    body = binding(name, "node-a", **annotations)
+    body = binding(name, "aliquot-trial-node-a", **annotations)
     return Attempt(what, BINDINGS, says, who, "POST", pods(name, "binding"), body)
 
 
@@ -263,13 +265,13 @@ def _bindings() -> list[Attempt]:
         "operator",
         "POST",
         f"/api/v1/namespaces/{TEAM}/bindings",
-        binding("waiting", "node-a", **FORGED),
+        binding("waiting", "aliquot-trial-node-a", **FORGED),
     )
     return [
         _bound(
             "binds a pod with a placement",
             FORGED,
-            f"binding of pod team/waiting: annotation {PLACEMENT} comes with",
+            f"binding of pod {TEAM}/waiting: annotation {PLACEMENT} comes with",
         ),
         legacy,
         _bound(

@@ -4,13 +4,17 @@ import copy
 from typing import Any
 
 from sandbox.cluster.objects import Obj
+from tests.cluster.helm import NAMESPACE
+from tests.cluster.trial import PREFIX
 
-TEAM = "team"
-SYSTEM = "aliquot-system"
+TEAM, OPTED_OUT = f"{PREFIX}team", f"{PREFIX}opted-out"
+SYSTEM = NAMESPACE
+TRIAL = "aliquot.dev/trial"
+"""Label and taint of the nodes of these tests: their pods go nowhere else, and no others come to them."""
 LIBRARY = "/usr/local/aliquot/libaliquot.so"
 PLACEMENT = "aliquot.dev/placement"
 SLICE = {"aliquot.dev/gpu": "1", "aliquot.dev/gpu-mem": "8Gi", "aliquot.dev/gpu-core": "30"}
-UID_OF_NODE_A = "the UID of node-a"
+UID_OF_NODE_A = "the UID of aliquot-trial-node-a"
 """Stands for what the API server gives it."""
 PRELOAD = {"name": "LD_PRELOAD", "value": LIBRARY}
 
@@ -45,6 +49,7 @@ def pod(
         "spec": {
             "containers": copy.deepcopy(list(containers)) or [container()],
             "schedulerName": "aliquot-scheduler",
+            "nodeSelector": {TRIAL: "node"},
             "terminationGracePeriodSeconds": 0,
             "tolerations": [{"operator": "Exists"}],
             **spec,

@@ -12,9 +12,10 @@ import yaml
 
 from sandbox.cluster.kubectl import Kubectl
 from sandbox.cluster.objects import Obj
+from tests.cluster.access import Cluster
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.helm import HelmRelease
 from tests.cluster.policies.manifests import SYSTEM
-from tests.cluster.policies.world import CRDS, RIGHTS, render
 
 ACCOUNTS = ("aliquot-agent", "aliquot-asker", "aliquot-certs", "aliquot-scheduler", "aliquot-webhook")
 NOBODY = "nobody-in-particular"
@@ -119,22 +120,21 @@ def _written(allowed: set[Question]) -> dict[str, list[str]]:
     return found
 
 
-def install(plane: ControlPlane) -> Rights:
-    """The chart's accounts and roles, on a cluster that has nothing else."""
-    plane.namespace("kube-system")
-    plane.namespace(SYSTEM)
-    objects = render(*RIGHTS)
-    plane.define(*CRDS.glob("*.yaml"))
-    plane.kubectl.apply(*objects)
+def install(cluster: Cluster) -> Rights:
+    """The chart's accounts and roles, on a cluster that has nothing else of it."""
+    for namespace in (SYSTEM, "kube-system"):
+        cluster.namespace(namespace)
+    release = HelmRelease(cluster)
+    release.install_idle()
     names: dict[str, set[str]] = {"configmaps": {"extension-apiserver-authentication"}}
-    for rule in (rule for one in objects for rule in one.get("rules", ())):
+    for rule in (rule for one in release.objects() for rule in one.get("rules", ())):
         for resource in rule.get("resources", ()):
             names.setdefault(resource, set()).update(rule.get("resourceNames", ()))
-    return Rights(plane.kubectl, names)
+    return Rights(cluster.kubectl, names)
 
 
 if __name__ == "__main__":
-    with ControlPlane() as cluster:
-        rights = install(cluster)
+    with ControlPlane() as plane:
+        rights = install(plane)
         written = {account: rights.of(account) for account in ACCOUNTS}
     yaml.safe_dump(written, sys.stdout, default_flow_style=None, width=110)

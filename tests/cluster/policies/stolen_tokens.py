@@ -10,7 +10,8 @@ NODES = "/apis/aliquot.dev/v1alpha1/gpunodes"
 
 
 def _of_agents() -> list[Attempt]:
-    theirs = "GPUNode node-a is not written by the node agent of node-b, which writes its own node's alone"
+    refused = "GPUNode aliquot-trial-node-a is not written by the node agent of aliquot-trial-node-b"
+    theirs = f"{refused}, which writes its own node's alone"
     healthy = {"status": {"slicesPerCard": 99}}
 
     def attempt(
@@ -27,26 +28,32 @@ def _of_agents() -> list[Attempt]:
         return Attempt(what, AGENTS, says, who, method, f"{NODES}{path}", body, media, query or {})
 
     return [
-        attempt("patches the status of another node", "PATCH", "/node-a/status", healthy, media=MERGE),
+        attempt(
+            "patches the status of another node",
+            "PATCH",
+            "/aliquot-trial-node-a/status",
+            healthy,
+            media=MERGE,
+        ),
         attempt(
             "patches the status of another node by a JSON Patch",
             "PATCH",
-            "/node-a/status",
+            "/aliquot-trial-node-a/status",
             [{"op": "add", "path": "/status", "value": {"slicesPerCard": 99}}],
             media=OPERATIONS,
         ),
         attempt(
             "applies the status of another node",
             "PATCH",
-            "/node-a/status",
-            gpu_node("node-a", slicesPerCard=99),
+            "/aliquot-trial-node-a/status",
+            gpu_node("aliquot-trial-node-a", slicesPerCard=99),
             media=APPLY,
             query={"fieldManager": "agent", "force": "true"},
         ),
         attempt(
             "labels another node's GPUNode",
             "PATCH",
-            "/node-a",
+            "/aliquot-trial-node-a",
             {"metadata": {"labels": {"a": "b"}}},
             media=MERGE,
         ),
@@ -54,33 +61,33 @@ def _of_agents() -> list[Attempt]:
             "creates the GPUNode of another node",
             "POST",
             "",
-            gpu_node("node-c"),
-            says="GPUNode node-c is not written by the node agent of node-b",
+            gpu_node("aliquot-trial-node-c"),
+            says="GPUNode aliquot-trial-node-c is not written by the node agent of aliquot-trial-node-b",
         ),
         attempt(
             "creates a GPUNode by a generated name",
             "POST",
             "",
-            {**gpu_node(""), "metadata": {"generateName": "node-b"}},
-            says="is not written by the node agent of node-b",
+            {**gpu_node(""), "metadata": {"generateName": "aliquot-trial-node-b"}},
+            says="is not written by the node agent of aliquot-trial-node-b",
         ),
-        attempt("deletes another node's GPUNode", "DELETE", "/node-a", None),
+        attempt("deletes another node's GPUNode", "DELETE", "/aliquot-trial-node-a", None),
         attempt(
             "deletes all GPUNodes",
             "DELETE",
             "",
             None,
-            says="is not written by the node agent of node-b",
-            query={"fieldSelector": "metadata.name=node-a"},
+            says="is not written by the node agent of aliquot-trial-node-b",
+            query={"fieldSelector": "metadata.name=aliquot-trial-node-a"},
         ),
         attempt(
             "patches a status with a token that names no node",
             "PATCH",
-            "/node-a/status",
+            "/aliquot-trial-node-a/status",
             healthy,
             who="agent",
             media=MERGE,
-            says="GPUNode node-a is not written by a node agent whose token names no node",
+            says="GPUNode aliquot-trial-node-a is not written by a node agent whose token names no node",
         ),
     ]
 
@@ -91,7 +98,7 @@ def _events() -> list[Attempt]:
     def attempt(what: str, body: Obj, says: str, who: str = "agent-b", path: str = core) -> Attempt:
         return Attempt(what, EVENTS, says, who, "POST", path, body)
 
-    speaks = "is not written by the node agent of node-b, which speaks for its own node alone"
+    speaks = "is not written by the node agent of aliquot-trial-node-b, which speaks for its own node alone"
     modern = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -106,26 +113,31 @@ def _events() -> list[Attempt]:
     }
 
     def editing(what: str, change: Obj) -> Attempt:
-        says = f"event ResizeNotApplied of host node-a {speaks}"
+        says = f"event ResizeNotApplied of host aliquot-trial-node-a {speaks}"
         return Attempt(what, EVENTS, says, "agent-b", "PATCH", f"{core}/said", change, MERGE)
 
     return [
         editing("edits what another node said", {"message": "a lie"}),
-        editing("edits what another node said and takes its name off", {"source": {"host": "node-b"}}),
+        editing(
+            "edits what another node said and takes its name off",
+            {"source": {"host": "aliquot-trial-node-b"}},
+        ),
         attempt(
-            "speaks for another node", event("node-a"), f"event ResizeNotApplied of host node-a {speaks}"
+            "speaks for another node",
+            event("aliquot-trial-node-a"),
+            f"event ResizeNotApplied of host aliquot-trial-node-a {speaks}",
         ),
         attempt("speaks for no node", event(""), f"event ResizeNotApplied of host (none) {speaks}"),
         attempt(
             "speaks with a token that names no node",
-            event("node-a"),
+            event("aliquot-trial-node-a"),
             "is not written by a node agent whose token names no node",
             "agent",
         ),
         attempt(
             "speaks about a Secret",
-            event("node-b", "Secret", "s"),
-            "about Secret s is not written by the node agent of node-b, which speaks about pods alone",
+            event("aliquot-trial-node-b", "Secret", "s"),
+            "about Secret s is not written by the node agent of aliquot-trial-node-b, which speaks about pods alone",
         ),
         attempt(
             "speaks for another node by events.k8s.io",

@@ -84,7 +84,7 @@ def test_a_job_runs_to_its_end(controlled: World):
     admin.create(workload("Job", pod("x", restartPolicy="Never"), "batch/v1"))
     (one,) = made_by(admin, 1)
     name = one["metadata"]["name"]
-    bound = binding(name, "node-a", **{PLACEMENT: "placed"})
+    bound = binding(name, "aliquot-trial-node-a", **{PLACEMENT: "placed"})
     controlled.client("scheduler").request("POST", pods(name, "binding"), bound)
     finished = {"status": {"phase": "Succeeded"}}
     controlled.client("kubelet-a").request("PATCH", pods(name, "status"), finished, media_type=STRATEGIC)
@@ -127,7 +127,7 @@ def test_a_namespace_goes_with_all_that_is_in_it(controlled: World):
     admin.create(stays)
     path = "/api/v1/namespaces/leaving/pods/stays"
     controlled.client("scheduler").request(
-        "POST", f"{path}/binding", binding("stays", "node-a", **{PLACEMENT: "placed"})
+        "POST", f"{path}/binding", binding("stays", "aliquot-trial-node-a", **{PLACEMENT: "placed"})
     )
     admin.delete("namespaces", "leaving", "")
     admin.wait_for("pods", "stays", lambda one: "deletionTimestamp" in one["metadata"], 60, "leaving")

@@ -104,7 +104,7 @@ PODS = {
         "good",
         EVERYTHING,
         schedulerName="mine",
-        nodeName="node-a",
+        nodeName="aliquot-trial-node-a",
         hostPID=True,
         hostIPC=True,
         volumes=host_path("/"),
@@ -126,7 +126,7 @@ def done(who: str, method: str, path: str, body: Any = None, media: str = JSON) 
     """A request that is nobody's harm."""
     query = {"fieldManager": "somebody", "force": "true"} if media == APPLY else {}
     return Attempt(
-        f"{method} {path.removeprefix('/api/v1/namespaces/team/')}",
+        f"{method} {path.removeprefix(f'/api/v1/namespaces/{TEAM}/')}",
         "",
         "",
         who,
@@ -157,7 +157,10 @@ FINALIZER = [{"op": "add", "path": "/metadata/finalizers", "value": ["example.co
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "running"}}
 DONE = [
     done(
-        "scheduler", "POST", pods("waiting", "binding"), binding("waiting", "node-a", **{PLACEMENT: "placed"})
+        "scheduler",
+        "POST",
+        pods("waiting", "binding"),
+        binding("waiting", "aliquot-trial-node-a", **{PLACEMENT: "placed"}),
     ),
     done("scheduler", "PATCH", pods("running", "status"), PLACED, MERGE),
     done(
@@ -174,13 +177,15 @@ DONE = [
         annotated({"aliquot.dev/reclaim": "{}"}, "waiting"),
         MERGE,
     ),
-    done("kube-scheduler", "POST", pods("waiting", "binding"), binding("waiting", "node-b")),
+    done("kube-scheduler", "POST", pods("waiting", "binding"), binding("waiting", "aliquot-trial-node-b")),
     done("kube-scheduler", "PATCH", pods("waiting", "status"), UNSCHEDULABLE, STRATEGIC),
     done("kubelet-a", "PATCH", pods("running", "status"), RUNNING, STRATEGIC),
     done("kubelet-a", "PATCH", pods("plain", "status"), RUNNING, STRATEGIC),
     done("kubelet-a", "DELETE", pods("running"), {"gracePeriodSeconds": 0}),
-    done("agent-a", "PATCH", f"{NODES}/node-a/status", {"status": {"slicesPerCard": 10}}, MERGE),
-    done("agent-a", "POST", f"/api/v1/namespaces/{TEAM}/events", event("node-a")),
+    done(
+        "agent-a", "PATCH", f"{NODES}/aliquot-trial-node-a/status", {"status": {"slicesPerCard": 10}}, MERGE
+    ),
+    done("agent-a", "POST", f"/api/v1/namespaces/{TEAM}/events", event("aliquot-trial-node-a")),
     done("alice", "PATCH", pods("running"), LABELLED, MERGE),
     done("alice", "PATCH", pods("running"), annotated({"aliquot.dev/resize-gpu-mem": "6Gi"}), MERGE),
     done("alice", "PATCH", pods("running"), annotated({PLACEMENT: "placed", "note": "x"}), APPLY),
@@ -214,12 +219,12 @@ def test_what_cannot_be_written_there_is_not(world: World, part: str):
 
 def test_an_agent_makes_and_writes_its_own_node(world: World):
     """Where somebody has deleted the object, the agent makes it again, by server-side apply too."""
-    world.admin.delete("gpunodes.aliquot.dev", "node-a", "")
-    world.try_it(done("agent-a", "POST", NODES, gpu_node("node-a")))
-    status = gpu_node("node-a", slicesPerCard=7)
-    assert world.try_it(done("agent-a", "PATCH", f"{NODES}/node-a/status", status, APPLY))["status"] == {
-        "slicesPerCard": 7
-    }
+    world.admin.delete("gpunodes.aliquot.dev", "aliquot-trial-node-a", "")
+    world.try_it(done("agent-a", "POST", NODES, gpu_node("aliquot-trial-node-a")))
+    status = gpu_node("aliquot-trial-node-a", slicesPerCard=7)
+    assert world.try_it(done("agent-a", "PATCH", f"{NODES}/aliquot-trial-node-a/status", status, APPLY))[
+        "status"
+    ] == {"slicesPerCard": 7}
 
 
 def test_a_pod_from_before_the_policies_lives_on(world: World):
@@ -228,7 +233,7 @@ def test_a_pod_from_before_the_policies_lives_on(world: World):
         "old",
         container(env=VISIBLE, **PRIVILEGED),
         hostPID=True,
-        nodeName="node-a",
+        nodeName="aliquot-trial-node-a",
         annotations={"cdi.k8s.io/mine": "x=y"},
     )
     with world.without("aliquot-slices"), world.without("aliquot-cdi"):

@@ -18,9 +18,9 @@ from tests.cluster.policies.attempts import (
     pods,
 )
 from tests.cluster.policies.manifests import PLACEMENT, binding, container, host_path, pod
-from tests.cluster.policies.world import World
+from tests.cluster.policies.world import OPERATOR, World
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("alone")]
 
 FORGED = annotated({PLACEMENT: "mine"})
 
@@ -58,7 +58,13 @@ def making(made: Obj, who: str = "alice") -> Attempt:
 def bound_by(who: str, name: str = "waiting", **annotations: str) -> Attempt:
     """Somebody binds a pod."""
     return Attempt(
-        "binds", "", "", who, "POST", pods(name, "binding"), binding(name, "node-a", **annotations)
+        "binds",
+        "",
+        "",
+        who,
+        "POST",
+        pods(name, "binding"),
+        binding(name, "aliquot-trial-node-a", **annotations),
     )
 
 
@@ -66,17 +72,17 @@ HAMI = container(limits={"nvidia.com/gpu": "1"})
 PLAIN_HAMI = pod("any", HAMI, schedulerName="default-scheduler")
 OPENING: dict[str, tuple[Obj, Attempt, Attempt]] = {
     "an exempt account may do all of it, and nobody else": (
-        {"policies": {"exemptAccounts": ["operator"]}},
+        {"policies": {"exemptAccounts": [OPERATOR]}},
         forging("operator"),
         forging("alice"),
     ),
     "an exempt account may have privileged pods with slices": (
-        {"policies": {"exemptAccounts": ["operator"]}},
+        {"policies": {"exemptAccounts": [OPERATOR]}},
         making(pod("any", hostPID=True), "operator"),
         making(pod("any", hostPID=True)),
     ),
     "an extender beside another scheduler writes placements": (
-        {"policies": {"placingAccounts": ["operator"]}},
+        {"policies": {"placingAccounts": [OPERATOR]}},
         bound_by("operator", **{PLACEMENT: "placed"}),
         bound_by("kube-scheduler", **{PLACEMENT: "placed"}),
     ),

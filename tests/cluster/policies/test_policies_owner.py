@@ -21,7 +21,7 @@ from tests.cluster.policies.world import World
 pytestmark = pytest.mark.cluster
 
 PATIENCE_S = 180.0
-NODE, GPU_NODES = "node-c", "gpunodes.aliquot.dev"
+NODE, GPU_NODES = "aliquot-trial-node-c", "gpunodes.aliquot.dev"
 STATUS = GPUNodeStatus(cards=(Card(uuid="GPU-c", memory_mib=16384),))
 
 

@@ -19,7 +19,7 @@ from tests.cluster.policies.attempts import MERGE, SLICES, annotated, creating, 
 from tests.cluster.policies.manifests import LIBRARY, PLACEMENT, TEAM, binding, container, pod
 from tests.cluster.policies.world import ROOT, World, render
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("alone")]
 
 CONFIGURATIONS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 BARE = {"aliquot.dev/gpu-mem": "8Gi"}
@@ -118,7 +118,7 @@ def test_what_the_webhook_makes_passes_all_policies(
     stored = made_of(world, manifest)
     assert stored["env"] == [{"name": "LD_PRELOAD", "value": preload}]
     assert stored["resources"]["limits"]["aliquot.dev/gpu"] in {"1", "2"}
-    bound = binding("good", "node-a", **{PLACEMENT: "placed"})
+    bound = binding("good", "aliquot-trial-node-a", **{PLACEMENT: "placed"})
     world.client("scheduler").request("POST", pods("good", "binding"), bound)
     ask = annotated({"aliquot.dev/enforcement": "enforce"}, "good")
     world.client("alice").request("PATCH", pods("good"), ask, media_type=MERGE)

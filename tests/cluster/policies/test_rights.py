@@ -9,30 +9,28 @@ import pytest
 import yaml
 
 from sandbox.cluster.processes import wait_for
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.policies.manifests import SYSTEM
+from tests.cluster.access import Cluster
+from tests.cluster.policies.conftest import any_cluster
+from tests.cluster.policies.manifests import SYSTEM, TEAM
 from tests.cluster.policies.rights import ACCOUNTS, VERBS, Rights, install
 from tests.cluster.policies.world import ROOT
-from tests.cluster.programs import program_or_skip
 
 pytestmark = pytest.mark.cluster
 
 GOLDEN = yaml.safe_load((ROOT / "tests" / "data" / "rights.yaml").read_text())
 
 
-@pytest.fixture(scope="module", name="plane")
-def start_plane() -> Iterator[ControlPlane]:
+@pytest.fixture(scope="module", name="borrowed")
+def borrow() -> Iterator[Cluster]:
     """A cluster that knows nothing but the chart's accounts."""
-    for name in ("etcd", "kube-apiserver", "helm"):
-        program_or_skip(name)
-    with ControlPlane() as plane:
-        yield plane
+    with any_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module", name="rights")
-def install_chart(plane: ControlPlane) -> Rights:
+def install_chart(borrowed: Cluster) -> Rights:
     """The chart's roles, and whom to ask about them."""
-    return install(plane)
+    return install(borrowed)
 
 
 def test_every_account_is_written_down(rights: Rights):
@@ -79,17 +77,18 @@ SHOWS = {
 
 
 @pytest.mark.parametrize("role", SHOWS)
-def test_who_has_a_namespace_has_no_part_of_aliquot(plane: ControlPlane, rights: Rights, role: str):
+def test_who_has_a_namespace_has_no_part_of_aliquot(borrowed: Cluster, rights: Rights, role: str):
     """Kubernetes' roles for teams give nothing that the policies rely on nobody having."""
+    borrowed.namespace(TEAM)
     account = f"team-{role}"
     subject = {"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}
     roles = tuple(SHOWS)
     for number, part in enumerate(roles[: roles.index(role) + 1]):
-        plane.kubectl.apply(
+        borrowed.kubectl.apply(
             {
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "RoleBinding",
-                "metadata": {"name": f"{account}-{number}", "namespace": "default"},
+                "metadata": {"name": f"{account}-{number}", "namespace": TEAM},
                 "roleRef": {
                     "apiGroup": "rbac.authorization.k8s.io",
                     "kind": "ClusterRole",
@@ -98,5 +97,5 @@ def test_who_has_a_namespace_has_no_part_of_aliquot(plane: ControlPlane, rights:
                 "subjects": [subject],
             }
         )
-        wait_for(f"{part} to hold", lambda right=SHOWS[part]: rights.may(account, *right, "default"))
-    assert [one for one in NOT_FOR_TEAMS if rights.may(account, *one, "default")] == []
+        wait_for(f"{part} to hold", lambda right=SHOWS[part]: rights.may(account, *right, TEAM))
+    assert [one for one in NOT_FOR_TEAMS if rights.may(account, *one, TEAM)] == []

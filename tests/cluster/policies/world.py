@@ -2,36 +2,36 @@
 
 Who there is:
 
-- `alice` may edit in namespace `team`, as most users may in theirs.
+- `alice` may edit in namespace `aliquot-trial-team`, as most users may in theirs.
 - `operator` may do everything to pods, Bindings, events and GPUNodes everywhere: an account that was given too much,
   so that nothing but a policy is in its way.
 - `admin` is in `system:masters`, which RBAC never stops.
 - `webhook`, `scheduler` and `agent-a`, `agent-b` are Aliquot's accounts with the chart's rights. An agent's token is
   bound to its pod, and so names its node; `agent` has a token of the same account that names none.
-- `kubelet-a` is the kubelet of `node-a`; `replicaset-controller` and `kube-scheduler` are Kubernetes' own.
+- `kubelet-a` is the kubelet of `aliquot-trial-node-a`; `replicaset-controller` and `kube-scheduler` are Kubernetes'.
 """
 
 import contextlib
 import json
-import subprocess
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from sandbox.cluster.client import ApiError
 from sandbox.cluster.kubectl import Kubectl
 from sandbox.cluster.objects import Obj
 from sandbox.cluster.processes import wait_for
+from tests.cluster.access import Cluster
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.helm import HelmRelease, rendered
 from tests.cluster.policies.attempts import MERGE, Attempt
 from tests.cluster.policies.catalogue import CANARIES
 from tests.cluster.policies.manifests import (
+    OPTED_OUT,
     PLACEMENT,
     SYSTEM,
     TEAM,
+    TRIAL,
     UID_OF_NODE_A,
     binding,
     event,
@@ -39,12 +39,10 @@ from tests.cluster.policies.manifests import (
     plain_pod,
     pod,
 )
-from tests.cluster.programs import program
+from tests.cluster.trial import PREFIX
 
 ROOT = Path(__file__).parents[3]
-CHART = ROOT / "deploy" / "charts" / "aliquot"
-CRDS = ROOT / "deploy" / "crds"
-RIGHTS = ("ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+WEBHOOKS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PLURALS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -52,40 +50,45 @@ PLURALS = {
 }
 POLICIES = tuple(PLURALS)
 BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
+TOO_MUCH = f"{PREFIX}too-much"
+SAID = ("ResizeNotApplied", "Lie")
+"""Reasons of the events of these tests."""
 EDITED_PODS = ["pods", "pods/status", "pods/ephemeralcontainers", "pods/resize", "pods/binding", "bindings"]
 SYSTEM_ACCOUNT = "system:serviceaccount:kube-system:"
 
 
+ADMIN, ALICE, OPERATOR = (f"{who}@aliquot.test" for who in ("admin", "alice", "operator"))
+"""Users by names that nobody has, for they may also be given rights on a cluster that somebody has."""
+
+
 def render(*kinds: str, **values: Any) -> list[Obj]:
     """The chart's objects of these kinds, as Helm renders them with these values."""
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        yaml.safe_dump(values, file)
-        file.flush()
-        options = ["--namespace", SYSTEM, "--values", file.name]
-        command = [str(program("helm")), "template", "aliquot", str(CHART), *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [obj for obj in yaml.safe_load_all(done.stdout) if obj and obj["kind"] in kinds]
+    return [obj for obj in rendered(values) if obj["kind"] in kinds]
 
 
 class World:
     """The cluster and a client for each of those who use it."""
 
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-        self.admin = plane.kubectl
-        self._clients = {"admin": plane.kubectl}
-        plane.define(*CRDS.glob("*.yaml"))
+    def __init__(self, cluster: Cluster, dialects: Sequence[str] = ("hami",)) -> None:
+        self.cluster, self.dialects = cluster, list(dialects)
+        self.admin = cluster.kubectl
+        self._clients = {"admin": Kubectl(cluster.user(ADMIN, "system:masters"))}
         for namespace in (SYSTEM, TEAM, "kube-system"):
-            plane.namespace(namespace)
-        plane.namespace("opted-out", {"aliquot.dev/policies": "ignore", "admission": "disabled"})
-        self.admin.apply(*render(*RIGHTS))
+            cluster.namespace(namespace)
+        cluster.namespace(OPTED_OUT, {"aliquot.dev/policies": "ignore", "admission": "disabled"})
+        HelmRelease(cluster).install_idle(dialects=self.dialects)
+        self.admin.delete(WEBHOOKS, "aliquot", "")  # nobody answers there: tests of it bring their own
         self._make_people()
         self._make_nodes()
         self._make_pods()
-        self.apply_policies()
         for policy in CANARIES:
             self._await(policy, refused=True)
+
+    @property
+    def plane(self) -> ControlPlane:
+        """The cluster, where it is the tests' own."""
+        assert isinstance(self.cluster, ControlPlane)
+        return self.cluster
 
     def client(self, who: str) -> Kubectl:
         """A client that calls as this one."""
@@ -109,15 +112,23 @@ class World:
         return None
 
     def state(self) -> dict[str, Obj]:
-        """Everything that somebody might have written, by its path."""
-        listed = [self.admin.list(resource) for resource in ("pods", "gpunodes.aliquot.dev", "events")]
-        return {obj["metadata"]["uid"]: obj for objects in listed for obj in objects}
+        """Everything that somebody might have written, by UID; not what controllers write of their own accord."""
+        pods = [obj for place in (SYSTEM, TEAM, OPTED_OUT) for obj in self.admin.list("pods", place)]
+        pods += [
+            obj
+            for obj in self.admin.list("pods", "kube-system")
+            if obj["metadata"]["name"].startswith(PREFIX)
+        ]
+        events = [obj for obj in self.admin.list("events", TEAM) if obj["reason"] in SAID]
+        nodes = self.admin.list("gpunodes.aliquot.dev")
+        written = [*(_as_written(obj) for obj in pods if not _made_by_a_workload(obj)), *events, *nodes]
+        return {obj["metadata"]["uid"]: obj for obj in written}
 
     # ---- policies ----
 
     def apply_policies(self, **values: Any) -> None:
         """Bring in the chart's policies, rendered with these values, in place of those that are there."""
-        for obj in render(*POLICIES, **{"dialects": ["hami"], **values}):
+        for obj in render(*POLICIES, **{"dialects": self.dialects, **values}):
             name, path = obj["metadata"]["name"], f"{ADMISSION}/{PLURALS[obj['kind']]}"
             stored = self.admin.find(f"{PLURALS[obj['kind']]}.admissionregistration.k8s.io", name, "")
             if stored is None:
@@ -160,28 +171,30 @@ class World:
     # ---- who and what there is ----
 
     def _make_people(self) -> None:
-        self._grant("alice", "system:aggregate-to-edit", TEAM)
+        self._grant(ALICE, "system:aggregate-to-edit", TEAM)
         everything = [
             {"apiGroups": [""], "resources": [*EDITED_PODS, "events", "pods/eviction"], "verbs": ["*"]},
             {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["*"]},
             {"apiGroups": ["aliquot.dev"], "resources": ["gpunodes", "gpunodes/status"], "verbs": ["*"]},
         ]
         rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
-        self.admin.apply({**rbac, "metadata": {"name": "too-much"}, "rules": everything})
-        self._grant("operator", "too-much")
+        self.admin.apply({**rbac, "metadata": {"name": TOO_MUCH}, "rules": everything})
+        self._grant(OPERATOR, TOO_MUCH)
         for name in ("webhook", "scheduler"):
-            self._clients[name] = Kubectl(self.plane.service_account(SYSTEM, f"aliquot-{name}"))
+            self._clients[name] = Kubectl(self.cluster.service_account(SYSTEM, f"aliquot-{name}"))
         for name in ("webhook", "agent"):
-            self._grant(f"system:serviceaccount:{SYSTEM}:aliquot-{name}", "too-much")
-        for name in ("alice", "operator"):
-            self._clients[name] = Kubectl(self.plane.user(name))
-        self._clients["kubelet-a"] = Kubectl(self.plane.user("system:node:node-a", "system:nodes"))
-        self._clients["kube-scheduler"] = Kubectl(self.plane.user("system:kube-scheduler"))
+            self._grant(f"system:serviceaccount:{SYSTEM}:aliquot-{name}", TOO_MUCH)
+        for name, user in {"alice": ALICE, "operator": OPERATOR}.items():
+            self._clients[name] = Kubectl(self.cluster.user(user))
+        self._clients["kubelet-a"] = Kubectl(
+            self.cluster.user("system:node:aliquot-trial-node-a", "system:nodes")
+        )
+        self._clients["kube-scheduler"] = Kubectl(self.cluster.user("system:kube-scheduler"))
         controller = f"{SYSTEM_ACCOUNT}replicaset-controller"
-        self._clients["replicaset-controller"] = Kubectl(self.plane.user(controller))
+        self._clients["replicaset-controller"] = Kubectl(self.cluster.user(controller))
 
     def _grant(self, user: str, role: str, namespace: str = "") -> None:
-        name = f"{user}-{role}".replace(":", "-")
+        name = f"{PREFIX}{user}-{role}".replace(":", "-")
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
         self.admin.apply(
             {
@@ -194,31 +207,52 @@ class World:
         )
 
     def _make_nodes(self) -> None:
-        self._clients["agent"] = Kubectl(self.plane.service_account(SYSTEM, "aliquot-agent"))
+        self._clients["agent"] = Kubectl(self.cluster.service_account(SYSTEM, "aliquot-agent"))
         for letter in "ab":
-            node, agent = f"node-{letter}", f"agent-{letter}"
-            self.admin.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+            node, agent = f"aliquot-trial-node-{letter}", f"agent-{letter}"
+            self.admin.create(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "metadata": {"name": node, "labels": {TRIAL: "node"}},
+                    "spec": {"taints": [{"key": TRIAL, "effect": "NoSchedule"}]},
+                }
+            )
             room = {"status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "20"}}}
             self.admin.request("PATCH", f"/api/v1/nodes/{node}/status", room, media_type=MERGE)
             self._clients[agent] = Kubectl(self.agent_on(node, agent))
             self.admin.create(gpu_node(node))
-        self._node_uid = self.admin.get("nodes", "node-a", "")["metadata"]["uid"]
+        self._node_uid = self.admin.get("nodes", "aliquot-trial-node-a", "")["metadata"]["uid"]
 
     def agent_on(self, node: str, pod_name: str) -> Path:
         """The kubeconfig of a node's agent, whose token is its pod's."""
         made = plain_pod(pod_name, serviceAccountName="aliquot-agent", nodeName=node)
         made["metadata"]["namespace"] = SYSTEM
         self.admin.create(made)
-        return self.plane.service_account(SYSTEM, "aliquot-agent", pod=pod_name)
+        return self.cluster.service_account(SYSTEM, "aliquot-agent", pod=pod_name)
 
     def _make_pods(self) -> None:
-        """`running` has a slice and is placed on node-a, `waiting` has one and is not; `plain` has none.
+        """`running` has a slice and is placed on aliquot-trial-node-a, `waiting` has one and is not; `plain` has none.
 
-        Of `running` the agent of node-a has said something: the event `said`.
+        Of `running` the agent of aliquot-trial-node-a has said something: the event `said`.
         """
-        for made in (pod("running"), pod("waiting"), plain_pod("plain", nodeName="node-a")):
+        for made in (pod("running"), pod("waiting"), plain_pod("plain", nodeName="aliquot-trial-node-a")):
             made["metadata"]["namespace"] = TEAM
             self.admin.create(made)
-        self.admin.create({**event("node-a"), "metadata": {"name": "said", "namespace": TEAM}})
+        self.admin.create({**event("aliquot-trial-node-a"), "metadata": {"name": "said", "namespace": TEAM}})
         path = f"/api/v1/namespaces/{TEAM}/pods/running/binding"
-        self.client("scheduler").request("POST", path, binding("running", "node-a", **{PLACEMENT: "placed"}))
+        self.client("scheduler").request(
+            "POST", path, binding("running", "aliquot-trial-node-a", **{PLACEMENT: "placed"})
+        )
+
+
+def _as_written(pod: Obj) -> Obj:
+    """Without what the API server and controllers note about it."""
+    metadata = {
+        key: pod["metadata"][key] for key in pod["metadata"].keys() - {"managedFields", "resourceVersion"}
+    }
+    return {"metadata": metadata, "spec": pod["spec"]}
+
+
+def _made_by_a_workload(pod: Obj) -> bool:
+    return any(owner["kind"] == "ReplicaSet" for owner in pod["metadata"].get("ownerReferences", ()))
