@@ -24,6 +24,8 @@ class Disturber:
 
     Attributes:
         done: How often it has done what.
+        told: Names of what it has passed on since deletions are lost.
+        lost: Whether a deletion was lost, of which no watch tells any more.
     """
 
     def __init__(self, seed: int, share: float = SHARE) -> None:
@@ -31,7 +33,12 @@ class Disturber:
         self._share = share
         self.done = dict.fromkeys((*ACTS, "no bookmark", "pass"), 0)
         self._dice = random.Random(seed)
-        self._calm = threading.Event()
+        self._calm, self._losing = threading.Event(), threading.Event()
+        self.told, self.lost = set[str](), threading.Event()
+
+    def lose(self) -> None:
+        """From now on have every deletion lost, the watch expires in its stead; and disturb nothing else."""
+        self._losing.set()
 
     def calm(self) -> None:
         """Disturb no more; watches that were disturbed break at their next line."""
@@ -55,7 +62,7 @@ class Disturber:
             if what in ENDS:
                 return
             if what != "no bookmark":
-                yield from held
+                yield from () if self._losing.is_set() else held
                 held.clear()
 
     def _sent(self, what: str, line: bytes) -> Iterator[bytes]:
@@ -69,7 +76,17 @@ class Disturber:
     def _choose(self, event: dict[str, Any]) -> str:
         if event["type"] == "BOOKMARK":
             return "no bookmark"
+        if self._losing.is_set():
+            return self._choose_loss(event)
         return self._dice.choice(ACTS) if self._dice.random() < self._share else "pass"
+
+    def _choose_loss(self, event: dict[str, Any]) -> str:
+        if event["type"] == "DELETED":
+            self.lost.set()
+            return "expire"
+        if event["type"] != "ERROR":
+            self.told.add(event["object"]["metadata"]["name"])
+        return "pass"
 
 
 def whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
