@@ -10,7 +10,7 @@ SHIM_SOURCES   := setup.py arbiter/_arbiter_build.py $(wildcard arbiter/src/*) s
 TRACED         := $(CURDIR)/libshim/build/trace.json
 DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile $(foreach kind,c h def,sandbox/driver/*/*.$(kind)))
 
-.PHONY: help demo test test-full test-cluster chaos shim-chaos fuzz test-gpu coverage-report check-new-cuda lint format bench bench-quality bench-sched bench-shim bench-compute soak-compute native clean setup-demo setup-test setup-lint
+.PHONY: help demo test test-full test-cluster chaos api-down shim-chaos fuzz test-gpu coverage-report check-new-cuda lint format bench bench-quality bench-sched bench-shim bench-compute soak-compute native clean setup-demo setup-test setup-lint
 
 help:
 	@echo 'make demo       the whole path on this machine, no GPU and no Kubernetes needed'
@@ -18,6 +18,7 @@ help:
 	@echo 'make test-full  the long tests that make test leaves out; says what was not run'
 	@echo 'make test-cluster  the tests on real Kubernetes components; the first time builds these with Go, which takes long'
 	@echo 'make chaos      kills everything at random for MINUTES=10, SEED=n repeats a run'
+	@echo 'make api-down   the API server is away from a whole cluster for MINUTES=10'
 	@echo 'make shim-chaos  two tenants do everything to one card while processes are killed and limits change; MINUTES=10, SEED=n'
 	@echo 'make fuzz       fuzzes pages and sequences of calls for MINUTES=10 with libFuzzer; keeps what is new in the corpus'
 	@echo 'make test-gpu   the quota and its cost on a real card, with the Python that ALIQUOT_GPU_PYTHON names'
@@ -58,6 +59,9 @@ test-cluster: setup-test
 
 chaos: setup-test
 	MINUTES=$(or $(MINUTES),10) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -s tests/integration/chaos/test_chaos.py
+
+api-down: setup-test
+	MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -s tests/cluster/faults/test_api_down.py
 
 shim-chaos: setup-test
 	MINUTES=$(or $(MINUTES),10) $(if $(SEED),SEED=$(SEED)) $(BIN)/pytest -s tests/native/chaos

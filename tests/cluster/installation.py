@@ -121,14 +121,14 @@ class Installation:
         self.release.install("--values", str(values))
         self.await_services()
 
-    def await_services(self) -> None:
+    def await_services(self, patience: float = READY_S) -> None:
         """Return once all services are ready, and the API server has slices to give and a webhook to ask.
 
         It hears of the slices from the kubelet, and calls the webhook when the Service leads to the pod.
         """
         try:
             for resource, name in WORKLOADS:
-                self.kubectl.wait_for(resource, name, _is_whole, READY_S, NAMESPACE)
+                self.kubectl.wait_for(resource, name, _is_whole, patience, NAMESPACE)
             self.kubectl.wait_for(
                 "nodes", NAME, lambda n: _slices_of(n) == str(self.slices), START_S, namespace=""
             )

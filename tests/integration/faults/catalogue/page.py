@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from tests.integration.faults.catalogue import GROUPS
+from tests.integration.faults.catalogue.away import AWAY
 from tests.integration.faults.catalogue.chaos import CHAOS
 from tests.integration.faults.catalogue.fault import REPOSITORY, Fault
 
@@ -31,7 +32,7 @@ This page is made of `tests/integration/faults/catalogue` (`python -m tests.inte
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([OPENING, *(line for group in GROUPS.items() for line in _table(*group)), CHAOS])
+    return "\n".join([OPENING, *(line for group in GROUPS.items() for line in _table(*group)), CHAOS, AWAY])
 
 
 def _table(title: str, faults: tuple[Fault, ...]) -> Iterator[str]:
