@@ -85,11 +85,11 @@ def test_volumes_and_references(plugin: FakePlugin, kubectl: Kubectl) -> None:
 
 def test_a_crashed_container_comes_back(plugin: FakePlugin, kubectl: Kubectl, tmp_path: Path) -> None:
     """It passes the gate again with its ids, is not allocated again, and keeps its last log and exit code."""
-    script = f"echo run; test -e {tmp_path}/calm || exit 3; echo calm; sleep 99"
+    script = f"echo run; test -e {tmp_path}/calm || exit 3; touch {tmp_path}/stays; sleep 99"
     run(kubectl, "crashing", container("main", script))
     kubectl.wait_for("pods", "crashing", lambda p: restarts(p) >= 2)
     (tmp_path / "calm").touch()
-    wait_for("a start that lasts", lambda: "calm" in kubectl.logs("crashing"))
+    wait_for("a start that lasts", (tmp_path / "stays").exists)
     calm = kubectl.wait_for("pods", "crashing", lambda p: "running" in state(p))
     assert calm["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 3
     assert kubectl.logs("crashing", previous=True) == "run\n"
