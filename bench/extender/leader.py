@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any, Self
 
 from aliquot.certs import write_pair
 from bench.extender.wire import Wire
+from sandbox.cluster.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -42,7 +42,7 @@ class Leader:
         self._pair = write_pair(root / "tls", ["127.0.0.1"])
         self.ca = self._pair.ca
         self._context = ssl.create_default_context(cafile=self._pair.ca)
-        self.port = _free_port()
+        self.port = free_port()
 
     def __enter__(self) -> Self:
         os.sched_setaffinity(0, self._rest)
@@ -139,12 +139,6 @@ def _cores() -> tuple[set[int], set[int]]:
     """One core for the extender, the others for all else; the same where there is but one."""
     first, *rest = sorted(os.sched_getaffinity(0))
     return {first}, set(rest) or {first}
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _kubeconfig(url: str) -> str:
