@@ -9,9 +9,9 @@ import pytest
 
 from tests.cluster import images
 from tests.cluster.auditor import audit
+from tests.cluster.helm import CHART
 from tests.cluster.images import VERSION
 from tests.cluster.installation import NAMESPACE, Installation
-from tests.cluster.release import CHART
 from tests.cluster.traffic import Steady, Traffic
 
 pytestmark = pytest.mark.cluster
