@@ -260,7 +260,7 @@ def timed(placer: Placer, request: PodRequest, names: list[str]) -> float:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=20)
     given = parser.parse_args()
     churn(given.seeds)
     cost()

@@ -15,21 +15,27 @@ left out. To the sum over the kinds of pods, by weight, come two terms for all o
          them for each card as they do on average; the fuller the cluster is the less;
     FILL times what is free on cards beyond what it is worth (`rests`): what no set of slices will fill.
 
+Beside that it is tabled what cards that nobody is on lack for pods of several cards (`sets`), by the weight of the
+kinds that ask for as many, and `laying` adds what the pod's own cards lack: so a pod of one card breaks no group where
+another card would do as well, and one of several takes the group that it fits.
+
 For each card the kinds that have room on it depend on few thresholds. They are tabled here, once per set of typical
 pods, so that a card is one look-up; `laying` adds up.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from aliquot.request import SliceRequest
+from aliquot.request import MAX_CARDS, SliceRequest
 from scheduler_ext.demand import Typical
 from scheduler_ext.laying import Array, Lent
 from scheduler_ext.rests import STEPS, Amounts, Program
 from scheduler_ext.scarcity import Prices
+from scheduler_ext.sets import LACK, LATER, Sets
 from scheduler_ext.table import Bools, CardKind, CardTable, Ints
 
 Floats = npt.NDArray[np.float32]
@@ -71,6 +77,7 @@ class Yardstick:
         self.cards = np.array([wanted.cards for wanted in slices], np.int32)
         self.kinds = tuple(table.kinds)
         self.blocks = -(-len(typical) // _BLOCK)
+        self._several = _several(typical)
         self._counts = np.array([t.count for t in typical], np.float64)
         self._cpu = np.array([max(t.wanted.host.cpu_milli, 1) for t in typical], np.float32)
         self._mib = np.array([max(t.wanted.host.memory_mib, 1) for t in typical], np.float32)
@@ -100,12 +107,13 @@ class Yardstick:
                 found[row.tobytes()] = program.worths()
         self._worths = np.array([found[row.tobytes()] for row in rows], np.float32)
 
-    def lend(self, prices: Prices, flow: float) -> Lent:
+    def lend(self, prices: Prices, flow: float, sets: Sequence[Sets]) -> Lent:
         """The tables as `laying` reads them, when they have been prepared.
 
         Args:
             prices: What a whole card of each model costs those who did not ask for it.
             flow: How much it counts that CPU and memory do not suffice.
+            sets: Those of each shape of nodes.
         """
         lent, sizes = Lent("aq_yard"), self._sizes
         lent.lend(kinds=len(self.kinds), blocks=self.blocks, steps=STEPS, times=len(self._time_edges))
@@ -116,8 +124,26 @@ class Yardstick:
         lent.lend(rooms=self._rooms, useless=self._useless, worths=self._worths)
         lent.lend(prices=prices[[kind.model for kind in self.kinds]])
         lent.lend(cpu_each=self._cpu_each, mib_each=self._mib_each)
+        lent.lend(wirings=self._wirings(sets), several=self._by_cards())
         lent.lend(memory_weight=self.memory_weight, flow=flow, ahead=AHEAD, fill=FILL)
         return lent
+
+    def _wirings(self, sets: Sequence[Sets]) -> Lent:
+        """What the cards of each shape lack."""
+        lent = Lent("aq_wiring", len(sets))
+        for number, one in enumerate(sets):
+            if any(self._several) and not one.shape.uniform:
+                lacks = sum(
+                    weight * one.lacks(size) for weight, size in zip(self._several, LATER, strict=True)
+                )
+                whole = np.rint(LACK * np.array(lacks)).astype(np.int64)
+                lent.lend(number, all=(1 << one.shape.cards) - 1, lacks=whole)
+        return lent
+
+    def _by_cards(self) -> Array:
+        """The weight of the pods that need sets of the size that a pod of so many cards needs."""
+        sizes = np.searchsorted(LATER, np.arange(MAX_CARDS + 1))
+        return np.array([0.0, 0.0, *np.append(self._several, 0.0)[sizes[2:]]])
 
     def _filled(self, figures: Array, most: int = 0) -> Array:
         """With figures of kinds of pods that nobody asks for, up to a whole number of blocks."""
@@ -163,6 +189,15 @@ class Yardstick:
         octets = np.packbits(kinds, axis=1, bitorder="little")
         halves = np.stack([octets & (1 << _BLOCK) - 1, octets >> _BLOCK], axis=2)
         return halves.reshape(len(kinds), -1)[:, : self.blocks]
+
+
+def _several(typical: Sequence[Typical]) -> list[float]:
+    """The weight of the pods that ask for sets of each size, or of more cards than the size before it has."""
+    cards = [kind.wanted.slice.cards for kind in typical]
+    return [
+        sum(kind.weight for kind, asked in zip(typical, cards, strict=True) if fewer < asked <= size)
+        for fewer, size in pairwise((1, *LATER))
+    ]
 
 
 def _need(wanted: SliceRequest, kind: CardKind) -> int:

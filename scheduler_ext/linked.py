@@ -77,6 +77,7 @@ class Linker:
             "masks": found.masks,
             "orders": found.orders,
             "grades": found.weakest / _FULL,
+            "lacks": found.lacks,
         }
 
     def _compares(self, shape: Shape) -> bool:

@@ -14,12 +14,16 @@ from aliquot.topology import Rdma, Topology
 from scheduler_ext.fit import turn
 from scheduler_ext.laying import Array, Lent, lib
 from scheduler_ext.linked import HINT, NEAR, Linker
+from scheduler_ext.sets import LACK
 from scheduler_ext.table import PLENTY, CardTable, Ints
 
 QUANTUM: Final = 0.03
 """Differences below this part of a card are none; what is left on the node, or on the card, then decides."""
 GRAIN: Final = 1e-3
 """Of a quantum: keeps the noise of sums from making a difference."""
+OWN: Final = 0.25
+"""Weight of what a pod's own cards lack, beside what it spares others by taking them. At 0.75 pods of four cards would
+break into nodes of eight rather than take two halves of groups, at 0 they would leave good links to each other."""
 BETWEEN_ALIKE: Final = 1e-10
 """Weight of links where nodes' keys have no steps."""
 BEFORE_ALL: Final = 1e6
@@ -106,6 +110,7 @@ class PodClass:
         lent.lend(
             quantum=QUANTUM, grain=GRAIN, hint=HINT, near=NEAR, linked=self._linked(), apart=NOT_TOGETHER
         )
+        lent.lend(lacking=self._lacking(), own=OWN)
         return lent
 
     def _told(self, number: int, wanted: SliceRequest) -> Mapping[str, object]:
@@ -121,6 +126,11 @@ class PodClass:
         if any(linker.topology is Topology.BEST_LINKS for linker in self._linkers):
             return BEFORE_ALL
         return 1.0 if self._stepped and self.preference.node is Policy.FRAG_AWARE else BETWEEN_ALIKE
+
+    def _lacking(self) -> float:
+        """Weight of what free cards lack; nothing to those to whom links make no difference."""
+        indifferent = all(linker.topology is Topology.NONE for linker in self._linkers)
+        return 0.0 if indifferent else 1 / (LACK * QUANTUM)
 
 
 def _asked(wanted: SliceRequest) -> Mapping[str, object]:

@@ -9,6 +9,10 @@ One set is better than another of as many cards when, in this order,
    of 2 cards come to, plus the same of 4 and of 8, where a set comes to its cards times its weakest link;
 5. its columns come first.
 
+A set *lacks* the part of its cards by which its weakest link is worth less than that of the best set of as many. Free
+cards lack for sets of a size what the best disjoint sets within them do, and all cards of those that are missing to as
+many sets as there are cards for.
+
 The tables are made when they are first asked for; `laying` looks for the best in them.
 """
 
@@ -26,9 +30,12 @@ from scheduler_ext.topology import UNKNOWN_SHAPE, Shape
 
 Masks = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Figures = npt.NDArray[np.float64]
 
 LATER: Final = (2, 4, 8)
 """Sizes of the sets that a remainder is judged by."""
+LACK: Final = 10_000
+"""What one card counts that is lacked: whole numbers, so that what is alike is equal."""
 _LEVELS: Final = {Topology.NUMA: Level.NODE, Topology.BRIDGE: Level.PHB, Topology.SWITCH: Level.PXB}
 _AFTER_LOAD: Final = 100
 _AFTER_WEAKEST: Final = 1 << 40
@@ -60,11 +67,13 @@ class Compared:
         masks: As masks of columns.
         orders: The greatest is the best; among equals what is left to later pods decides (`Sets.rest`).
         weakest: The worth of the weakest link within each.
+        lacks: What each lacks, `LACK` for a card.
     """
 
     masks: npt.NDArray[np.int32]
     orders: Masks
     weakest: Masks
+    lacks: Masks
 
 
 class Sets:
@@ -73,6 +82,7 @@ class Sets:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self._sized: dict[int, _Sized] = {}
+        self._partitioned: dict[int, Masks] = {}
         self._rest: Masks | None = None
         self._compared: dict[Wish, Compared] = {}
 
@@ -84,7 +94,7 @@ class Sets:
             good = np.flatnonzero(sized.linked(wish.least))
             good = good[np.argsort(-order[good], kind="stable")]
             self._compared[wish] = Compared(
-                sized.masks[good].astype(np.int32), order[good], sized.weakest[good]
+                sized.masks[good].astype(np.int32), order[good], sized.weakest[good], sized.lacks[good]
             )
         return self._compared[wish]
 
@@ -121,13 +131,27 @@ class Sets:
             )
         return self._rest
 
+    def lacks(self, size: int) -> Figures:
+        """How many cards each set of cards lacks for sets of this size, by mask."""
+        best = self._of(size).best
+        if not best:
+            return np.zeros(1 << self.shape.cards)
+        possible = np.bitwise_count(np.arange(1 << self.shape.cards)).astype(np.int64) // size * size
+        return possible - self._partitions(size) / best
+
     def _of(self, cards: int) -> "_Sized":
         if cards not in self._sized:
             self._sized[cards] = _Sized(self.shape, cards)
         return self._sized[cards]
 
     def _partitions(self, size: int) -> Masks:
-        """For each mask the most that disjoint sets of this size within it come to.
+        """For each mask the most that disjoint sets of this size within it come to."""
+        if size not in self._partitioned:
+            self._partitioned[size] = self._partition(size)
+        return self._partitioned[size]
+
+    def _partition(self, size: int) -> Masks:
+        """Work that out.
 
         The lowest card of a mask is in none of the sets, or in one of those of which it is the lowest. Masks are
         worked out from those with the highest lowest card on, so that what is left when a set is taken out is known.
@@ -156,6 +180,8 @@ class _Sized:
         columns: Their cards, shape (sets, size).
         masks: The same as masks of columns.
         weakest: The worth of the weakest link within each.
+        best: The greatest of these.
+        lacks: What each set lacks, `LACK` for a card.
         order: Greater for better linked ones; nothing is left to others below `_AFTER_TOTAL`.
     """
 
@@ -166,6 +192,9 @@ class _Sized:
         self.masks: Masks = (1 << self.columns).sum(axis=1)
         worths = self._per_link(_matrix(shape, lambda link: link.worth))
         self.weakest: Masks = worths.min(axis=0) if len(worths) else np.zeros(len(chosen), np.int64)
+        self.best = int(self.weakest.max(initial=0))
+        missing = (self.best - self.weakest) / max(self.best, 1)
+        self.lacks: Masks = np.rint(LACK * size * missing).astype(np.int64)
         self.order: Masks = self.weakest * _AFTER_WEAKEST + worths.sum(axis=0) * _AFTER_TOTAL
         self._linked: dict[Topology, Bools] = {}
         self._spread: dict[Rdma, Masks] = {}

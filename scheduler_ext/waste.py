@@ -43,6 +43,8 @@ class Waste:
 
     def __post_init__(self) -> None:
         self._shape = self.table.exists.shape
+        self._lent: Lent | None = None
+        self._known = 0
         self.fragments: Floats = np.zeros(self._shape[1], np.float32)
 
     @cached_property
@@ -85,12 +87,15 @@ class Waste:
         """Whether the table still has the shape and the kinds of cards of when this was made."""
         return self.table.exists.shape == self._shape and len(self.table.kinds) == len(self.yard.kinds)
 
-    @cached_property
+    @property
     def lent(self) -> Lent:
-        """The yardstick, as `laying` reads it."""
-        for _ in self.yard.prepare():
-            pass
-        return self.yard.lend(self.prices, self.flow)
+        """The yardstick, as `laying` reads it; made anew where the cluster has got nodes of another shape."""
+        known = len(self.table.sets)
+        if self._lent is None or known != self._known:
+            for _ in self.yard.prepare():
+                pass
+            self._lent, self._known = self.yard.lend(self.prices, self.flow, self.table.sets), known
+        return self._lent
 
     @cached_property
     def kept(self) -> Lent:

@@ -20,6 +20,7 @@ typedef struct {
   const aq_class *class;
   int64_t row;
   double grade;  /* how well its cards are linked, from 0 to less than 1 */
+  double lack;   /* what they lack, as it counts */
   double price;  /* of its cards, for models that it did not ask for */
   bool together; /* the containers found room one after the other */
 } aq_laid;
@@ -54,6 +55,12 @@ static void like(const aq_laid *laid, aq_card *card, const aq_turn *turn) {
   }
 }
 
+/* What a container's own cards lack counts as much as it spares others, and a little more. */
+static void bind(aq_laid *laid, const aq_turn *turn, const aq_bond *bond) {
+  laid->grade += bond->grade;
+  if (bond->lack && laid->yard) laid->lack += (laid->class->own + laid->yard->several[turn->cards]) * (double)bond->lack;
+}
+
 static void take(aq_laid *laid, aq_card *card, const aq_turn *turn) {
   if (laid->yard && !turn->free) {
     double share = (double)aq_card_need(card, turn) / (double)(card->usable > 1 ? card->usable : 1);
@@ -70,7 +77,9 @@ static bool put(aq_laid *laid, const aq_turn *turn) {
   for (int64_t column = 0; column < table->columns; column++) {
     if (table->cards[column].fits) like(laid, &table->cards[column], turn);
   }
-  if (!aq_links_choose(table, laid->class, turn, table->shape[laid->row], &laid->grade)) return false;
+  aq_bond bond;
+  if (!aq_links_choose(table, laid->class, turn, table->shape[laid->row], &bond)) return false;
+  bind(laid, turn, &bond);
   for (int64_t column = 0; column < table->columns; column++) {
     if (table->cards[column].taken) take(laid, &table->cards[column], turn);
   }
@@ -126,15 +135,22 @@ static aq_mark packed(const aq_laid *laid) {
   return (aq_mark){.key = fullest(laid, class->turn), .tie = used_of(laid->table)};
 }
 
-/* The mark of a node by what the pod, which has its cards, costs others. */
-static aq_mark measured(const aq_laid *laid, const aq_rows *kept) {
+/* What the cards of the node that nobody is on lack for pods of several cards. */
+static int64_t lack_of(const aq_laid *laid) {
+  const aq_wiring *wiring = &laid->yard->wirings[laid->table->shape[laid->row]];
+  return wiring->lacks ? wiring->lacks[aq_node_empty(laid->table, wiring->all)] : 0;
+}
+
+/* The mark of a node by what the pod, which has its cards, costs others; and itself, where they are linked badly. */
+static aq_mark measured(const aq_laid *laid, const aq_rows *kept, int64_t lacked) {
   const aq_class *class = laid->class;
   int64_t row = laid->row;
   int64_t cpu = laid->table->host_cpu[row] - class->host_cpu, mib = laid->table->host_mib[row] - class->host_mib;
   aq_measure after = aq_yard_measure(laid->yard, laid->table, kept->possible + row * laid->yard->blocks, cpu, mib);
   double gained = (double)(kept->fragments[row] - after.fragment) - laid->price;
+  double lost = (double)(lack_of(laid) - lacked) + laid->lack;
   return (aq_mark){
-      .key = floor(gained / class->quantum + class->grain),
+      .key = floor(gained / class->quantum + class->grain) - class->lacking * lost,
       .tie = (float)(rint(-(double)after.free * FREE_DIGITS) / FREE_DIGITS),
   };
 }
@@ -164,9 +180,10 @@ static aq_mark lay(const aq_table *table, const aq_yard *yard, const aq_rows *ke
   bool measures = laid.yard && class->node == AQ_FRAG_AWARE;
   if ((class->turns > 1 || !measures) && !each_has_room(&laid)) return NOWHERE;
   aq_mark mark = measures ? NOWHERE : packed(&laid);
+  int64_t lacked = measures ? lack_of(&laid) : 0;
   put_all(&laid, NULL);
   if (!laid.together && class->turns == 1) return NOWHERE;
-  if (measures) mark = measured(&laid, kept);
+  if (measures) mark = measured(&laid, kept, lacked);
   mark.key += class->linked * laid.grade / (double)(class->turns ? class->turns : 1);
   if (!laid.together) mark.key += class->apart; /* in another order they may fit */
   return mark;

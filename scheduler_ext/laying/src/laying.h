@@ -51,6 +51,12 @@ typedef struct {
   aq_open *open;   /* the same */
 } aq_table;
 
+/* What the links between the cards of a shape of nodes are to later pods of several cards. */
+typedef struct {
+  uint32_t all;         /* its cards, as a mask of their columns */
+  const int64_t *lacks; /* by mask of the cards that nobody is on: what they lack; NULL: nothing */
+} aq_wiring;
+
 /* A set of typical pods; kinds of pods come in blocks of four, of which the last is filled up with kinds of no weight. */
 typedef struct {
   int64_t kinds, blocks, times, steps;       /* kinds of cards; blocks of kinds of pods; time edges; steps of a card */
@@ -64,6 +70,8 @@ typedef struct {
   const float *worths;                       /* (kinds, steps + 1): of a rest of so many steps */
   const double *prices, *cpu_each, *mib_each; /* by kind of card: of a whole card, for those who did not ask for its model;
                                                 CPU and memory that go with as much as one card */
+  const aq_wiring *wirings;                  /* by shape */
+  const double *several;                     /* by number of cards: the weight of the pods that lack the same sets */
   double memory_weight, flow, ahead, fill;
 } aq_yard;
 
@@ -86,6 +94,7 @@ typedef struct {
   const int32_t *masks;
   const int64_t *orders; /* the greatest comes first and is the best; among equals what is left to later pods decides */
   const double *grades;
+  const int64_t *lacks;  /* what each of the sets lacks */
 } aq_links;
 
 /* One container. */
@@ -109,6 +118,8 @@ typedef struct {
   double hint;                /* weight of `rest` between cards that are liked alike */
   double near;                /* weight of being near NICs, more than any card is liked */
   double linked, apart;       /* weight of links in the key; added to it where the containers do not fit together */
+  double lacking, own;        /* weight of what is lacked, where the key is a measure of what is lost; of what the pod's own cards
+                                 lack, more than that of those who could have had them */
 } aq_class;
 
 /* Takes over some rows of the table's arrays. What follows sees the rows as they were when they were taken over: the cards of

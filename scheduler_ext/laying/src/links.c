@@ -81,7 +81,7 @@ static int64_t liked_from(const aq_table *table, double like) {
 }
 
 /* The best linked set: all of the cards that are liked better than others, any of those that are liked alike. */
-static bool take_linked(const aq_table *table, const aq_turn *turn, const aq_links *links, double *grade) {
+static bool take_linked(const aq_table *table, const aq_turn *turn, const aq_links *links, aq_bond *bond) {
   uint32_t must = 0, may = 0;
   for (int64_t column = 0; column < table->columns && column < MOST_LINKED; column++) {
     const aq_card *card = &table->cards[column];
@@ -94,18 +94,18 @@ static bool take_linked(const aq_table *table, const aq_turn *turn, const aq_lin
   for (int64_t column = 0; column < table->columns && column < MOST_LINKED; column++) {
     table->cards[column].taken = (uint32_t)links->masks[best] >> column & 1;
   }
-  *grade += links->grades[best];
+  *bond = (aq_bond){.grade = links->grades[best], .lack = links->lacks[best]};
   return true;
 }
 
-bool aq_links_choose(const aq_table *table, const aq_class *class, const aq_turn *turn, int64_t shape, double *grade) {
+bool aq_links_choose(const aq_table *table, const aq_class *class, const aq_turn *turn, int64_t shape, aq_bond *bond) {
   const aq_links *links = &turn->links[shape];
   for (aq_card *card = table->cards; card < table->cards + table->columns; card++) card->taken = 0;
   if (links->compared) {
     step_likes(table, class, turn, links);
-    return take_linked(table, turn, links, grade);
+    return take_linked(table, turn, links, bond);
   }
   take_liked(table, class, turn, links);
-  *grade += links->grade;
+  *bond = (aq_bond){.grade = links->grade};
   return true;
 }

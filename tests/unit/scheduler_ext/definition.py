@@ -19,11 +19,13 @@ from scheduler_ext.cards import CardState, Load
 from scheduler_ext.demand import Typical
 from scheduler_ext.fit import turn
 from scheduler_ext.fragments import AHEAD, FILL
-from scheduler_ext.pod_class import BEFORE_ALL, BETWEEN_ALIKE, GRAIN, NOT_TOGETHER, QUANTUM
+from scheduler_ext.pod_class import BEFORE_ALL, BETWEEN_ALIKE, GRAIN, NOT_TOGETHER, OWN, QUANTUM
 from scheduler_ext.rests import STEPS, worths
+from scheduler_ext.sets import LACK
 from scheduler_ext.table import CardTable
+from scheduler_ext.topology import Shape
 from scheduler_ext.waste import Waste
-from tests.unit.scheduler_ext.machines import links_within, meets, rest, score
+from tests.unit.scheduler_ext.machines import lack, lacking, links_within, meets, rest, score
 
 NEAR_A_STEP = 5e-4
 """Of a step: so near to the next one, the noise of sums may decide."""
@@ -123,6 +125,16 @@ class Measure:
             useless -= sum(k.weight for k in self.typical if self._room(card, k.wanted.slice))
         return self.value(card) * useless + FILL * (self.value(card) - self.worth(card))
 
+    def lacking(self, shape: Shape, empty: set[int]) -> int:
+        """What cards that nobody is on lack for pods of several cards, in whole parts of a card."""
+        if not shape.cards or shape.uniform:
+            return 0
+        return round(LACK * sum(self.weight(size) * lacking(shape, empty, size) for size in (2, 4, 8)))
+
+    def weight(self, size: int | None) -> float:
+        """Of the pods that need sets of a size."""
+        return sum(kind.weight for kind in self.typical if size and size_for(kind.wanted.slice.cards) == size)
+
     def value(self, card: CardState) -> float:
         """What is free on a card."""
         memory, time = self._free(card)
@@ -184,6 +196,11 @@ class Measure:
         return max(min(left.cpu_milli / cpu, left.memory_mib / mib), 0)
 
 
+def size_for(cards: int) -> int | None:
+    """The smallest of the sizes of sets with room for a pod of several cards."""
+    return min((size for size in (2, 4, 8) if size >= cards > 1), default=None)
+
+
 @dataclass
 class Laid:
     """What a pod comes to on a node.
@@ -226,12 +243,13 @@ class Layer:
         turns = [(n, w) for n in order if (w := self._request.containers[n].slice)]
         if any(sum(has_room(c, w) for c in cards) < w.cards for _, w in turns):
             return Laid(None)
-        now, grade, price, found = list(cards), 0.0, 0.0, {}
+        now, grade, price, lacked, found = list(cards), 0.0, 0.0, 0.0, {}
         for n, wanted in turns:
             chosen = self._choose(now, wanted)
             if chosen is None:
                 continue
             grade += self._grade(cards, wanted, chosen) / len(turns)
+            lacked += self._lack(cards, wanted, chosen)
             price += sum(self._price(cards[column], wanted) for column in chosen)
             for column in chosen:
                 now[column] = charged(now[column], wanted)
@@ -241,6 +259,12 @@ class Layer:
             return Laid(None)
         key, tie = self._mark(cards, now, hosts, price)
         key += self._linked() * grade + (0 if together else NOT_TOGETHER)
+        counts = any(self._topology(wanted) is not Topology.NONE for _, wanted in turns)
+        if counts and self._measure and self._preference.node is Policy.FRAG_AWARE:
+            shape = cards[0].sets.shape
+            lacked += self._measure.lacking(shape, self._empty(now))
+            lacked -= self._measure.lacking(shape, self._empty(cards))
+            key -= lacked / LACK / QUANTUM
         kinds = [c.kind for c in self._request.containers]
         shown = {n: columns for n, columns in found.items() if kinds[n] is not ContainerKind.INIT}
         return Laid(key, tie, shown, self._firm)
@@ -354,6 +378,14 @@ class Layer:
         if wanted.cards == 1 or self._topology(wanted) is Topology.NONE or not shape.cards:
             return 0.0
         return min(link.worth for link in links_within(shape, chosen)) / FULL
+
+    def _lack(self, cards: Sequence[CardState], wanted: SliceRequest, chosen: Sequence[int]) -> float:
+        """What a container's own cards lack, as it counts, in whole parts of a card."""
+        shape = cards[0].sets.shape
+        if wanted.cards == 1 or self._topology(wanted) is Topology.NONE or not shape.cards:
+            return 0
+        weight = self._measure.weight(size_for(wanted.cards)) if self._measure else 0.0
+        return (OWN + weight) * round(LACK * lack(shape, chosen))
 
     def _linked(self) -> float:
         slices = [c.slice for c in self._request.containers if c.slice]

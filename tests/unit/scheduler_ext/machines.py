@@ -90,6 +90,32 @@ def rest(shape: Shape, left: Iterable[int]) -> int:
     return sum(most(frozenset(left), size) for size in (2, 4, 8))
 
 
+def best(shape: Shape, size: int) -> int:
+    """The worth of the weakest link of the best set of so many cards."""
+    sets = combinations(range(shape.cards), size)
+    return max((min(link.worth for link in links_within(shape, chosen)) for chosen in sets), default=0)
+
+
+def lack(shape: Shape, chosen: Sequence[int]) -> float:
+    """How many of a set's cards its weakest link wastes."""
+    weakest, most = min(link.worth for link in links_within(shape, chosen)), best(shape, len(chosen))
+    return len(chosen) * (1 - weakest / most) if most else 0.0
+
+
+def lacking(shape: Shape, left: Iterable[int], size: int) -> float:
+    """How many cards are wasted, or left over, if sets of one size are made of these as well as can be."""
+    most = best(shape, size)
+
+    @cache
+    def found(cards: frozenset[int]) -> float:
+        """The cards of disjoint sets, each for as much as its weakest link is worth."""
+        sets = combinations(sorted(cards), size)
+        return max((size - lack(shape, c) + found(cards - set(c)) for c in sets), default=0.0)
+
+    cards = frozenset(left)
+    return len(cards) // size * size - found(cards) if most else 0.0
+
+
 def score(
     shape: Shape, chosen: Sequence[int], empty: Iterable[int], rdma: Rdma = Rdma.NONE
 ) -> tuple[float, ...]:

@@ -238,6 +238,61 @@ def test_one_card_is_taken_where_it_breaks_least():
     assert Tenants(ledger).take(whole()) == "a7"
 
 
+def asked_before(placer: Placer, *wanted: SliceRequest) -> None:
+    """These are what pods usually ask for."""
+    for number, one in enumerate(wanted):
+        placer.demand.note(pod(one, uid=f"seen-{number}"))
+
+
+def half_free(*asked: SliceRequest) -> Tenants:
+    """Two nodes with four free cards each: on a they are one group, on b two halves of groups. Pods ask for these."""
+    ledger = cluster(a=quads(), b=quads())
+    take_half(ledger)
+    tenants = Tenants(ledger)
+    asked_before(tenants.placer, *asked)
+    return tenants
+
+
+def take_half(ledger: Ledger) -> None:
+    """One group of a is taken, and half of each group of b."""
+    for uuid in ("a0", "a1", "a2", "a3", "b0", "b1", "b4", "b5"):
+        ledger.reserve(*reserved(ledger, uuid))
+
+
+@pytest.mark.parametrize("wanted", [whole(), part(3), part(percent=40)])
+def test_one_card_is_taken_of_the_node_whose_groups_are_broken(wanted: SliceRequest):
+    """By all else the nodes are alike, and by name a would come first: whole cards and slices that open one."""
+    usual = (whole(4), whole())
+    assert half_free(*usual).take(wanted) == "b2"
+    assert half_free(*usual).take(asking(wanted, Topology.NONE)) == "a4"
+
+
+def test_a_broken_group_counts_as_much_as_pods_ask_for_whole_ones():
+    """Where all ask for one card, no group is of use to anybody; where some ask for four it is."""
+    assert half_free(whole(), part(3)).take(whole()) == "a4"
+    assert half_free(whole(), part(3), whole(3)).take(whole()) == "b2"
+
+
+def test_a_pod_takes_the_whole_group_that_it_fits_and_leaves_smaller_ones_to_smaller_pods():
+    """Four cards go to the group on a, two to a half on b, whatever they cost others."""
+    tenants = half_free(whole(4), whole(2), whole())
+    assert tenants.take(whole(2)) == "b2,b3"
+    assert tenants.take(whole(4)) == "a4,a5,a6,a7"
+
+
+def test_groups_of_nodes_that_come_later_are_kept_too():
+    """What was known of the links when nodes were first looked at is not taken for what there is now."""
+    ledger = cluster(z=GPUNodeStatus(cards=(Card(uuid="", memory_mib=16384),)))
+    tenants = Tenants(ledger)
+    asked_before(tenants.placer, whole(4), whole())
+    assert tenants.take(whole()) == "z0"
+    for name in "ab":
+        cards = tuple(replace_uuid(card, f"{name}{card.index}") for card in quads().cards)
+        ledger.put_node(name, GPUNodeStatus(cards=cards))
+    take_half(ledger)
+    assert tenants.take(whole()) == "b2"
+
+
 def test_of_nodes_that_are_alike_the_better_linked_one_gets_the_pod():
     """By name a would come first; one card of each of its pairs is gone."""
     ledger = cluster(a=twins(4), b=twins(4))
