@@ -186,6 +186,12 @@ static void change(ledger *of, int by) {
   __atomic_store_n(&of->changes, of->changes + 1, __ATOMIC_RELEASE);
 }
 
+/* Under the lock. `changes` goes on: it is read without. */
+static void forget(ledger *of) {
+  of->count = 0;
+  of->endless = false;
+}
+
 static ledger *ledger_of(CUdevice device) { return device >= 0 && device < MAX_DEVICES ? &ledgers[device] : NULL; }
 
 /* The most that graphs can have in use together, of those under way and those beginning. */
@@ -224,7 +230,7 @@ static void is_beginning(const need *for_one, CUstream stream, aq_pool *pool) {
   uint32_t changes = __atomic_load_n(&of->changes, __ATOMIC_ACQUIRE);
   bool idle = aq_pool_is_idle(pool);
   aq_lock_acquire(&leasing);
-  if (idle && !of->beginning && of->changes == changes) *of = (ledger){.changes = changes};
+  if (idle && !of->beginning && of->changes == changes) forget(of);
   change(of, 1);
   extend(of, name_of(stream), for_one);
   aq_lock_release(&leasing);
