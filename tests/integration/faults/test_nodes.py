@@ -12,7 +12,7 @@ from aliquot.cli.demo.stack import Stack
 from sandbox.cluster.processes import wait_for
 from sandbox.gpus import SimCard
 from tests.integration.faults.test_pods import start_stubborn, stubborn
-from tests.integration.journey.auditor import audit, audit_clean, check_living, placement_of
+from tests.integration.journey.auditor import audit, check_living, empty, placement_of
 from tests.integration.journey.pods import plain
 
 pytestmark = pytest.mark.slow
@@ -39,13 +39,7 @@ def pair() -> Iterator[Stack]:
 def stack(pair: Stack) -> Iterator[Stack]:
     """Both nodes; afterwards everything is started, audited, emptied and audited again."""
     yield pair
-    for name, process in pair.cluster.processes.items():
-        if not process.running:
-            pair.cluster.restart(name)
-    audit(pair)
-    for pod in pair.kubectl.list("pods"):
-        pair.kubectl.delete("pods", pod["metadata"]["name"], grace=0)
-    audit_clean(pair)
+    empty(pair)
 
 
 def taint(stack: Stack, *taints: dict[str, str]) -> None:

@@ -42,6 +42,20 @@ def audit_clean(stack: Stack) -> None:
         wait_for(f"{node.name} to be clean", lambda n=node: not _leftovers(stack, n), ORPHAN_DEADLINE_S)
 
 
+def empty(stack: Stack) -> None:
+    """Start what a failed test has left dead; audit all, delete all pods, and audit again."""
+    for name, process in stack.cluster.processes.items():
+        if not process.running:
+            stack.cluster.restart(name)
+    audit(stack)
+    names = [pod["metadata"]["name"] for pod in stack.kubectl.list("pods")]
+    for name in names:
+        stack.kubectl.delete("pods", name, grace=0)
+    for name in names:
+        stack.kubectl.wait_gone("pods", name)
+    audit_clean(stack)
+
+
 def _leftovers(stack: Stack, node: Node) -> list[str]:
     uids = {pod["metadata"]["uid"] for pod in stack.kubectl.list("pods")}
     pages = [path.name for path in node.tenants.glob("*") if path.name not in uids]

@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
 from sandbox.gpus import SimCard
-from tests.integration.journey.auditor import audit, audit_clean
+from tests.integration.journey.auditor import empty
 from tests.integration.journey.stacks import one_node
 
 
@@ -22,15 +22,7 @@ def running() -> Iterator[Stack]:
 def stack(running: Stack) -> Iterator[Stack]:
     """The running stack. What a failed test left dead is started; all is audited, emptied, and audited again."""
     yield running
-    for name, process in running.cluster.processes.items():
-        if not process.running:
-            running.cluster.restart(name)
-    audit(running)
-    for pod in running.kubectl.list("pods"):
-        running.kubectl.delete("pods", pod["metadata"]["name"], grace=0)
-    for pod in running.kubectl.list("pods"):
-        running.kubectl.wait_gone("pods", pod["metadata"]["name"])
-    audit_clean(running)
+    empty(running)
 
 
 @pytest.fixture
