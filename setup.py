@@ -1,7 +1,8 @@
-"""Native artefacts that pyproject.toml alone cannot name: the interceptor, and what is built through cffi.
+"""Native artefacts that pyproject.toml alone cannot name: interceptor, simulated driver, what is built through cffi.
 
 A wheel of the same sources by the same compiler is the same wherever it is built, where SOURCE_DATE_EPOCH says of when
-its files are: debug information names no directory of the builder's, and modes follow no umask.
+its files are: debug information names no directory of the builder's, and modes follow no umask. `make wheel` builds for
+every glibc since 2.17.
 """
 
 import os
@@ -12,15 +13,23 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-BUILT = Path("libshim/build")
 CFFI = ("libshim/_pages_build.py", "arbiter/_arbiter_build.py", "scheduler_ext/laying/_laying_build.py")
 FORWARDERS = ("libcuda.so.1", "libnvidia-ml.so.1")
+SIMULATED = (*FORWARDERS, "libjudge.so")
 ANYWHERE = f"-ffile-prefix-map={Path.cwd()}=."
-INTERCEPTOR = Extension("libshim.libaliquot", sources=["libshim/src/loader.c"])
+INTERCEPTOR = Extension("aliquot.libshim.libaliquot", sources=["libshim/src/loader.c"])
 
 
-class BuildInterceptor(build_ext):
-    """Builds libaliquot.so with its own Makefile: a plain shared object, no Python symbols, no ABI suffix."""
+class BuildNative(build_ext):
+    """Builds libaliquot.so and the simulated driver with their own Makefiles: plain shared objects, no ABI suffix."""
+
+    in_checkout = False
+    """Whether what is built stays in the checkout: setuptools forgets it while it builds."""
+
+    def run(self) -> None:
+        """Builds everything."""
+        self.in_checkout = bool(self.inplace or self.editable_mode)
+        super().run()
 
     def get_ext_filename(self, ext_name: str) -> str:
         """The interceptor keeps its plain name; the cffi reader gets the usual one."""
@@ -34,22 +43,31 @@ class BuildInterceptor(build_ext):
             ext.extra_compile_args = [*ext.extra_compile_args, ANYWHERE]
             super().build_extension(ext)
             return
-        make = ["make", "--silent", "--no-print-directory", "-C", "libshim", f"CPPFLAGS={ANYWHERE}"]
-        subprocess.run(make, check=True)
+        built = self.make("libshim")
         target = Path(self.get_ext_fullpath(ext.name))
-        install(BUILT / target.name, target)
-        install_forwarders(target.parent)
+        install(built / target.name, target)
+        install_all(FORWARDERS, built / "forwarder", target.parent / "forwarder")
+        if not self.in_checkout:  # which builds its own simulated driver when it is used
+            driver = Path(self.build_lib) / "aliquot/sandbox/driver/build"
+            install_all(SIMULATED, self.make("sandbox/driver"), driver)
 
     def copy_extensions_to_source(self) -> None:
         """What is not an extension module is not copied for us."""
         super().copy_extensions_to_source()
-        install_forwarders(Path("libshim"))
+        install_all(FORWARDERS, self.make("libshim") / "forwarder", Path("libshim/forwarder"))
+
+    def make(self, folder: str) -> Path:
+        """Builds a folder; returns where its libraries are. A wheel shares no objects with the checkout."""
+        build = Path(folder, "build") if self.in_checkout else Path(self.build_temp, folder)
+        make = ["make", "--silent", "--no-print-directory", "-C", folder, f"BUILD={build.absolute()}"]
+        subprocess.run([*make, f"CPPFLAGS={ANYWHERE}"], check=True)
+        return build
 
 
-def install_forwarders(package: Path) -> None:
-    """Puts the forwarders where the package has them."""
-    for name in FORWARDERS:
-        install(BUILT / "forwarder" / name, package / "forwarder" / name)
+def install_all(names: tuple[str, ...], built: Path, target: Path) -> None:
+    """Copies libraries by their names."""
+    for name in names:
+        install(built / name, target / name)
 
 
 def install(built: Path, target: Path) -> None:
@@ -64,6 +82,6 @@ os.umask(0o022)
 setup(
     ext_modules=[INTERCEPTOR],
     cffi_modules=[f"{script}:ffibuilder" for script in CFFI],
-    cmdclass={"build_ext": BuildInterceptor},
+    cmdclass={"build_ext": BuildNative},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

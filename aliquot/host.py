@@ -17,7 +17,7 @@ from aliquot.units import MIB, Quantity, QuantityError, parse_quantity
 
 
 class HostShare(msgspec.Struct, frozen=True, gc=False):
-    """CPU in thousandths of a core, memory in MiB, device ids of `aliquot.dev/gpu`; rounded up."""
+    """CPU in thousandths of a core, memory in MiB, device ids of slices; rounded up."""
 
     cpu_milli: int = 0
     memory_mib: int = 0
@@ -72,33 +72,36 @@ class _Spec(Protocol):
     def init_containers(self) -> Sequence[_Container]: ...
 
 
-def host_share(spec: _Spec) -> HostShare:
-    """What a pod of this spec takes at its peak; a quantity that cannot be read counts as nothing."""
+def host_share(spec: _Spec, slices: str = DEFAULT_NAMES.gpu) -> HostShare:
+    """What a pod of this spec takes at its peak; a quantity that cannot be read counts as nothing.
+
+    `slices` is the resource by which the kubelet counts device ids.
+    """
     if len(spec.containers) == 1 and not spec.init_containers:
-        return _share(spec.containers[0].resources)
+        return _share(spec.containers[0].resources, slices)
     lasting = peak = NO_HOST
     for container in spec.init_containers:
-        share = _share(container.resources)
+        share = _share(container.resources, slices)
         if container.restart_policy == "Always":
             lasting += share
         else:
             peak |= lasting + share
     for container in spec.containers:
-        lasting += _share(container.resources)
+        lasting += _share(container.resources, slices)
     return peak | lasting
 
 
-def read_host(resources: dict[str, Quantity]) -> HostShare:
+def read_host(resources: dict[str, Quantity], slices: str = DEFAULT_NAMES.gpu) -> HostShare:
     """CPU, memory and slices of a list of resources, such as a node's allocatable ones."""
-    return _host(resources.get("cpu", 0), resources.get("memory", 0), resources.get(DEFAULT_NAMES.gpu, 0))
+    return _host(resources.get("cpu", 0), resources.get("memory", 0), resources.get(slices, 0))
 
 
-def _share(resources: _Resources) -> HostShare:
+def _share(resources: _Resources, slices: str) -> HostShare:
     limits, requests = resources.limits, resources.requests
     return _host(
         requests.get("cpu", limits.get("cpu", 0)),
         requests.get("memory", limits.get("memory", 0)),
-        requests.get(DEFAULT_NAMES.gpu, limits.get(DEFAULT_NAMES.gpu, 0)),
+        requests.get(slices, limits.get(slices, 0)),
     )
 
 

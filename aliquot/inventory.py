@@ -84,12 +84,29 @@ def _same(mib: int) -> int:
     return mib
 
 
+class Summary(KubeStruct, frozen=True, kw_only=True):
+    """What the cards of a node hold together: for people and `kubectl get gpunodes`; no decision is made by it.
+
+    Amounts are Kubernetes quantities. `memory` is what slices may have in all, `promised` what placements take of it,
+    `free` what a guaranteed slice could still get on healthy cards, `largest_free_slice` the same of one card.
+    `healthy` is written `7/8`.
+    """
+
+    cards: int = 0
+    healthy: str = "0/0"
+    memory: str = "0"
+    promised: str = "0"
+    free: str = "0"
+    largest_free_slice: str = "0"
+
+
 class GPUNodeStatus(KubeStruct, frozen=True, kw_only=True):
-    """What the agent says of its node."""
+    """What the agent says of its node; older agents write no summary."""
 
     slices_per_card: int = 10
     cards: tuple[Card, ...] = ()
     nics: tuple[Nic, ...] = ()
+    summary: Summary | None = None
 
 
 class GPUNode(KubeObject, frozen=True, kw_only=True):

@@ -1,11 +1,12 @@
 """Every name that crosses a process border: resources, annotations, paths inside a container.
 
-Resources can be renamed by the admin (:class:`ResourceNames`); annotations and paths cannot, because pods
-that are already running depend on them.
+The admin may choose another domain for the resources (`resource_domain`). Annotations and paths are fixed: pods that
+are already running depend on them.
 """
 
 import re
 from dataclasses import dataclass
+from typing import Self
 
 DOMAIN = "aliquot.dev"
 API_GROUP = DOMAIN
@@ -41,6 +42,8 @@ GRANTS = (PLACEMENT_ANNOTATION, RESIZE_STATUS_ANNOTATION, RETRY_ANNOTATION, RECL
 LEADER_URL_ANNOTATION = f"{DOMAIN}/leader-url"
 CARDS_LIKE = f"{DOMAIN}/cards-like"
 SCHEDULER_NAME = "aliquot-scheduler"
+DEFAULT_SCHEDULER = "default-scheduler"
+"""What the API server writes into a pod that names no scheduler."""
 
 LIBRARY_DIR = "/usr/local/aliquot"
 LIBRARY_PATH = f"{LIBRARY_DIR}/libaliquot.so"
@@ -49,6 +52,10 @@ CONTROL_PATH = "/run/aliquot/control"
 USAGE_PATH = "/run/aliquot/usage"
 CONTROL_ENV = "ALIQUOT_CONTROL_PAGE"
 USAGE_ENV = "ALIQUOT_USAGE_PAGE"
+QUIET_ENV = "ALIQUOT_QUIET"
+"""Set to anything but 0: `aliquot run` and the interceptor tell the user of a run nothing but errors."""
+CLAIMS_ENV = "ALIQUOT_CLAIMS_DIRECTORY"
+"""Where the runs of all users of a machine say what they have of its cards."""
 
 # NVIDIA's grammar: "1g.10gb", "1c.3g.20gb", with attributes "1g.10gb+me", "1g.24gb+me.all", "1g.24gb-me".
 _MIG_ATTRIBUTE = re.compile(r"^((?:\d+c\.)?\d+g\.\d+gb)\.(.+)$")
@@ -56,13 +63,25 @@ _MIG_ATTRIBUTE = re.compile(r"^((?:\d+c\.)?\d+g\.\d+gb)\.(.+)$")
 
 @dataclass(frozen=True)
 class ResourceNames:
-    """The extended resources of one cluster, as pods write them in `resources.limits`."""
+    """The extended resources of one cluster, as pods write them in `resources.limits`.
+
+    `domain` is the part before the slash. All resources of this domain belong to Aliquot.
+    """
 
     gpu: str = f"{DOMAIN}/gpu"
     memory: str = f"{DOMAIN}/gpu-mem"
     memory_percent: str = f"{DOMAIN}/gpu-mem-percent"
     core: str = f"{DOMAIN}/gpu-core"
     mig_prefix: str = f"{DOMAIN}/mig-"
+    domain: str = DOMAIN
+
+    @classmethod
+    def of(cls, domain: str) -> Self:
+        """The same resources in another domain."""
+        gpu, memory, percent, core, mig = (
+            f"{domain}/{word}" for word in ("gpu", "gpu-mem", "gpu-mem-percent", "gpu-core", "mig-")
+        )
+        return cls(gpu, memory, percent, core, mig, domain)
 
     @property
     def slices(self) -> tuple[str, str, str, str]:
@@ -72,6 +91,14 @@ class ResourceNames:
     def owns(self, resource: str) -> bool:
         """Tell whether a resource asks something of Aliquot."""
         return resource in self.slices or resource.startswith(self.mig_prefix)
+
+    def misnamed(self, resource: str) -> bool:
+        """Tell whether a resource is in the default domain although the admin has chosen another one."""
+        return self.domain != DOMAIN and resource.startswith(f"{DOMAIN}/")
+
+    def own(self, resource: str) -> str:
+        """Name a resource of the default domain as it is called here."""
+        return f"{self.domain}/{resource.partition('/')[2]}" if self.misnamed(resource) else resource
 
     def mig_resource(self, profile: str) -> str:
         """Name the resource of a MIG profile; '+' is not allowed in resource names and becomes '.'."""
@@ -84,5 +111,10 @@ class ResourceNames:
         return _MIG_ATTRIBUTE.sub(r"\1+\2", resource.removeprefix(self.mig_prefix))
 
 
+def is_mig(resource: str) -> bool:
+    """Tell whether one of Aliquot's resources, in whatever domain, stands for MIG instances."""
+    return resource.partition("/")[2].startswith("mig-")
+
+
 DEFAULT_NAMES = ResourceNames()
-"""The names of a cluster whose admin renamed nothing."""
+"""The names in a cluster whose admin has chosen no other domain."""

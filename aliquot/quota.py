@@ -137,6 +137,7 @@ class ResourceQuota(KubeObject, frozen=True, kw_only=True):
 def hard_limits(quota: ResourceQuota, names: ResourceNames, dialects: Sequence[Dialect]) -> Most:
     """What a ResourceQuota allows of cards, by `limits.<resource>` in our names and the dialects'; the least counts.
 
+    Names of the default domain count also where the admin has chosen another: no bound ends unnoticed.
     One with scopes is about some pods only, which is not told apart here: it bounds nothing, and the log says so.
     """
     known: dict[str, tuple[str, int]] = {names.gpu: ("cards", 1), names.core: ("cores", 1)}
@@ -144,7 +145,7 @@ def hard_limits(quota: ResourceQuota, names: ResourceNames, dialects: Sequence[D
         known |= dialect.amounts
     bounds: dict[str, int] = {}
     for resource, value in _about(quota.spec.hard).items():
-        counted = _read(resource, value, names, known)
+        counted = _read(names.own(resource), value, names, known)
         if counted is not None:
             bounds[counted[0]] = min(counted[1], bounds.get(*counted))
     if bounds and (quota.spec.scopes or quota.spec.scope_selector):

@@ -167,9 +167,11 @@ def read_pod_request(
             request = _read_alike(container.name, kind, names, asked, tuple(ours.items()))
         if request.slice or request.mig:
             containers.append(request)
+    if any(container.slice for container in containers):
+        _check_dialects(pod, dialects)
     preference = _preference(meta.annotations) if containers else SILENT
     return PodRequest(
-        meta.namespace, meta.name, meta.uid, tuple(containers), host_share(pod.spec), preference
+        meta.namespace, meta.name, meta.uid, tuple(containers), host_share(pod.spec, names.gpu), preference
     )
 
 
@@ -186,6 +188,15 @@ def _read_alike(
     resources = ResourceRequirements(limits=limits, requests=requests)
     reader = _Reader(Container(name=name, resources=resources), names)
     return reader.read(kind, dict(annotations), ())
+
+
+def _check_dialects(pod: Pod, dialects: Sequence[Dialect]) -> None:
+    """Refuse what the pod says in another project's words, and what is not honoured."""
+    for dialect in dialects:
+        try:
+            dialect.check(pod)
+        except DialectError as error:
+            raise RequestError("", error.resource, error.value, str(error)) from error
 
 
 def _preference(annotations: Mapping[str, str]) -> Preference:
@@ -307,9 +318,11 @@ class _Reader:
             )
 
     def _refuse_unknown(self, asked: Mapping[str, Quantity]) -> None:
-        """Catch a misspelt resource, which would otherwise wait for ever for a node that has it."""
+        """Refuse a resource that no node has; the pod would wait for ever."""
         for name, value in asked.items():
-            if name.startswith(f"{DOMAIN}/") and not self.names.owns(name):
+            if self.names.misnamed(name):
+                raise self._error(name, value, f"here this resource is called {self.names.own(name)}")
+            if name.startswith(f"{self.names.domain}/") and not self.names.owns(name):
                 close = difflib.get_close_matches(name, self.names.slices, n=1, cutoff=0)
                 raise self._error(name, value, f"no such resource; did you mean {close[0]}?")
 

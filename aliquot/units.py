@@ -42,6 +42,14 @@ _GRAMMAR: Final = re.compile(
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]+))?",
     re.ASCII,
 )
+_OTHER_SPELLING: Final = re.compile(
+    r"\s*\+?(?P<number>[0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*(?P<unit>[kmgt])(?:i?b)?i?\s*",
+    re.ASCII | re.IGNORECASE,
+)
+"""How other programs write amounts of memory: 2g, 2GB, 2GiB, 2 gi."""
+_BARE: Final = re.compile(r"\+?(?P<whole>[0-9]*)(?P<decimals>\.[0-9]+)?", re.ASCII)
+_MOST_GIB: Final = 256
+"""No card has more GiB, and no slice fewer MiB: a smaller number without a suffix was meant in GiB."""
 # Longer texts and larger exponents are no honest request, and would make the arithmetic itself expensive.
 _LONGEST: Final = 64
 _LARGEST_EXPONENT: Final = 99
@@ -65,7 +73,7 @@ def _parse(written: str) -> Fraction:
     """The same few texts are in thousands of pods."""
     match = _GRAMMAR.fullmatch(written)
     if match is None or not (match["whole"] or match["decimals"]):
-        raise QuantityError(f"{written!r} is no quantity; write a number with a suffix, such as 8Gi")
+        raise QuantityError(f"{written!r} is no quantity; {_meant_suffix(written)}")
     value = _magnitude(written, match)
     if match["sign"] == "-" and value:
         raise QuantityError(f"{written!r} is negative; a request is never less than nothing")
@@ -116,8 +124,20 @@ def parse_bytes(text: Quantity) -> int:
     return int(value)
 
 
+def _meant_suffix(written: str) -> str:
+    """Say what to write instead of a text that is no quantity: in the API's spelling, where another one is known."""
+    match = _OTHER_SPELLING.fullmatch(written)
+    if match is None:
+        return "write a number with a suffix, such as 8Gi"
+    number = match["number"] if match["number"][0] != "." else "0" + match["number"]
+    return f"did you mean {number}{match['unit'].upper()}i?"
+
+
 def _meant_mib(text: Quantity) -> str:
-    """Guess what the author of a tiny amount of memory wanted: the same digits, in MiB."""
+    """Guess what the author of a tiny amount of memory wanted: the same number in GiB or the same digits in MiB."""
+    bare = _BARE.fullmatch(_written(text))
+    if bare and (bare["decimals"] or int(bare["whole"]) < _MOST_GIB):
+        return format_bytes(-(-parse_quantity(text) * GIB // MIB) * MIB)
     digits = re.match(r"\+?([0-9]+)", _written(text))
     count = int(digits[1]) if digits else 0
     return f"{count}Mi" if 0 < count <= MIB else "1Mi"

@@ -20,6 +20,7 @@ class State(StrEnum):
     BOUND = "Bound"
     INVALID = "Invalid"
     NO_SLICES = "NoSlices"
+    NOT_SENT = "NotSent"
     GATED = "Gated"
     RESERVED = "Reserved"
     HELD = "Held"

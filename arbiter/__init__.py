@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arbiter._arbiter import ffi, lib
+from aliquot.arbiter._arbiter import ffi, lib
 
 MAX_CARDS = 16
 _UUID_BYTES = 63

@@ -26,7 +26,7 @@ ffibuilder = FFI()
 for name in HEADERS:
     ffibuilder.cdef(declarations(SOURCES / name))
 ffibuilder.set_source(
-    "arbiter._arbiter",
+    "aliquot.arbiter._arbiter",
     '#include "arbiter.h"',
     sources=[f"arbiter/src/{source.name}" for source in sorted(SOURCES.glob("*.c"))],
     depends=[f"arbiter/src/{header.name}" for header in sorted(SOURCES.glob("*.h"))],

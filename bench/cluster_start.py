@@ -17,8 +17,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from sandbox.cluster.processes import wait_for
-from sandbox.gpus import SimCard
+from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.sandbox.gpus import SimCard
 from tests.cluster.installation import Installation
 from tests.integration.journey.pods import container, pod
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from sandbox.gpus import SimCard
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.journey.pods import container, pod
 from tests.integration.journey.stacks import one_node
 

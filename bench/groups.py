@@ -16,14 +16,14 @@ from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.kube.objects import Pod
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.request import ContainerKind, read_pod_request
-from scheduler_ext.choose import Placer
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.gangs import Gangs
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.passed_over import PassedOver
-from scheduler_ext.waiting import Waiting
-from scheduler_ext.wire import FilterArgs
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.gangs import Gangs
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.passed_over import PassedOver
+from aliquot.scheduler_ext.waiting import Waiting
+from aliquot.scheduler_ext.wire import FilterArgs
 
 NODES, CARDS, CARD_MIB, MEMBERS, GROUPS, CALLS = 5000, 8, 81920, 64, 10, 300
 NAMES = tuple(f"node-{n:04}" for n in range(NODES))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.objects import Obj
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.policies.attempts import JSON, STRATEGIC, Attempt, pods
 from tests.cluster.policies.manifests import binding, container, plain, pod

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from aliquot.cli.replay_http import OverHttp
 from aliquot.policy import Policy, Preference, read_policy
-from scheduler_ext.replay.run import InProcess, quiet
-from scheduler_ext.replay.study import Spread, Study
-from scheduler_ext.replay.trace import read_nodes, read_pods
+from aliquot.scheduler_ext.replay.run import InProcess, quiet
+from aliquot.scheduler_ext.replay.study import Spread, Study
+from aliquot.scheduler_ext.replay.trace import read_nodes, read_pods
 
 NODES = "openb_node_list_gpu_node.csv"
 

@@ -19,13 +19,13 @@ from aliquot.kube.objects import Pod
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.quota import GPUQuota
 from aliquot.request import ContainerKind
-from scheduler_ext.choose import Placer
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.waiting import Waiting, Waker
-from scheduler_ext.wire import FilterArgs
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.waiting import Waiting, Waker
+from aliquot.scheduler_ext.wire import FilterArgs
 
 NODES, CARDS, CARD_MIB, QUOTAS, CALLS, WAITING = 5000, 8, 81920, 100, 200, 1000
 NAMES = tuple(f"node-{n:04}" for n in range(NODES))

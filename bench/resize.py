@@ -16,8 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from aliquot.cli.demo.stack import Stack
-from libshim.control_page import read_control
-from sandbox.gpus import SimCard
+from aliquot.libshim.control_page import read_control
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.journey.pods import plain
 from tests.integration.journey.stacks import one_node
 

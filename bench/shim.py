@@ -22,10 +22,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.library import forwarder_path, library_path
-from libshim.usage_page import create_usage
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.library import forwarder_path, library_path
+from aliquot.libshim.usage_page import create_usage
+from aliquot.sandbox.gpus import SimCard, SimMachine
 
 HERE = Path(__file__).resolve().parent
 KERNEL = HERE.parent / "sandbox" / "kernels" / "spin.ptx"

@@ -21,10 +21,10 @@ from aliquot.host import HostShare
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.links import Level, Link, write_links
 from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.topology import Shape, shape_of
 from aliquot.topology import Topology
-from scheduler_ext.choose import Placer
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.topology import Shape, shape_of
 
 CARDS, NODES, PODS, WARM = 8, 32, 1600, 600
 SIZES, WEIGHTS = (1, 2, 4, 8), (50, 25, 15, 10)

@@ -24,8 +24,8 @@ from prometheus_client.samples import Sample
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.objects import Obj
 from tests.cluster.control_plane import LOOPBACK, ControlPlane
 from tests.cluster.programs import program
 from tests.cluster.release import NAMESPACE, PODS, Release

@@ -19,13 +19,13 @@ from aliquot.kube.objects import Pod
 from aliquot.kube.resources import Resource
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.request import ContainerKind
-from scheduler_ext.choose import Placer
-from scheduler_ext.dryrun import DryRun, read_dry_run
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.imagined import Imagination, Known
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.why import Why
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.dryrun import DryRun, read_dry_run
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.imagined import Imagination, Known
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.why import Why
 
 NODES, CARDS, CARD_MIB = 5000, 8, 81920
 ASKING = {

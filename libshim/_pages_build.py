@@ -33,4 +33,4 @@ uint64_t aq_usage_in_use(const aq_usage_page *page, int card);
 uint64_t aq_usage_held(const aq_usage_page *page, int slot, int card);
 """)
 SOURCE = '#include "aliquot_control.h"\n#include "aliquot_usage.h"'
-ffibuilder.set_source("libshim._pages", SOURCE, include_dirs=["libshim/include"])
+ffibuilder.set_source("aliquot.libshim._pages", SOURCE, include_dirs=["libshim/include"])

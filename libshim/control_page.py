@@ -14,8 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from libshim._pages import ffi, lib
-from libshim.page_file import PageError, cast_page, create_page, open_page, text_of
+from aliquot.libshim._pages import ffi, lib
+from aliquot.libshim.page_file import PageError, cast_page, create_page, open_page, text_of
 
 OVERFLOW_CARDS: int = lib.AQ_OVERFLOW_CARDS
 """What a tenant has in host memory for card i is counted in entry `OVERFLOW_CARDS` + i."""
@@ -88,12 +88,14 @@ class CardTime:
         used_ns: Had by it.
         lent_ns: Of that, had beyond its own share.
         is_open: Whether it may submit work now.
+        heartbeat_ns: When the arbiter last said that it is there (CLOCK_MONOTONIC); 0: never.
     """
 
     guaranteed_ns: int
     used_ns: int
     lent_ns: int
     is_open: bool
+    heartbeat_ns: int = 0
 
 
 def create_control(path: Path, control: Control) -> None:
@@ -163,7 +165,7 @@ def read_times(path: Path) -> tuple[CardTime, ...]:
     with open_page(path, "rb") as file:
         page = _control_page(path, os.pread(file.fileno(), lib.AQ_CONTROL_SIZE, 0))
     return tuple(
-        CardTime(card.guaranteed_ns, card.used_ns, card.lent_ns, not card.gate & 1)
+        CardTime(card.guaranteed_ns, card.used_ns, card.lent_ns, not card.gate & 1, page.heartbeat_ns)
         for card in page.cards[0 : page.card_count]
     )
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from libshim.control_page import CardLimit, Control, change_control, read_control
-from libshim.page_file import PageError
-from libshim.usage_page import Usage
+from aliquot.libshim.control_page import CardLimit, Control, change_control, read_control
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import Usage
 
 MIB = 1 << 20
 WORTH_WRITING = MIB

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
-from libshim._pages import ffi, lib
+from aliquot.libshim._pages import ffi, lib
 
 
 class PageError(Exception):

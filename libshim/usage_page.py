@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from libshim._pages import ffi, lib
-from libshim.page_file import PageError, cast_page, check_page, create_page, open_page, text_of
+from aliquot.libshim._pages import ffi, lib
+from aliquot.libshim.page_file import PageError, cast_page, check_page, create_page, open_page, text_of
 
 _USAGE_TRIES = 10
 _SLOTS: int = ffi.offsetof("aq_usage_page", "slots")

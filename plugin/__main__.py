@@ -1,4 +1,4 @@
-"""Starts the node agent: `python -m plugin --node-name NODE [FLAGS]`."""
+"""Starts the node agent: `python -m aliquot.plugin --node-name NODE [FLAGS]`."""
 
 import asyncio
 import contextlib
@@ -11,13 +11,13 @@ from aliquot import log as logs
 from aliquot.allocator import share_heaps
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
-from plugin.agent import Agent, AlreadyRunningError, only_agent
-from plugin.cards import CardsError, PyNvml, SessionOverError
-from plugin.driver_files import nvml_files
-from plugin.driver_tree import load_nvml
-from plugin.settings import Settings, parse_settings
+from aliquot.plugin.agent import Agent, AlreadyRunningError, only_agent
+from aliquot.plugin.cards import CardsError, PyNvml, SessionOverError
+from aliquot.plugin.driver_files import nvml_files
+from aliquot.plugin.driver_tree import load_nvml
+from aliquot.plugin.settings import Settings, parse_settings
 
-log = logging.getLogger("plugin")
+log = logging.getLogger("aliquot.plugin")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,49 +19,50 @@ from typing import IO
 from prometheus_client import CollectorRegistry
 
 from aliquot import service
+from aliquot.arbiter import Arbiter
 from aliquot.certificate_metrics import CertificateCollector
 from aliquot.guard import make_guard
 from aliquot.inventory import GPUNodeStatus
 from aliquot.kube.api import Api
 from aliquot.metrics import Metrics, add_routes
+from aliquot.plugin.card_table import CardTable
+from aliquot.plugin.cards import Card, CardsError, Nvml
+from aliquot.plugin.cdi_spec import CdiSpecs
+from aliquot.plugin.checkpoint import FILE_NAME
+from aliquot.plugin.device_plugin import Device, DevicePlugin
+from aliquot.plugin.events import Events
+from aliquot.plugin.gate import Gate
+from aliquot.plugin.granter import Granter
+from aliquot.plugin.health import Health
+from aliquot.plugin.housekeeping import Housekeeper
+from aliquot.plugin.identity import Identifier
+from aliquot.plugin.interceptor import install_interceptor
+from aliquot.plugin.inventory import Publisher, describe
+from aliquot.plugin.journal import Journal
+from aliquot.plugin.leases import Leases
+from aliquot.plugin.ledger import Ledger
+from aliquot.plugin.limits import Limits
+from aliquot.plugin.metrics import NodeCollector
+from aliquot.plugin.overhead import Overheads
+from aliquot.plugin.own_node import OwnNode
+from aliquot.plugin.pod_resources import PodResources, PodResourcesError
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.pools import Pools
+from aliquot.plugin.preference import SlicePreference, choose_any, slice_id
+from aliquot.plugin.quanta import Quanta
+from aliquot.plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
+from aliquot.plugin.registration import Registration
+from aliquot.plugin.settings import Settings
+from aliquot.plugin.summary import Summaries
+from aliquot.plugin.sysfs import pcie_root, rdma_nics
+from aliquot.plugin.tenancies import Tenancies
+from aliquot.plugin.tenants import Tenants
+from aliquot.plugin.terms import Terms
+from aliquot.plugin.turns import Turns
+from aliquot.plugin.watchdog import Watchdog
+from aliquot.plugin.watched import Watched
 from aliquot.processes import ProcessTable, may_trace, read_processes
 from aliquot.tls import server_context
-from arbiter import Arbiter
-from plugin.card_table import CardTable
-from plugin.cards import Card, CardsError, Nvml
-from plugin.cdi_spec import CdiSpecs
-from plugin.checkpoint import FILE_NAME
-from plugin.device_plugin import Device, DevicePlugin
-from plugin.events import Events
-from plugin.gate import Gate
-from plugin.granter import Granter
-from plugin.health import Health
-from plugin.housekeeping import Housekeeper
-from plugin.identity import Identifier
-from plugin.interceptor import install_interceptor
-from plugin.inventory import Publisher, describe
-from plugin.journal import Journal
-from plugin.leases import Leases
-from plugin.ledger import Ledger
-from plugin.limits import Limits
-from plugin.metrics import NodeCollector
-from plugin.overhead import Overheads
-from plugin.own_node import OwnNode
-from plugin.pod_resources import PodResources, PodResourcesError
-from plugin.pods import Pods
-from plugin.pools import Pools
-from plugin.preference import SlicePreference, choose_any, slice_id
-from plugin.quanta import Quanta
-from plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
-from plugin.registration import Registration
-from plugin.settings import Settings
-from plugin.sysfs import pcie_root, rdma_nics
-from plugin.tenancies import Tenancies
-from plugin.tenants import Tenants
-from plugin.terms import Terms
-from plugin.turns import Turns
-from plugin.watchdog import Watchdog
-from plugin.watched import Watched
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +150,7 @@ class Agent:
         self._watchdog = self._build_watchdog()
         self._quanta = Quanta(self._table, self._tenants, self._leases)
         self._overheads = Overheads(nvml, self._table, self._tenants, settings.proc)
-        self._publisher = Publisher(api, self._node, self._status)
+        self._publisher = Publisher(api, self._node, self._status, Summaries(self._pods, self._ledger))
 
     def _build_housekeeper(self) -> Housekeeper:
         return Housekeeper(
@@ -353,7 +354,8 @@ class Agent:
                 listed[names.gpu][one] = Device(one, well)
             for instance in card.mig:
                 resource = names.mig_resource(instance.profile)
-                listed.setdefault(resource, {})[instance.uuid] = Device(instance.uuid, well)
+                free = self._journal.only_for(resource, instance.uuid)
+                listed.setdefault(resource, {})[instance.uuid] = Device(instance.uuid, well and free)
         for allocation in self._journal.all():
             devices = listed.setdefault(allocation.resource, {})
             for one in allocation.ids:

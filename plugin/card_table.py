@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from aliquot.inventory import MigInstance
+from aliquot.plugin.cards import Card
+from aliquot.plugin.cover import Offer
+from aliquot.plugin.errors import NotYetError
+from aliquot.plugin.ledger import Capacity
+from aliquot.plugin.mig import capability_nodes, read_minors
 from aliquot.pool import NO_POOL, PoolSpec
 from aliquot.request import WHOLE
-from plugin.cards import Card
-from plugin.cover import Offer
-from plugin.errors import NotYetError
-from plugin.ledger import Capacity
-from plugin.mig import capability_nodes, read_minors
 
 
 class CardTable:

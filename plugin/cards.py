@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from aliquot.inventory import MigInstance
 from aliquot.links import Link
-from plugin.links import LinkReader
-from plugin.mig import read_instances
-from plugin.patience import NoAnswerError, Patience
+from aliquot.plugin.links import LinkReader
+from aliquot.plugin.mig import read_instances
+from aliquot.plugin.patience import NoAnswerError, Patience
 
 log = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from aliquot.names import (
     USAGE_ENV,
     USAGE_PATH,
 )
-from plugin.device_plugin import CDI_KIND
-from plugin.driver_files import CONTROL_NODES, DriverFile, find_driver_files
-from plugin.driver_tree import DriverTree
-from plugin.files import remove_leftovers
-from plugin.interceptor import Interceptor
-from plugin.tenants import TenantPages
+from aliquot.plugin.device_plugin import CDI_KIND
+from aliquot.plugin.driver_files import CONTROL_NODES, DriverFile, find_driver_files
+from aliquot.plugin.driver_tree import DriverTree
+from aliquot.plugin.files import remove_leftovers
+from aliquot.plugin.interceptor import Interceptor
+from aliquot.plugin.tenants import TenantPages
 
 READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 WRITABLE = ("rw", "nosuid", "nodev", "noexec", "rbind", "rprivate")

@@ -17,8 +17,8 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from aliquot.kube.objects import UNREADABLE
-from plugin.device_plugin import CDI_KIND
-from plugin.pb.deviceplugin.v1beta1 import api_pb2
+from aliquot.plugin.device_plugin import CDI_KIND
+from aliquot.plugin.pb.deviceplugin.v1beta1 import api_pb2
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ import grpc
 
 from aliquot.metrics import Timer
 from aliquot.names import DOMAIN
-from plugin.errors import GateError
-from plugin.journal import Allocation, Journal
-from plugin.pb.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from plugin.watched import Watched
+from aliquot.plugin.errors import GateError
+from aliquot.plugin.journal import Allocation, Journal
+from aliquot.plugin.pb.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from aliquot.plugin.watched import Watched
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aliquot.names import LIBRARY_DIR
-from plugin.driver_tree import NVML, DriverTree
+from aliquot.plugin.driver_tree import NVML, DriverTree
 
 TRIPLET = f"{os.uname().machine}-linux-gnu"
 CONTAINER_LIB_DIR = Path("/usr/lib") / TRIPLET

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.events import pod_event
-from plugin.identity import PodName
+from aliquot.plugin.identity import PodName
 
 log = logging.getLogger(__name__)
 

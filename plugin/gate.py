@@ -13,32 +13,33 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 
+from aliquot.libshim.control_page import CardLimit, Control, Enforcement
+from aliquot.libshim.page_file import PageError
 from aliquot.names import (
     INJECT_ANNOTATION,
     INJECT_BY_FILE,
     PLACEMENT_ANNOTATION,
     SCHEDULER_NAME,
     ResourceNames,
+    is_mig,
 )
 from aliquot.placement import Charge, ContainerPlacement, Placement, PlacementError, read_placement
+from aliquot.plugin.card_table import CardTable
+from aliquot.plugin.cdi_spec import CdiSpecs
+from aliquot.plugin.cover import CoverError, check_cover
+from aliquot.plugin.driver_files import DriverFilesError
+from aliquot.plugin.errors import GateError, NotYetError
+from aliquot.plugin.granter import Granter
+from aliquot.plugin.identity import Identifier, PodName, Starting
+from aliquot.plugin.ledger import Ledger, LedgerError
+from aliquot.plugin.mig import MigError
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.tenancies import Tenancies, Tenancy
+from aliquot.plugin.tenants import Tenants
+from aliquot.plugin.terms import Terms, tenant_name
+from aliquot.plugin.turns import Turns
 from aliquot.request import RequestError, read_pod_request
 from aliquot.units import MIB
-from libshim.control_page import CardLimit, Control, Enforcement
-from libshim.page_file import PageError
-from plugin.card_table import CardTable
-from plugin.cdi_spec import CdiSpecs
-from plugin.cover import CoverError, check_cover
-from plugin.driver_files import DriverFilesError
-from plugin.errors import GateError, NotYetError
-from plugin.granter import Granter
-from plugin.identity import Identifier, PodName, Starting
-from plugin.ledger import Ledger, LedgerError
-from plugin.mig import MigError
-from plugin.pods import Pods
-from plugin.tenancies import Tenancies, Tenancy
-from plugin.tenants import Tenants
-from plugin.terms import Terms, tenant_name
-from plugin.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -114,10 +115,10 @@ class Gate:
         starting = await self._identifier.identify(resource, ids)
         async with self._turns.of(starting.pod.uid):
             with passing_faults(starting.pod):
-                if self._names.mig_profile(resource) is None:
-                    await self._open_slices(starting, len(ids))
-                else:
+                if is_mig(resource):
                     await self._open_instances(starting)
+                else:
+                    await self._open_slices(starting, len(ids))
 
     async def _open_slices(self, starting: Starting, count: int) -> None:
         placement = await self._placement(starting.pod)
@@ -139,9 +140,7 @@ class Gate:
     async def _instances(self, pod: PodName, container: str) -> tuple[tuple[CardLimit, ...], list[str]]:
         """All MIG instances of a container, of whatever profiles: they share one control page."""
         devices = await self._identifier.devices_of(pod, container)
-        uuids = sorted(
-            one for resource, ids in devices.items() if self._names.mig_profile(resource) for one in ids
-        )
+        uuids = sorted(one for resource, ids in devices.items() if is_mig(resource) for one in ids)
         found = [self._cards.instance(uuid) for uuid in uuids]
         for card, instance, _ in found:
             if self._ledger.promised(card.uuid).memory_mib:

@@ -15,14 +15,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from aliquot.libshim.control_page import CardLimit, Control, change_control, read_control, touch_granter
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import CardUsage, read_card_usages, read_newest_wish
+from aliquot.plugin.ledger import Ledger
+from aliquot.plugin.shares import Claim, divide
+from aliquot.plugin.tenancies import Tenancies
+from aliquot.plugin.tenants import TenantPages, Tenants, granted
 from aliquot.units import MIB
-from libshim.control_page import CardLimit, Control, change_control, read_control, touch_granter
-from libshim.page_file import PageError
-from libshim.usage_page import CardUsage, read_card_usages, read_newest_wish
-from plugin.ledger import Ledger
-from plugin.shares import Claim, divide
-from plugin.tenancies import Tenancies
-from plugin.tenants import TenantPages, Tenants, granted
 
 log = logging.getLogger(__name__)
 

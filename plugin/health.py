@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from plugin.cards import Card, CardEvent, CardsError, Nvml, SessionOverError
-from plugin.watched import Watched
+from aliquot.plugin.cards import Card, CardEvent, CardsError, Nvml, SessionOverError
+from aliquot.plugin.watched import Watched
 
 log = logging.getLogger(__name__)
 

@@ -13,19 +13,19 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import read_usage
+from aliquot.plugin.cdi_spec import CdiSpecs
+from aliquot.plugin.checkpoint import read_checkpoint
+from aliquot.plugin.journal import Journal
+from aliquot.plugin.leases import Leases, lease_name
+from aliquot.plugin.ledger import Ledger
+from aliquot.plugin.pod_resources import PodResources, PodResourcesError, Running
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.tenancies import Tenancies, Tenancy
+from aliquot.plugin.tenants import Tenants, living
+from aliquot.plugin.turns import Turns
 from aliquot.processes import PROC, ProcessTable, read_processes
-from libshim.page_file import PageError
-from libshim.usage_page import read_usage
-from plugin.cdi_spec import CdiSpecs
-from plugin.checkpoint import read_checkpoint
-from plugin.journal import Journal
-from plugin.leases import Leases, lease_name
-from plugin.ledger import Ledger
-from plugin.pod_resources import PodResources, PodResourcesError, Running
-from plugin.pods import Pods
-from plugin.tenancies import Tenancies, Tenancy
-from plugin.tenants import Tenants, living
-from plugin.turns import Turns
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from plugin.checkpoint import Entry, read_checkpoint
-from plugin.errors import NotYetError
-from plugin.journal import Allocation, Journal
-from plugin.pod_resources import Holder, PodResources, PodResourcesError, Running
+from aliquot.plugin.checkpoint import Entry, read_checkpoint
+from aliquot.plugin.errors import NotYetError
+from aliquot.plugin.journal import Allocation, Journal
+from aliquot.plugin.pod_resources import Holder, PodResources, PodResourcesError, Running
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aliquot.names import LIBRARY_PATH
-from plugin.files import write_durable
+from aliquot.plugin.files import write_durable
 
 HASH_LENGTH = 16
 MODE = 0o755

@@ -4,12 +4,18 @@ The status is written when it changes and compared now and then, and whenever a 
 somebody deleted or edited comes back, and a node that was removed is whole when it joins again. It belongs to its Node:
 while there is none nothing is published, and when that is deleted Kubernetes collects what was. The API server may be
 away for as long as it likes: nothing on the node waits for this.
+
+The summary changes with every pod, and thousands of nodes may get pods at the same time. A change of the summary alone
+is therefore written after a second in which more changes are gathered, and at most once in `EVERY_S`.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from aliquot.inventory import HEALTHY, KIND, UNHEALTHY, GPUNode, GPUNodeStatus
 from aliquot.inventory import Card as InventoryCard
@@ -19,24 +25,48 @@ from aliquot.kube.backoff import Backoff
 from aliquot.kube.resources import GPU_NODES, NODES
 from aliquot.links import write_links
 from aliquot.names import API_GROUP, API_VERSION
-from plugin.cards import Card
-from plugin.own_node import OwnNode
-from plugin.watched import Watched
+from aliquot.plugin.cards import Card
+from aliquot.plugin.own_node import OwnNode
+from aliquot.plugin.summary import Summaries
+from aliquot.plugin.watched import Watched
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 COMPARE_EVERY_S = 60.0
+EVERY_S = 30.0
+"""Between two writes of which the second says no more than that other pods are there."""
+GATHER_S = 1.0
+"""From the first such change to the write that has it and those that follow."""
 
 
 class Publisher:
     """Keeps one GPUNode as it should be."""
 
-    def __init__(self, api: Api, node: OwnNode, status: Watched[GPUNodeStatus]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        node: OwnNode,
+        status: Watched[GPUNodeStatus],
+        summaries: Summaries,
+        every_s: float = EVERY_S,
+    ) -> None:
+        """Publish nothing yet.
+
+        Args:
+            api: The API server.
+            node: The Node that the cards belong to.
+            status: The cards, without the summary.
+            summaries: What is promised of them.
+            every_s: Seconds from one write to the next that changes the summary alone.
+        """
         self._api = api
         self._node = node
         self._status = status
+        self._summaries = summaries
+        self._every_s = every_s
+        self._written_at = -every_s
         self._doubted = asyncio.Event()
         self.published = False
 
@@ -48,13 +78,14 @@ class Publisher:
         """Publishes until cancelled."""
         backoff, said = Backoff(), ""
         while True:
-            wanted, owner = self._status.value, self._node.uid.value
+            cards, owner = self._status.value, self._node.uid.value
+            wanted = replace(cards, summary=self._summaries.of(cards))
             try:
                 if owner:
                     await self._publish(wanted, owner)
                 self.published, said = bool(owner), ""
                 backoff.reset()
-                await self._pause(wanted, owner)
+                await self._pause(cards, wanted, owner)
             except ApiError as error:
                 if str(error) != said:
                     log.warning("inventory of node %s not published: %s; trying on", self._node.name, error)
@@ -73,7 +104,10 @@ class Publisher:
             await self._api.patch(GPU_NODES, name, {"metadata": self._owned_by(owner)})
         if current.status != wanted:
             await self._api.patch_status(GPU_NODES, name, wanted)
-            log.info("published %d card(s) of node %s", len(wanted.cards), name)
+            if replace(current.status, summary=wanted.summary) == wanted:
+                self._written_at = time.monotonic()
+            else:
+                log.info("published %d card(s) of node %s", len(wanted.cards), name)
 
     async def _create(self, owner: str) -> GPUNode:
         body = {
@@ -88,12 +122,13 @@ class Publisher:
         node = {"apiVersion": NODES.version, "kind": "Node", "name": self._node.name, "uid": owner}
         return {"ownerReferences": [node]}
 
-    async def _pause(self, published: GPUNodeStatus, owner: str) -> None:
+    async def _pause(self, cards: GPUNodeStatus, published: GPUNodeStatus, owner: str) -> None:
         """Returns when there is something else to publish, or another Node, or it is time to compare."""
         waits = [
             asyncio.create_task(wait)
             for wait in (
-                other_than(published, self._status),
+                other_than(cards, self._status),
+                self._other_summary(published),
                 other_than(owner, self._node.uid),
                 self._doubted.wait(),
             )
@@ -104,6 +139,12 @@ class Publisher:
             self._doubted.clear()
             for wait in waits:
                 wait.cancel()
+
+    async def _other_summary(self, published: GPUNodeStatus) -> None:
+        """Returns when the summary has changed and it is time to write it."""
+        await self._summaries.other_than(published)
+        due_s = self._written_at + self._every_s - time.monotonic()
+        await asyncio.sleep(max(GATHER_S, due_s))
 
 
 async def other_than(known: T, watched: Watched[T]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from plugin.files import quarantine, remove_leftovers, sync_directory, write_durable
+from aliquot.plugin.files import quarantine, remove_leftovers, sync_directory, write_durable
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,11 @@ class Journal:
         wanted = frozenset(ids)
         with self._lock:
             return tuple(a for a in self._by_nonce.values() if a.resource == resource and a.ids == wanted)
+
+    def only_for(self, resource: str, one: str) -> bool:
+        """Whether no other resource has this id allocated, as one of the domain before may have."""
+        with self._lock:
+            return all(a.resource == resource or one not in a.ids for a in self._by_nonce.values())
 
     def all(self) -> tuple[Allocation, ...]:
         """Every allocation, oldest first."""

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from arbiter import Arbiter, ArbiterError, TenantState, Terms
-from libshim.control_page import Control
-from plugin.tenants import TenantPages
+from aliquot.arbiter import Arbiter, ArbiterError, TenantState, Terms
+from aliquot.libshim.control_page import Control
+from aliquot.plugin.tenants import TenantPages
 
 log = logging.getLogger(__name__)
 

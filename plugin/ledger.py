@@ -30,6 +30,13 @@ class Capacity:
     cores: int = WHOLE_CORES
     extra_mib: int = 0
 
+    def free_mib(self, taken: Charge) -> int:
+        """What can still be promised to a guaranteed slice beside what is taken."""
+        if self.divided or taken.exclusive:
+            return 0
+        in_all = self.usable_mib + self.extra_mib - taken.memory_mib
+        return max(0, min(in_all, self.usable_mib - taken.guaranteed_mib))
+
 
 Charges = Mapping[str, Charge]
 """What one pod takes, by card UUID."""

@@ -18,20 +18,20 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from aliquot.libshim.control_page import Control
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import read_usage
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import Placement, PlacementError, read_placement
-from libshim.control_page import Control
-from libshim.page_file import PageError
-from libshim.usage_page import read_usage
-from plugin.events import Events
-from plugin.identity import PodName
-from plugin.leases import Leases
-from plugin.ledger import Ledger, LedgerError
-from plugin.pods import Pods
-from plugin.tenancies import Tenancies, Tenancy
-from plugin.tenants import TenantPages, Tenants, limit
-from plugin.terms import Terms
-from plugin.turns import Turns
+from aliquot.plugin.events import Events
+from aliquot.plugin.identity import PodName
+from aliquot.plugin.leases import Leases
+from aliquot.plugin.ledger import Ledger, LedgerError
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.tenancies import Tenancies, Tenancy
+from aliquot.plugin.tenants import TenantPages, Tenants, limit
+from aliquot.plugin.terms import Terms
+from aliquot.plugin.turns import Turns
 
 log = logging.getLogger(__name__)
 

@@ -14,16 +14,23 @@ from typing import TypeVar
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from aliquot.libshim.control_page import (
+    OVERFLOW_CARDS,
+    CardLimit,
+    CardTime,
+    Enforcement,
+    read_control,
+    read_times,
+)
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import CardUsage, read_usage
 from aliquot.placement import Charge
+from aliquot.plugin.cards import Card
+from aliquot.plugin.ledger import Capacity, Ledger
+from aliquot.plugin.tenancies import Tenancies
+from aliquot.plugin.tenants import TenantPages, Tenants
 from aliquot.processes import ProcessName, ProcessTable
 from aliquot.units import MIB
-from libshim.control_page import OVERFLOW_CARDS, CardLimit, CardTime, Enforcement, read_control, read_times
-from libshim.page_file import PageError
-from libshim.usage_page import CardUsage, read_usage
-from plugin.cards import Card
-from plugin.ledger import Capacity, Ledger
-from plugin.tenancies import Tenancies
-from plugin.tenants import TenantPages, Tenants
 
 log = logging.getLogger(__name__)
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aliquot.libshim.control_page import read_control
+from aliquot.libshim.overhead import Held, Overhead, Sample, context_cost
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import Usage, read_usage
+from aliquot.plugin.card_table import CardTable
+from aliquot.plugin.cards import CardsError, Nvml
+from aliquot.plugin.tenants import TenantPages, Tenants
 from aliquot.processes import PROC, identity_of
-from libshim.control_page import read_control
-from libshim.overhead import Held, Overhead, Sample, context_cost
-from libshim.page_file import PageError
-from libshim.usage_page import Usage, read_usage
-from plugin.card_table import CardTable
-from plugin.cards import CardsError, Nvml
-from plugin.tenants import TenantPages, Tenants
 
 log = logging.getLogger(__name__)
 

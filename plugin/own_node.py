@@ -8,7 +8,7 @@ from aliquot.kube.api import Api
 from aliquot.kube.objects import Node
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import NODES
-from plugin.watched import Watched
+from aliquot.plugin.watched import Watched
 
 log = logging.getLogger(__name__)
 

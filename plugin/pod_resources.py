@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from plugin.pb.podresources.v1 import api_pb2, api_pb2_grpc
+from aliquot.plugin.pb.podresources.v1 import api_pb2, api_pb2_grpc
 
 TIMEOUT_S = 5.0
 MESSAGE_BYTES = 16 << 20

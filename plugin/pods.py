@@ -19,8 +19,8 @@ from aliquot.kube.objects import UNREADABLE, Pod
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import PODS
 from aliquot.names import PLACEMENT_ANNOTATION
-from plugin.files import quarantine, remove_leftovers, write_whole
-from plugin.identity import PodName
+from aliquot.plugin.files import quarantine, remove_leftovers, write_whole
+from aliquot.plugin.identity import PodName
 
 log = logging.getLogger(__name__)
 

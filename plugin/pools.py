@@ -15,9 +15,9 @@ from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE, Node
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import GPU_POOLS
+from aliquot.plugin.files import write_whole
+from aliquot.plugin.own_node import OwnNode
 from aliquot.pool import GPUPool, PoolSpec, pool_of
-from plugin.files import write_whole
-from plugin.own_node import OwnNode
 
 log = logging.getLogger(__name__)
 

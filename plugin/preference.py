@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from aliquot.kube.objects import Pod
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import PlacementError, read_placement
-from plugin.ledger import Ledger
-from plugin.pods import Pods
+from aliquot.plugin.ledger import Ledger
+from aliquot.plugin.pods import Pods
 
 SEPARATOR = "::"
 

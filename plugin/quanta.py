@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from aliquot.libshim.control_page import read_control
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import read_card_usages
+from aliquot.plugin.card_table import CardTable
+from aliquot.plugin.leases import Leases
+from aliquot.plugin.tenants import TenantPages, Tenants
 from aliquot.units import MIB
-from libshim.control_page import read_control
-from libshim.page_file import PageError
-from libshim.usage_page import read_card_usages
-from plugin.card_table import CardTable
-from plugin.leases import Leases
-from plugin.tenants import TenantPages, Tenants
 
 log = logging.getLogger(__name__)
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 from aliquot.core_policy import NO_POLICY, WHOLE, CoreMode, CorePolicy
 from aliquot.kube.objects import Pod
+from aliquot.libshim.control_page import CardLimit, Control, read_control
+from aliquot.libshim.page_file import PageError
 from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, PlacementError, read_placement
+from aliquot.plugin.checkpoint import read_checkpoint
+from aliquot.plugin.ledger import Charges, Ledger, LedgerError
+from aliquot.plugin.pod_resources import Running
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.tenancies import Tenancies, Tenancy
+from aliquot.plugin.tenants import TenantPages, Tenants
 from aliquot.request import ContainerKind
 from aliquot.units import MIB
-from libshim.control_page import CardLimit, Control, read_control
-from libshim.page_file import PageError
-from plugin.checkpoint import read_checkpoint
-from plugin.ledger import Charges, Ledger, LedgerError
-from plugin.pod_resources import Running
-from plugin.pods import Pods
-from plugin.tenancies import Tenancies, Tenancy
-from plugin.tenants import TenantPages, Tenants
 
 log = logging.getLogger(__name__)
 

@@ -2,20 +2,24 @@
 
 A kubelet that starts deletes every socket in its directory and makes its own anew, and it must be told
 again of each plugin. So the sign to act on is that `kubelet.sock` is another file than the one we
-registered with, or that our own socket is gone. A plugin must be serving before it registers: the kubelet
-dials back at once.
+registered with, or that our own socket is gone. It is acted on at once: the kubelet admits its pods again within
+a fraction of a second, and fails those of which a container does not run for good where no plugin has registered by
+then. A plugin must be serving before it registers: the kubelet dials back at once.
 """
 
-import asyncio
 import contextlib
+import hashlib
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 
-from plugin.device_plugin import DevicePlugin, options
-from plugin.pb.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from aliquot.names import DOMAIN
+from aliquot.plugin.device_plugin import DevicePlugin, options
+from aliquot.plugin.directory_watch import DirectoryWatch
+from aliquot.plugin.pb.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +27,8 @@ API_VERSION = "v1beta1"
 KUBELET_SOCKET = "kubelet.sock"
 REGISTER_TIMEOUT_S = 5.0
 LOOK_EVERY_S = 0.25
-RETRY_FIRST_S, RETRY_MOST_S = 0.25, 5.0
+"""How long a change may go unnoticed where the directory cannot be watched."""
+RETRY_FIRST_S, RETRY_MOST_S = 0.05, 5.0
 STOP_GRACE_S = 0.5
 FRESH = [("grpc.use_local_subchannel_pool", 1)]
 """Else a new channel to the same path waits out the back-off of an earlier one that found no kubelet."""
@@ -32,7 +37,7 @@ Identity = tuple[int, int, int]
 
 
 class Registration:
-    """Serves a device plugin on `<directory>/aliquot-<resource>.sock` and keeps the kubelet told of it."""
+    """Serves a device plugin on a socket in the kubelet's directory and keeps the kubelet told of it."""
 
     def __init__(
         self, directory: Path, plugin: DevicePlugin, told: Callable[[], None] = lambda: None
@@ -42,22 +47,30 @@ class Registration:
         self._plugin = plugin
         self._told = told
         self._kubelet = directory / KUBELET_SOCKET
-        self.socket = directory / f"aliquot-{plugin.resource.rpartition('/')[2]}.sock"
+        self._files = DirectoryWatch(directory)
+        self.socket = directory / socket_name(plugin.resource)
         self.resource = plugin.resource
         self.registered = False
 
     async def run(self) -> None:
         """Serves and registers for ever, each time the kubelet is new. Cancelling it removes the socket."""
         complaint, wait_s = "", RETRY_FIRST_S
-        while True:
-            await self._kubelet_there()
-            try:
-                await self._serve_one_kubelet()
-                complaint, wait_s = "", RETRY_FIRST_S
-            except (grpc.aio.AioRpcError, OSError, RuntimeError) as error:
-                complaint = self._complain(error, complaint)
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, RETRY_MOST_S)
+        with contextlib.closing(self._files):
+            while True:
+                await self._kubelet_there()
+                try:
+                    await self._serve_one_kubelet()
+                    complaint, wait_s = "", RETRY_FIRST_S
+                except (grpc.aio.AioRpcError, OSError, RuntimeError) as error:
+                    complaint = self._complain(error, complaint)
+                    await self._pause(wait_s)
+                    wait_s = min(wait_s * 2, RETRY_MOST_S)
+
+    async def _pause(self, wait_s: float) -> None:
+        """Wait before the next try; a kubelet that is new by then is not made to wait."""
+        kubelet, end = file_identity(self._kubelet), time.monotonic() + wait_s
+        while (left_s := end - time.monotonic()) > 0 and file_identity(self._kubelet) == kubelet:
+            await self._files.wait(left_s)
 
     def _complain(self, error: Exception, previous: str) -> str:
         """Says what went wrong, once for each new reason."""
@@ -70,8 +83,8 @@ class Registration:
         """Waits until the kubelet's socket exists; says once that it does not."""
         if file_identity(self._kubelet) is None:
             log.warning("no kubelet at %s; %s waits for it", self._kubelet, self._plugin.resource)
-        while file_identity(self._kubelet) is None:  # noqa: ASYNC110 - files tell nobody
-            await asyncio.sleep(LOOK_EVERY_S)
+        while file_identity(self._kubelet) is None:
+            await self._files.wait(LOOK_EVERY_S)
 
     async def _serve_one_kubelet(self) -> None:
         """Serves and registers, and returns when the kubelet is another one or our socket is gone."""
@@ -110,9 +123,20 @@ class Registration:
             )
 
     async def _until_changed(self, kubelet: Identity | None, own: Identity | None) -> None:
-        while (file_identity(self._kubelet), file_identity(self.socket)) == (kubelet, own):  # noqa: ASYNC110
-            await asyncio.sleep(LOOK_EVERY_S)
+        while (file_identity(self._kubelet), file_identity(self.socket)) == (kubelet, own):
+            await self._files.wait(LOOK_EVERY_S)
         log.info("the kubelet's socket or ours has changed; registering %s again", self._plugin.resource)
+
+
+def socket_name(resource: str) -> str:
+    """The file name of a resource's socket: `aliquot-gpu.sock` for `aliquot.dev/gpu`.
+
+    Resources of another domain have a digest in it: pods of both domains may run at the same time, and a whole domain
+    could make the path longer than the 107 bytes that a socket's may have.
+    """
+    domain, _, word = resource.partition("/")
+    digest = "" if domain == DOMAIN else f"-{hashlib.sha256(domain.encode()).hexdigest()[:8]}"
+    return f"aliquot-{word}{digest}.sock"
 
 
 def file_identity(path: Path) -> Identity | None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aliquot import guard, log
+from aliquot import guard, log, resource_domain
+from aliquot.libshim.library import forwarder_path, library_path
 from aliquot.names import ResourceNames
+from aliquot.plugin.driver_tree import DriverTree
 from aliquot.pool import Enforcement
 from aliquot.units import QuantityError, parse_bytes, to_mib
-from libshim.library import forwarder_path, library_path
-from plugin.driver_tree import DriverTree
 
 WAIT_S = 10.0
 FORWARDED = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -96,6 +96,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
         wait_s=given.placement_wait,
         log_level=given.log_level,
         log_format=given.log_format,
+        names=given.names,
     )
 
 
@@ -166,6 +167,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--metrics-host", default="0.0.0.0", help="address to serve metrics on")  # noqa: S104
     add("--tls-cert", type=Path, help="certificate for the metrics, reloaded when it changes; default: HTTP")
     add("--tls-key", type=Path, help="key of the certificate")
+    resource_domain.add_arguments(parser)
     guard.add_arguments(parser)
     add("--placement-wait", type=float, default=WAIT_S, metavar="SECONDS", help="longest wait before a start")
     log.add_arguments(parser)

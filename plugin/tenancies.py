@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from aliquot.placement import Placement, PlacementError, decode_placement, encode_placement
-from plugin.files import quarantine, remove_leftovers, write_durable
+from aliquot.plugin.files import quarantine, remove_leftovers, write_durable
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aliquot.processes import PROC, ProcessName, ProcessTable, read_processes
-from libshim.control_page import (
+from aliquot.libshim.control_page import (
     CardLimit,
     Control,
     change_control,
@@ -23,8 +22,9 @@ from libshim.control_page import (
     read_control,
     touch_granter,
 )
-from libshim.page_file import PageError
-from libshim.usage_page import Usage, clear_usage, create_usage, read_usage
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import Usage, clear_usage, create_usage, read_usage
+from aliquot.processes import PROC, ProcessName, ProcessTable, read_processes
 
 log = logging.getLogger(__name__)
 

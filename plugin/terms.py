@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 
 from aliquot.annotations import written_for
 from aliquot.core_shares import Promised, core_part
+from aliquot.libshim.control_page import CardLimit, Control, Enforcement
 from aliquot.names import OVERFLOW_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement
+from aliquot.plugin.card_table import CardTable
+from aliquot.plugin.identity import PodName
+from aliquot.plugin.leases import Leases, lease_name
+from aliquot.plugin.ledger import Ledger
+from aliquot.plugin.pods import Pods
 from aliquot.pool import STRICTNESS, Overflow
 from aliquot.pool import Enforcement as PoolEnforcement
 from aliquot.units import MIB
-from libshim.control_page import CardLimit, Control, Enforcement
-from plugin.card_table import CardTable
-from plugin.identity import PodName
-from plugin.leases import Leases, lease_name
-from plugin.ledger import Ledger
-from plugin.pods import Pods
 
 TENANT_NAME_BYTES = 127
 

@@ -14,19 +14,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aliquot.arbiter import TenantState
+from aliquot.libshim.control_page import read_control
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import read_usage
+from aliquot.plugin.arrears import Arrears
+from aliquot.plugin.cards import CardsError, Nvml
+from aliquot.plugin.events import Events
+from aliquot.plugin.identity import PodName
+from aliquot.plugin.leases import Leases, lease_name
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.tenancies import Tenancies
+from aliquot.plugin.tenants import TenantPages, Tenants
 from aliquot.processes import PROC, ProcessName, identity_of, pod_of
-from arbiter import TenantState
-from libshim.control_page import read_control
-from libshim.page_file import PageError
-from libshim.usage_page import read_usage
-from plugin.arrears import Arrears
-from plugin.cards import CardsError, Nvml
-from plugin.events import Events
-from plugin.identity import PodName
-from plugin.leases import Leases, lease_name
-from plugin.pods import Pods
-from plugin.tenancies import Tenancies
-from plugin.tenants import TenantPages, Tenants
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.sysfs import PciPlace, write_sysfs
+from aliquot.sandbox.sysfs import PciPlace, write_sysfs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from sandbox.record import Busy, Record
-    from sandbox.sysfs import SimNic
+    from aliquot.sandbox.record import Busy, Record
+    from aliquot.sandbox.sysfs import SimNic
 
 SOURCES = Path(__file__).parent / "driver"
 BUILT = SOURCES / "build"
@@ -98,7 +98,13 @@ class SimCard:
 
 
 def build_driver() -> None:
-    """Builds the libraries if they are missing or out of date. Raises SimulationError."""
+    """Builds the libraries if they are missing or out of date; an installation holds them built.
+
+    Raises:
+        SimulationError: they cannot be built.
+    """
+    if not (SOURCES / "Makefile").exists():
+        return
     with (SOURCES / "Makefile").open() as lock:  # several test processes may start at once
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(["make", "-C", str(SOURCES)], capture_output=True, text=True, check=False)
@@ -221,7 +227,7 @@ class SimMachine:
 
     def busy(self, uuid: str) -> list[Busy]:
         """Who ran when, oldest first, as far back as the record goes: 524,288 intervals at least."""
-        from sandbox.record import Record
+        from aliquot.sandbox.record import Record
 
         entries, _ = self._entries(uuid, 0, time.monotonic_ns())
         return Record(0, 0, entries).intervals()
@@ -231,7 +237,7 @@ class SimMachine:
 
         Raises SimulationError if the interval is not over, or some of it is no longer on the record.
         """
-        from sandbox.record import Record
+        from aliquot.sandbox.record import Record
 
         now = time.monotonic_ns()
         if not from_ns <= to_ns <= now:
@@ -249,7 +255,7 @@ class SimMachine:
         """The entries that overlap an interval, and an instant up to which some may be lost."""
         import numpy as np
 
-        from sandbox.record import ENTRY
+        from aliquot.sandbox.record import ENTRY
 
         device = self._find(uuid)
         lost = ctypes.c_uint64()

@@ -1,4 +1,4 @@
-"""Starts the extender: `python -m scheduler_ext --kubeconfig FILE --port 9443`."""
+"""Starts the extender: `python -m aliquot.scheduler_ext --kubeconfig FILE --port 9443`."""
 
 import argparse
 import asyncio
@@ -12,15 +12,16 @@ from aliquot.guard import guard_of
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
 from aliquot.kube.tracker import RestoredError
+from aliquot.scheduler_ext.collector import Collector
+from aliquot.scheduler_ext.election import WRITE_SECONDS, DeposedError, Election
+from aliquot.scheduler_ext.forward import Forwarder
+from aliquot.scheduler_ext.loop_watchdog import LoopWatchdog
+from aliquot.scheduler_ext.metrics import ReplicaMetrics
+from aliquot.scheduler_ext.office import Office, Worker
+from aliquot.scheduler_ext.options import candidate, parse_arguments
+from aliquot.scheduler_ext.parts import Parts
+from aliquot.scheduler_ext.server import Extender
 from aliquot.tls import CertificatePair, server_context
-from scheduler_ext.collector import Collector
-from scheduler_ext.election import WRITE_SECONDS, DeposedError, Election
-from scheduler_ext.forward import Forwarder
-from scheduler_ext.metrics import ReplicaMetrics
-from scheduler_ext.office import Office, Worker
-from scheduler_ext.options import candidate, parse_arguments
-from scheduler_ext.parts import Parts
-from scheduler_ext.server import Extender
 
 AGENT = "aliquot-scheduler-ext"
 HANDOVER_SECONDS = WRITE_SECONDS + 1
@@ -63,7 +64,14 @@ async def run_replica(options: argparse.Namespace) -> bool:
             counted = ReplicaMetrics(
                 parts.registry, leads=lambda: not office.closed(), transitions=lambda: election.transitions
             )
-            forwarder = Forwarder(election, office, pair, counted.forwarded, options.tls_server_name)
+            forwarder = Forwarder(
+                election,
+                office,
+                pair,
+                counted.forwarded,
+                options.tls_server_name,
+                hold_seconds=options.hold_seconds,
+            )
             # Reviews are requests with a body, and a fence lets those of the leader pass alone.
             extender = parts.extender(forwarder, guard_of(options, own))
             told_to_stop = await serve(
@@ -90,7 +98,7 @@ async def serve(
     before_end: Callable[[], None] = lambda: None,
     patience: float = service.PATIENCE_SECONDS,
 ) -> bool:
-    """Answer calls while the workers work, until SIGTERM or SIGINT; a worker that fails ends the process.
+    """Answer calls while the workers work, until SIGTERM or SIGINT; a worker that fails or hangs ends the process.
 
     False where one has ended because this replica does not lead any more, or the API server has gone back in time.
     """
@@ -100,7 +108,7 @@ async def serve(
     outlived = False
     try:
         async with serving as stop, asyncio.TaskGroup() as group:
-            tasks = [group.create_task(worker.run()) for worker in workers]
+            tasks = [group.create_task(worker.run()) for worker in (LoopWatchdog(), *workers)]
             await stop.wait()
             before_end()
             for task in tasks:

@@ -9,15 +9,18 @@ it was last asked for.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from aliquot.amounts import NOTHING, Amounts, placed
-from aliquot.placement import Placement
-from scheduler_ext.cards import CardState
+from aliquot.placement import Charge, Placement
+from aliquot.scheduler_ext.cards import CardState
 
 ALL: Final = ""
+CARD: Final = 1000
+"""What is free of a card is counted in parts of so many; as many are a card."""
 
 Kind = frozenset[tuple[str, int]]
 """What nodes have in common on which a pod takes the same: the pools of their cards, each with its largest in MiB."""
@@ -34,6 +37,43 @@ class Place(Protocol):
     def placement(self) -> Placement:
         """Its cards."""
 
+    @property
+    def charges(self) -> Mapping[str, Charge]:
+        """What it costs each card, by UUID."""
+
+
+@dataclass(frozen=True)
+class Relief:
+    """What the departure of some pods gives back.
+
+    Attributes:
+        used: By pool and namespace, how much less these have.
+        free: By pool, how much more can be promised; cards in parts, `CARD` of which are one.
+    """
+
+    used: Mapping[tuple[str, str], Amounts]
+    free: Mapping[str, Amounts]
+
+    def given(self, pool: str, namespaces: Iterable[str]) -> Amounts:
+        """How much less these namespaces have of a pool."""
+        if not self.used:
+            return NOTHING
+        return sum((self.used.get((pool, one), NOTHING) for one in namespaces), NOTHING)
+
+    def plus(self, other: "Relief", sign: int = 1) -> "Relief":
+        """Both together, or with -1 what is left of this one without the other."""
+        if not other.used and not other.free:
+            return self
+        used, free = defaultdict(Amounts, self.used), defaultdict(Amounts, self.free)
+        for whose, amounts in other.used.items():
+            used[whose] = used[whose] + amounts if sign > 0 else used[whose] - amounts
+        for pool, amounts in other.free.items():
+            free[pool] = free[pool] + amounts if sign > 0 else free[pool] - amounts
+        return Relief(used, free)
+
+
+NO_RELIEF: Final = Relief(MappingProxyType({}), MappingProxyType({}))
+
 
 class Accounts:
     """Adds up what is taken, by namespace and pool.
@@ -45,13 +85,16 @@ class Accounts:
         self,
         cards: Callable[[str], Iterable[CardState]],
         place_of: Callable[[str], Place | None] = lambda _: None,
+        takes_pods: Callable[[str, Iterable[str]], bool] = lambda _, __: True,
     ) -> None:
         """Start empty.
 
         Args:
             cards: A node's cards as they are now.
             place_of: The place of a pod, by its UID.
+            takes_pods: Whether a node takes pods once those of these UIDs have left it.
         """
+        self._takes_pods = takes_pods
         self._cards = cards
         self._place_of = place_of
         self._pools: dict[str, dict[str, str]] = {}
@@ -126,12 +169,64 @@ class Accounts:
         """What a namespace has of a pool."""
         return self._used.get((pool, namespace), NOTHING)
 
+    def relief(self, uids: Iterable[str]) -> Relief:
+        """What the departure of these pods gives back; a card that takes no pods has nothing more free."""
+        places = [place for uid in sorted({*uids}) if (place := self._place_of(uid)) is not None]
+        if not places:
+            return NO_RELIEF
+        used, free = defaultdict[tuple[str, str], Amounts](Amounts), defaultdict[str, Amounts](Amounts)
+        on_node = defaultdict[str, list[Place]](list)
+        for place in places:
+            on_node[place.placement.node].append(place)
+            for pool, amounts in self.split(place.placement).items():
+                used[pool, place.namespace] += amounts
+        self._settle()
+        for node, gone in on_node.items():
+            for pool, amounts in self._free_without(node, gone).items():
+                free[pool] += amounts - self._free.get(node, {}).get(pool, NOTHING)
+        return Relief(used, free)
+
+    def by_node(self, uids: Iterable[str]) -> dict[str, list[str]]:
+        """Pods that have cards, by UID, on their nodes."""
+        found = defaultdict[str, list[str]](list)
+        for uid in uids:
+            place = self._place_of(uid)
+            if place is not None:
+                found[place.placement.node].append(uid)
+        return found
+
+    def _free_without(self, node: str, gone: Iterable[Place]) -> dict[str, Amounts]:
+        """What would be free on a node without these pods."""
+        gone = tuple(gone)
+        if not self._takes_pods(node, [place.placement.pod_uid for place in gone]):
+            return {}
+        given, holders = defaultdict[str, Charge](Charge), defaultdict[str, int](int)
+        for place in gone:
+            for uuid, charge in place.charges.items():
+                given[uuid] += charge
+                holders[uuid] += charge.exclusive
+        cards = (card.without(given[card.uuid], holders[card.uuid]) for card in self._cards(node))
+        return _free_of(cards, self._pools.get(node, {}))
+
+    def kind_of(self, node: str) -> Kind | None:
+        """What pods take on a node; None where it has no cards."""
+        self._settle()
+        return self._kind_of.get(node)
+
     def namespaces(self) -> list[str]:
         """Those that have anything."""
         return sorted({namespace for _, namespace in self._used})
 
-    def free(self, pool: str) -> Amounts:
-        """What could be promised yet on the cards of a pool that take pods."""
+    def free(self, pool: str, relief: Relief = NO_RELIEF) -> Amounts:
+        """What could be promised yet on the cards of a pool that take pods, on nodes that do, once this is given back.
+
+        Cards are those that the free parts of all would make, were they together: ten free tenths are one.
+        """
+        exact = self.free_parts(pool) + relief.free.get(pool, NOTHING)
+        return Amounts(exact.memory_mib, exact.cores, exact.cards // CARD)
+
+    def free_parts(self, pool: str) -> Amounts:
+        """The same, with cards in parts."""
         self._settle()
         return self._free_in_all[pool]
 
@@ -145,7 +240,7 @@ class Accounts:
         for node in self._changed:
             cards, pools = list(self._cards(node)), self._pools.get(node, {})
             self._sort(node, frozenset(_largest(cards, pools).items()))
-            self._replace_free(node, _free_of(cards, pools))
+            self._replace_free(node, _free_of(cards, pools) if self._takes_pods(node, ()) else {})
         self._changed.clear()
 
     def _sort(self, node: str, kind: Kind) -> None:
@@ -186,14 +281,21 @@ def _largest(cards: Iterable[CardState], pools: Mapping[str, str]) -> dict[str, 
 
 
 def _free_of(cards: Iterable[CardState], pools: Mapping[str, str]) -> dict[str, Amounts]:
-    """What is free on a node, in all and by pool; a card that takes nobody has nothing free."""
+    """What is free on a node, in all and by pool, cards in parts; a card that takes nobody has nothing free."""
     free: defaultdict[str, Amounts] = defaultdict(Amounts)
     for card in cards:
         if not card.healthy or card.mig or card.holders:
             continue
-        left = Amounts(
-            card.left_mib(burst=True), card.usable_cores - card.used_cores, card.slots - card.used_slots
-        ).positive
+        cores = card.usable_cores - card.used_cores
+        left = Amounts(card.left_mib(burst=True), cores, _part_left(card)).positive
         for pool in {ALL, pools.get(card.uuid, ALL)}:
             free[pool] += left
     return free
+
+
+def _part_left(card: CardState) -> int:
+    """How much of a card could be promised yet: of memory or compute whichever has less of its own left."""
+    if card.used_slots >= card.slots or not card.usable_mib or not card.usable_cores:
+        return 0
+    memory = CARD * card.left_mib() // card.usable_mib
+    return min(memory, CARD * (card.usable_cores - card.used_cores) // card.usable_cores)

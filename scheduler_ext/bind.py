@@ -21,12 +21,12 @@ from aliquot.kube.resources import PODS, Resource
 from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.placement import Placement, PlacementError, encode_placement, read_placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
-from scheduler_ext.choose import Placer
-from scheduler_ext.fit import still_fits
-from scheduler_ext.gangs import GangError, Gangs
-from scheduler_ext.ledger import Entry, Ledger, Stage
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.wire import BindArgs
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.fit import still_fits
+from aliquot.scheduler_ext.gangs import GangError, Gangs
+from aliquot.scheduler_ext.ledger import Entry, Ledger, Stage
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.wire import BindArgs
 
 _log = logging.getLogger(__name__)
 

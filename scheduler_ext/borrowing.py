@@ -1,15 +1,21 @@
-"""Who has borrowed what of others' guarantees, at one moment: what preemption prefers to take and reclaim may take.
+"""Which quotas have borrowed what of others' guarantees, and what a pod may have, once the pods that leave have left.
 
 A quota borrows what its namespaces have beyond its guarantee; a namespace of no quota borrows all it has. An amount of
 which a quota guarantees nothing says nothing about it, unless it guarantees nothing at all.
+
+Preemption and reclaim judge by this alone. Pods that are leaving, or have been evicted, count as gone: what they
+have is not borrowed any more, and guarantees that they have used are open again.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from aliquot.amounts import NAMES, NOTHING, Amounts
-from scheduler_ext.quotas import NO_QUOTA, Bound, Quotas
-from scheduler_ext.residents import Resident
+from aliquot.request import PodRequest
+from aliquot.scheduler_ext.accounts import NO_RELIEF, Kind, Relief
+from aliquot.scheduler_ext.quotas import NO_QUOTA, Bound, Quotas
+from aliquot.scheduler_ext.residents import Resident
 
 
 class _Over(dict[str, bool]):
@@ -25,15 +31,28 @@ class _Over(dict[str, bool]):
 
 
 class Borrowing:
-    """What quotas' namespaces have, read once; good for one decision.
+    """What quotas' namespaces will have, read once; good for one decision.
 
     Attributes:
         over: Whether a namespace has more than it is guaranteed, on any cards.
+        leaving: The UIDs of the pods that count as gone.
     """
 
-    def __init__(self, quotas: Quotas) -> None:
+    def __init__(self, quotas: Quotas, leaving: Collection[str] = ()) -> None:
+        """Look at the quotas.
+
+        Args:
+            quotas: What each namespace has and may have.
+            leaving: The UIDs of the pods that count as gone.
+        """
+        self.leaving = frozenset(leaving)
+        self._quotas = quotas
         self._accounts = quotas.accounts
+        self._relief = quotas.accounts.relief(self.leaving) if leaving else NO_RELIEF
+        self._leaving_on = quotas.accounts.by_node(self.leaving) if leaving else {}
         self._of: dict[tuple[str, str], tuple[Bound, Amounts]] = {}
+        self._barred: dict[tuple[str, Kind | None], str] = {}
+        self._sure: dict[tuple[str, Kind | None], bool] = {}
         self._min_run: defaultdict[str, int] = defaultdict(int)
         self._reclaiming: set[str] = set()
         self._pools: set[str] = set()
@@ -43,7 +62,10 @@ class Borrowing:
             if quota.spec.reclaim:
                 self._reclaiming.add(bound.title)
             for namespace in bound.namespaces:
-                self._of[bound.pool, namespace] = bound, used
+                self._of[bound.pool, namespace] = (
+                    bound,
+                    used - self._relief.given(bound.pool, bound.namespaces),
+                )
                 self._min_run[namespace] = max(self._min_run[namespace], quota.spec.min_run_seconds)
 
     @property
@@ -70,7 +92,61 @@ class Borrowing:
 
     def _stand(self, pool: str, namespace: str) -> tuple[Bound, Amounts]:
         known = self._of.get((pool, namespace))
-        return known if known is not None else (NO_QUOTA, self._accounts.used(pool, namespace))
+        if known is not None:
+            return known
+        return NO_QUOTA, self._accounts.used(pool, namespace) - self._relief.given(pool, (namespace,))
+
+    def barred(self, request: PodRequest, node: str, gone: Iterable[Resident] = ()) -> str:
+        """Why a pod may not go to a node once these have left, too; empty when it may."""
+        if not self._quotas.bounds_anybody(request.namespace):
+            return ""
+        uids = {pod.uid for pod in gone}
+        if not uids <= self.leaving:
+            return self._quotas.barred_after(request, node, self._relief_with({*uids, request.uid}))
+        key = request.uid, self._accounts.kind_of(node)
+        if key not in self._barred:
+            self._barred[key] = self._quotas.barred_after(request, node, self._relief_with({request.uid}))
+        return self._barred[key]
+
+    def _relief_with(self, uids: AbstractSet[str]) -> Relief:
+        """What is given back by those that leave and by these; worked out anew for the nodes of these alone."""
+        relief, accounts = self._relief, self._accounts
+        for node, more in accounts.by_node(uids - self.leaving).items():
+            known = self._leaving_on.get(node, ())
+            relief = relief.plus(accounts.relief([*known, *more])).plus(accounts.relief(known), -1)
+        return relief
+
+    def together(self, namespace: str) -> set[str]:
+        """The namespaces that have a limit or a guarantee together with this one, and this one."""
+        return self._quotas.together(namespace)
+
+    def sure(self, request: PodRequest, node: str) -> bool:
+        """Whether a pod may go to a node whoever leaves it, as far as all that they leave is free then."""
+        if not self._quotas.bounds_anybody(request.namespace):
+            return True
+        key = request.uid, self._accounts.kind_of(node)
+        if key not in self._sure:
+            relief = self._relief_with({request.uid})
+            self._sure[key] = not self._quotas.barred_after(request, node, relief, opening=True)
+        return self._sure[key]
+
+    def within(self, pod: Resident, namespace: str) -> bool:
+        """Whether a pod is of a quota that has borrowed nothing, and that is not this namespace's."""
+        return not self.over[pod.namespace] and self._reopens(pod, namespace)
+
+    def reopening(self, pods: Iterable[Resident], namespace: str) -> set[str]:
+        """Those of these pods, by UID, whose departure opens a guarantee that is not this namespace's own."""
+        return {pod.uid for pod in pods if self._reopens(pod, namespace)}
+
+    def _reopens(self, pod: Resident, namespace: str) -> bool:
+        for pool in self._pools:
+            bound, used = self._stand(pool, pod.namespace)
+            if self._owner(pool, pod.namespace) == self._owner(pool, namespace):
+                continue
+            has = self._has(pod, pool)
+            if any(has.of(name) and (used - has).of(name) < bound.guaranteed.of(name) for name in NAMES):
+                return True
+        return False
 
     def owed(self, namespace: str, wanted: Amounts, uid: str) -> dict[str, list[str]]:
         """Of which pools' cards a pod may have others evicted, and for which amounts.
@@ -79,7 +155,7 @@ class Borrowing:
         its namespaces have no more than guaranteed of whatever any of their quotas guarantees.
         """
         owed: dict[str, list[str]] = {}
-        mine = self._accounts.held(uid)
+        mine = self._accounts.held(uid) if uid not in self.leaving else {}
         for pool in self._pools:
             bound, used = self._stand(pool, namespace)
             used -= mine.get(pool, NOTHING)
@@ -91,34 +167,44 @@ class Borrowing:
                 owed[pool] = asked
         return owed
 
-    def may_go(self, pods: Iterable[Resident], namespace: str, owed: dict[str, list[str]]) -> bool:
-        """Whether all these pods together are borrowed from what a namespace is owed.
+    def may_go(
+        self, pods: Iterable[Resident], namespace: str, owed: dict[str, list[str]], *, in_part: bool = False
+    ) -> bool:
+        """Whether all these pods together are borrowed from what a namespace is owed; those that leave in any case are.
 
-        Of an amount that it is owed, the quota of each has no less than its guarantee when they have gone.
+        Of an amount that it is owed, the quota of each has no less than its guarantee when they have gone. `in_part`:
+        or would have more than that, did the largest of its pods stay.
         """
+        pods = [pod for pod in pods if pod.uid not in self.leaving]
         gone: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
+        largest: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
         for pod in pods:
             for pool in owed:
-                gone[pool, self._owner(pool, pod.namespace)] += self._has(pod, pool)
-        return all(self._borrowed(pod, namespace, owed, gone) for pod in pods)
+                whose, has = (pool, self._owner(pool, pod.namespace)), self._has(pod, pool)
+                gone[whose] += has
+                largest[whose] |= has
+        kept = largest if in_part else defaultdict[tuple[str, str], Amounts](Amounts)
+        return all(self._borrowed(pod, namespace, owed, gone, kept) for pod in pods)
 
     def _borrowed(
         self,
         pod: Resident,
         namespace: str,
         owed: dict[str, list[str]],
-        gone: dict[tuple[str, str], Amounts],
+        gone: Mapping[tuple[str, str], Amounts],
+        kept: Mapping[tuple[str, str], Amounts],
     ) -> bool:
         for pool, names in owed.items():
             bound, used = self._stand(pool, pod.namespace)
-            owner = self._owner(pool, pod.namespace)
-            left = used - gone[pool, owner]
-            ours = owner == self._owner(pool, namespace)
-            has = self._has(pod, pool)
-            if not ours and any(
-                has.of(name) and left.of(name) >= bound.guaranteed.of(name) for name in names
-            ):
-                return True
+            whose, has = (pool, self._owner(pool, pod.namespace)), self._has(pod, pool)
+            if whose == (pool, self._owner(pool, namespace)):
+                continue
+            beyond = used - gone[whose] - bound.guaranteed
+            for name in names:
+                all_of_it = beyond.of(name) >= 0
+                part_of_it = beyond.of(name) + kept[whose].of(name) > 0
+                if has.of(name) and (all_of_it or part_of_it):
+                    return True
         return False
 
     def _owner(self, pool: str, namespace: str) -> str:

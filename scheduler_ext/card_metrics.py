@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from aliquot.scheduler_ext.table import CardTable
 from aliquot.units import MIB
-from scheduler_ext.table import CardTable
 
 PREFIX: Final = "aliquot_scheduler_card"
 PIECE: Final = 1000

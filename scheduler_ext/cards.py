@@ -9,8 +9,8 @@ import msgspec
 
 from aliquot.placement import CardShare, Charge
 from aliquot.request import SliceRequest
+from aliquot.scheduler_ext.sets import UNKNOWN_SETS, Sets
 from aliquot.topology import Rdma
-from scheduler_ext.sets import UNKNOWN_SETS, Sets
 
 
 class CardState(msgspec.Struct, frozen=True, gc=False):

@@ -18,10 +18,10 @@ from aliquot.names import (
     NOT_CARD_UUID_ANNOTATION,
 )
 from aliquot.request import WHOLE, ContainerRequest, PodRequest, SliceRequest
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.survey import roomy
 from aliquot.units import MIB, format_bytes
 from aliquot.why import Change, ChangeKind
-from scheduler_ext.filter import Filter
-from scheduler_ext.survey import roomy
 
 LEAST_PART: Final = 10
 """What remains of an amount, at least, in percent."""

@@ -20,14 +20,14 @@ import numpy as np
 from aliquot.placement import Placement
 from aliquot.policy import DEFAULT, Policy, Preference
 from aliquot.request import PodRequest, SliceRequest
-from scheduler_ext.demand import Demand, running_slices
-from scheduler_ext.fit import SEARCH_BUDGET, fit, fit_one
-from scheduler_ext.linked import unlinked
-from scheduler_ext.ranking import Keys, Ranking, Ties
-from scheduler_ext.reasons import ORDER, Reason, classify, classify_host
-from scheduler_ext.room import Room
-from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints
-from scheduler_ext.waste import Waste
+from aliquot.scheduler_ext.demand import Demand, running_slices
+from aliquot.scheduler_ext.fit import SEARCH_BUDGET, fit, fit_one
+from aliquot.scheduler_ext.linked import unlinked
+from aliquot.scheduler_ext.ranking import Keys, Ranking, Ties
+from aliquot.scheduler_ext.reasons import ORDER, Reason, classify, classify_host
+from aliquot.scheduler_ext.room import Room
+from aliquot.scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints
+from aliquot.scheduler_ext.waste import Waste
 
 DEEP_TRIES: Final = 16
 """Nodes that are searched with the whole budget for one pod; about 10 ms each at most."""

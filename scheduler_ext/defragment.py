@@ -10,12 +10,11 @@ import msgspec
 
 from aliquot.defragment import Defragmentation, Room, WrongRequestError
 from aliquot.kube.objects import Pod
-from aliquot.names import DOMAIN
 from aliquot.request import PodRequest, RequestError
-from scheduler_ext.confines import Reader
-from scheduler_ext.filter import Filter
-from scheduler_ext.judgement import Judge
-from scheduler_ext.moves import Moves, evict_any
+from aliquot.scheduler_ext.confines import Reader
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.judgement import Judge
+from aliquot.scheduler_ext.moves import Moves, evict_any
 
 AMOUNTS = ("gpu", "gpu-mem", "gpu-mem-percent", "gpu-core")
 
@@ -45,7 +44,7 @@ class Defragmenter:
             WrongRequestError: that is no request for a slice.
             ApiError: the API server does not say what the pods are that would move.
         """
-        pod = _pod(question)
+        pod = _pod(question, self._filter.names.domain)
         request = self._read(pod)
         told = self._judge.judge(pod, request, self._filter.nodes())
         if told.fits:
@@ -66,9 +65,9 @@ class Defragmenter:
         return request
 
 
-def _pod(question: Mapping[str, str]) -> Pod:
+def _pod(question: Mapping[str, str], domain: str) -> Pod:
     """A pod that asks for just that."""
-    limits = {f"{DOMAIN}/{name}": question[name] for name in AMOUNTS if question.get(name)}
+    limits = {f"{domain}/{name}": question[name] for name in AMOUNTS if question.get(name)}
     meta = {"name": "defragment", "namespace": question.get("namespace") or "default"}
     container = {"name": "main", "resources": {"limits": limits}}
     return msgspec.convert({"metadata": meta, "spec": {"containers": [container]}}, Pod)

@@ -12,13 +12,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from scheduler_ext.borrowing import Borrowing
-from scheduler_ext.evictable import Departure, Evictable
-from scheduler_ext.holds import Holds
-from scheduler_ext.plans import PREEMPTION, Evictee
-from scheduler_ext.reasons import Reason
-from scheduler_ext.residents import Resident
-from scheduler_ext.waiting import Waiter, Waiting
+from aliquot.scheduler_ext.borrowing import Borrowing
+from aliquot.scheduler_ext.evictable import Departure, Evictable
+from aliquot.scheduler_ext.holds import Holds
+from aliquot.scheduler_ext.plans import PREEMPTION, Evictee
+from aliquot.scheduler_ext.quota_preemption import QuotaPreemption
+from aliquot.scheduler_ext.reasons import QUOTA, Reason
+from aliquot.scheduler_ext.residents import Resident
+from aliquot.scheduler_ext.waiting import Waiter, Waiting
 
 PATIENCE_SECONDS: Final = 5.0
 _CURABLE_OR_UNKNOWN: Final = frozenset({"", *(reason.name.lower() for reason in Reason if reason.curable)})
@@ -43,20 +44,29 @@ class Displacement:
     name: str = PREEMPTION
 
     @property
-    def again_after(self) -> float | None:
+    def again_after(self) -> float:
         """How long a pod whose room was lost waits, in seconds, the first time."""
         return self.patience_seconds
 
     def holds_for(self, waiter: Waiter, borrowing: Borrowing) -> bool:
         """Whether a pod has waited for long enough for what others of lower priority have."""
-        del borrowing
         spec = waiter.pod.spec
         return (
-            waiter.reason in _CURABLE_OR_UNKNOWN
+            self._might_help(waiter, borrowing)
             and spec.preemption_policy != "Never"
             and self.evictable.residents.any_below(spec.priority or 0)
             and self.evictable.clock() - waiter.since >= self.patience_seconds
         )
+
+    def _might_help(self, waiter: Waiter, borrowing: Borrowing) -> bool:
+        """Whether a pod lacks cards, or else what pods of lower priority have of its quota or have borrowed."""
+        if waiter.reason != QUOTA:
+            return waiter.reason in _CURABLE_OR_UNKNOWN
+        if borrowing.leaving:  # which may let it in when they have left
+            return True
+        residents, priority = self.evictable.residents, waiter.pod.spec.priority or 0
+        over = {namespace for namespace in residents.namespaces() if borrowing.over[namespace]}
+        return bool(residents.below(over | borrowing.together(waiter.request.namespace), priority))
 
     def departure(
         self,
@@ -74,10 +84,18 @@ class Displacement:
         def may_go(pod: Resident) -> bool:
             return not never and pod.priority < priority and (planned is None or pod.uid in planned)
 
-        with self.waiting.trial(), self.holds.aside(priority):
-            return self.evictable.departure(
-                waiter.request, node, borrowing, may_go, gone=gone, within_budgets=True
-            )
+        request, residents = waiter.request, self.evictable.residents
+        with self.waiting.trial(), self.holds.aside(priority) as lower_holds:
+            if lower_holds:  # what is not held is not used, either
+                borrowing = self.evictable.borrowing(gone)
+            found = self.evictable.departure(request, node, borrowing, may_go, gone=gone, within_budgets=True)
+            if found is not None or never or not borrowing.barred(request, node):
+                return found
+            if planned is None:
+                lower = residents.below(borrowing.together(request.namespace), priority)
+            else:
+                lower = [pod for pod in map(residents.get, planned) if pod is not None]
+            return QuotaPreemption(self.evictable, request, node, borrowing, may_go).departure(lower, gone)
 
     def told(self, evictee: Evictee, waiter: Waiter, node: str) -> tuple[tuple[str, str], tuple[str, str]]:
         """Reason and message of the events: on the pod that has gone, and on the one that it was for."""

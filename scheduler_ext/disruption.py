@@ -17,7 +17,7 @@ from aliquot.kube.objects import KubeObject, KubeStruct
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import Resource
 from aliquot.kube.selectors import LabelSelector
-from scheduler_ext.residents import Resident
+from aliquot.scheduler_ext.residents import Resident
 
 
 class _Spec(KubeStruct, frozen=True, kw_only=True):

@@ -11,11 +11,11 @@ import msgspec
 
 from aliquot.kube.objects import UNREADABLE, Node, Pod
 from aliquot.request import PodRequest, RequestError
-from scheduler_ext.filter import Filter, deleted, only_where_it_is, refusal
-from scheduler_ext.imagined import Imagination
-from scheduler_ext.judgement import Imagined, Judge
-from scheduler_ext.ledger import Stage
-from scheduler_ext.wire import FilterResult, WireError, decoded
+from aliquot.scheduler_ext.filter import Filter, deleted, only_where_it_is, refusal
+from aliquot.scheduler_ext.imagined import Imagination
+from aliquot.scheduler_ext.judgement import Imagined, Judge
+from aliquot.scheduler_ext.ledger import Stage
+from aliquot.scheduler_ext.wire import FilterResult, WireError, decoded
 
 
 class NodeList(msgspec.Struct, frozen=True):

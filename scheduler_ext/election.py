@@ -144,6 +144,11 @@ class Election:
             return "the leader has not been able to renew its Lease"
         return ""
 
+    @property
+    def resigned(self) -> bool:
+        """Whether this replica will never lead again, with this process's name."""
+        return self._resigned
+
     async def run(self) -> None:
         """Take part until cancelled.
 
@@ -172,6 +177,7 @@ class Election:
         self._observe(lease)
         holder = lease.spec.holder_identity if lease else None
         if self.elected.is_set() and holder != self.identity:
+            self.resign()
             raise DeposedError(f"{holder or 'nobody'} leads now")
         if lease is None:
             if self._electable():

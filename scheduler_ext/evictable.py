@@ -1,9 +1,15 @@
 """Whose departure would let a pod onto a node: who may be asked to leave, and in which order.
 
-Least of all a pod whose departure violates a disruption budget; then rather burst than guaranteed memory, rather a
-namespace beyond its guarantee than one within, rather low than high priority, rather few than many, rather young than
-old. A pod that has not run for as long as it may be left alone is not asked at all. Pods that are leaving anyhow
-count as gone.
+Least of all a pod whose departure violates a disruption budget; then rather burst than guaranteed memory,
+rather a namespace beyond its guarantee than one within, rather low than high priority, rather a pod without a
+group than one that its group cannot go on without, rather few than many, rather young than old. A pod that
+has not run for as long as it may be left alone is not asked at all.
+
+Pods that are leaving anyhow count as gone, until `OVERDUE_SECONDS` after they should have ended. One that is still
+there then counts as staying: its kubelet may never answer again.
+
+Whether quotas let the pod in is asked as after the departure (`Borrowing.barred`). Where they do not, or a caller
+objects to the pods that were found, some of these are spared and the search goes on with the others.
 """
 
 import math
@@ -11,26 +17,34 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from aliquot.placement import Placement
 from aliquot.policy import DEFAULT, Policy
 from aliquot.request import PodRequest
-from scheduler_ext.borrowing import Borrowing
-from scheduler_ext.cards import CardState
-from scheduler_ext.disruption import Budgets
-from scheduler_ext.hosts import Hosts
-from scheduler_ext.ledger import Entry, Ledger
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.residents import Resident, Residents
-from scheduler_ext.victims import Leaver, Leavers, least, place_after, relieved, willing_first
+from aliquot.scheduler_ext.borrowing import Borrowing
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.disruption import Budgets
+from aliquot.scheduler_ext.fit import still_fits
+from aliquot.scheduler_ext.hosts import Hosts
+from aliquot.scheduler_ext.ledger import Entry, Ledger
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.residents import Resident, Residents
+from aliquot.scheduler_ext.victims import Leaver, Leavers, least, place_after, relieved, willing_first
 
 Class = tuple[bool, bool, bool]
 """Of a pod or a set: whether it violates a budget, has guaranteed memory, is within its guarantee. False goes first."""
 
-Rank = tuple[bool, bool, bool, int]
-"""How gladly a pod goes: its class, then its priority; the lowest goes first."""
+Rank = tuple[bool, bool, bool, int, bool]
+"""How gladly a pod goes: its class, its priority, whether its group needs it to go on; the lowest goes first."""
 
 WORST: Class = (True, True, True)
+OVERDUE_SECONDS: Final = 30.0
+"""How long a pod is waited for that has not ended when it should have."""
+MOST_SEARCHES: Final = 32
+"""Of one node, for one pod; each but the first spares somebody whom the one before has found."""
+Objection = Callable[[Sequence[Resident]], Collection[str]]
+"""Which pods of those found must stay, by UID; none where all may go."""
 CARD_POLICY = DEFAULT.card or Policy.BINPACK
 
 
@@ -43,12 +57,14 @@ class Departure:
         pods: Who is made to leave, those first that go most gladly.
         violations: How many of them leave beyond what a disruption budget allows.
         reluctance: How gladly each of them goes: its rank, and how long ago it started, as a negative time.
+        last_resort: It is to be preferred to no other node's.
     """
 
     node: str
     pods: tuple[Resident, ...]
     violations: int = 0
     reluctance: tuple[tuple[Rank, float], ...] = ()
+    last_resort: bool = False
 
     @cached_property
     def worst(self) -> Class:
@@ -56,10 +72,10 @@ class Departure:
         return max(self.reluctance)[0][:3] if self.reluctance else (False, False, False)
 
     @cached_property
-    def cost(self) -> tuple[list[Rank], list[float]]:
+    def cost(self) -> tuple[bool, list[Rank], list[float]]:
         """What it costs beside other nodes' departures, as `victims` compares sets: ranks, then ages."""
         ordered = sorted(self.reluctance, reverse=True)
-        return [rank for rank, _ in ordered], [age for _, age in ordered]
+        return self.last_resort, [rank for rank, _ in ordered], [age for _, age in ordered]
 
 
 @dataclass
@@ -73,6 +89,8 @@ class Evictable:
         quotas: Who is beyond their guarantee.
         min_run_seconds: How long any pod is left alone after its start.
         clock: Seconds since 1970.
+        cut: Counts searches that were broken off.
+        breaks: Whether a pod's group would have fewer members than it needs without it, and has enough with it.
     """
 
     ledger: Ledger
@@ -82,10 +100,22 @@ class Evictable:
     min_run_seconds: float = 0.0
     clock: Callable[[], float] = time.time
     card_policy: Policy = field(default=CARD_POLICY)
+    cut: Callable[[], object] = lambda: None
+    breaks: Callable[[str], bool] = lambda _: False
 
-    def borrowing(self) -> Borrowing:
-        """Who is beyond their guarantee, as of now: good for one decision."""
-        return Borrowing(self.quotas)
+    def borrowing(self, gone: Collection[str] = ()) -> Borrowing:
+        """Who is beyond their guarantee once those that leave, and these, have left: good for one decision."""
+        leaving = (pod.uid for pod in self.residents.deleted() if self.leaves(pod))
+        told = (pod.uid for pod in map(self.residents.get, gone) if pod and self._goes(pod, gone))
+        return Borrowing(self.quotas, {*leaving, *told})
+
+    def leaves(self, pod: Resident) -> bool:
+        """Whether a pod is being deleted and will have ended soon, as far as is known."""
+        return pod.leaves_by is not None and self.clock() < pod.leaves_by + OVERDUE_SECONDS
+
+    def _goes(self, pod: Resident, gone: Collection[str]) -> bool:
+        """Whether a pod leaves in any case, as far as is known; `gone`: the UIDs of those that were told to."""
+        return self.leaves(pod) if pod.deleted else pod.uid in gone
 
     def kept(self, uid: str) -> bool:
         """Whether a disruption budget lets nobody evict this pod now."""
@@ -96,6 +126,11 @@ class Evictable:
         """Whether a pod has run for as long as it is left alone."""
         spared = max(self.min_run_seconds, borrowing.min_run_seconds(pod.namespace))
         return not spared or self.clock() - pod.started >= spared
+
+    def rank(self, pod: Resident, over: Collection[str], borrowing: Borrowing) -> Rank:
+        """How gladly a pod goes, where these violate a budget."""
+        classed = pod.uid in over, not pod.burst, not borrowing.over[pod.namespace]
+        return *classed, pod.priority, self.breaks(pod.uid)
 
     def departure(
         self,
@@ -108,6 +143,7 @@ class Evictable:
         within_budgets: bool = False,
         limit: Class = WORST,
         cards: Sequence[CardState] | None = None,
+        objection: Objection = lambda _: (),
     ) -> Departure | None:
         """Who would have to leave a node for a pod; None where nobody's leaving helps.
 
@@ -120,28 +156,81 @@ class Evictable:
             within_budgets: Rather nobody than one whose departure violates a budget.
             limit: Rather nobody than one of a worse class.
             cards: The node's cards as they are, where the caller has read them.
+            objection: Which of those found the caller would rather have stay.
         """
         there = self.residents.on(node)
         spared = self.min_run_seconds or borrowing.spares_anybody
         if cards is None or self.ledger.entry(request.uid) is not None:
             cards = self.ledger.cards_without(node, request.uid)
-        evicted = [pod for pod, _ in there if pod.uid in gone] if gone else []
-        away, left = list[Leaver](), dict[str, tuple[Resident, Entry]]()
+        evicted, away, left = list[Resident](), list[Leaver](), dict[str, tuple[Resident, Entry]]()
         for pod, entry in there:
-            if pod.leaving or pod.uid in gone:
+            if pod.leaves_by is None and pod.uid not in gone:
+                if may_go(pod) and (not spared or self.settled(pod, borrowing)):
+                    left[pod.uid] = pod, entry
+            elif self._goes(pod, gone):
                 away.append(_leaver(pod, entry))
-            elif may_go(pod) and (not spared or self.settled(pod, borrowing)):
-                left[pod.uid] = pod, entry
+                if pod.uid in gone:
+                    evicted.append(pod)
         limit = min(limit, (False, True, True)) if within_budgets else limit
-        short = self._short_of_slices(request, node, {*gone, *(leaver.uid for leaver in away)})
+        stuck = {pod.uid for pod, _ in there if pod.uid in gone and not self._goes(pod, gone)} if gone else ()
+        short = self._short_of_slices(
+            request, node, {*gone, *(leaver.uid for leaver in away)}.difference(stuck)
+        )
         search = _Search(self, request, node, relieved(cards, away), short, borrowing, evicted, left, limit)
-        return search.run()
+        sure = (
+            borrowing.sure(request, node)
+            and self.ledger.hosts.takes_pods(node)
+            and all(map(_frees_what_it_had, cards))
+        )
+        return self._repeat(search, sure=sure, objection=objection)
+
+    def _repeat(self, search: "_Search", *, sure: bool, objection: Objection) -> Departure | None:
+        """Search until quotas and the caller are content with those found; `sure`: quotas are, whoever leaves.
+
+        Each search is of fewer pods than the one before.
+        """
+        request, borrowing, node = search.request, search.borrowing, search.node
+        if not sure and borrowing.barred(request, node):
+            search.spare([pod.uid for pod in search.pods() if borrowing.within(pod, request.namespace)])
+        for _ in range(MOST_SEARCHES):
+            found = search.run()
+            if found is None:
+                return None
+            fresh = found.pods[len(search.evicted) :]
+            barred = not sure and bool(borrowing.barred(request, node, found.pods))
+            stay = borrowing.reopening(fresh, request.namespace) if barred else objection(fresh)
+            if not stay:
+                return None if barred else found
+            search.spare(stay)
+        self.cut()
+        return None
 
     def _short_of_slices(self, request: PodRequest, node: str, away: Iterable[str]) -> int:
         """How many slices a node lacks for a pod once these have left it; less than none where it has more."""
         hosts, entry = self.ledger.hosts, self.ledger.entry(request.uid)
         own = [request.uid] if entry is not None and entry.node == node else []
         return request.host.slices - hosts.slices_left(node) - _slices(hosts, [*own, *away])
+
+    def stands(
+        self,
+        request: PodRequest,
+        placement: Placement,
+        may_go: Callable[[Resident], bool],
+        gone: Collection[str],
+    ) -> bool:
+        """Whether a pod could have this very place once those have left that are leaving, and whoever else has to."""
+        node, borrowing = placement.node, self.borrowing(gone)
+        cards = self.ledger.cards_without(node, request.uid)
+        there = self.residents.on(node)
+        away = [_leaver(pod, entry) for pod, entry in there if self._goes(pod, gone)]
+        if still_fits(placement, relieved(cards, away)):
+            return not borrowing.barred(request, node)
+        departure = self.departure(request, node, borrowing, may_go, gone=gone)
+        if departure is None:
+            return False
+        uids = {pod.uid for pod in departure.pods if not self._goes(pod, gone)}
+        away += [_leaver(pod, entry) for pod, entry in there if pod.uid in uids]
+        return still_fits(placement, relieved(cards, away))
 
     def place(
         self,
@@ -151,13 +240,13 @@ class Evictable:
         gone: Collection[str],
     ) -> Placement | None:
         """Where a pod goes once those have left that are leaving, and if that is not enough whoever else has to."""
-        there = list(self.residents.on(node))
-        away = [_leaver(pod, entry) for pod, entry in there if pod.leaving or pod.uid in gone]
-        cards = self.ledger.cards_without(node, request.uid)
+        there = self.residents.on(node)
+        away = [_leaver(pod, entry) for pod, entry in there if self._goes(pod, gone)]
+        cards, borrowing = self.ledger.cards_without(node, request.uid), self.borrowing(gone)
         placement = place_after(request, node, cards, away, self.card_policy)
         if placement is not None:
-            return placement
-        departure = self.departure(request, node, self.borrowing(), may_go, gone=gone)
+            return None if borrowing.barred(request, node) else placement
+        departure = self.departure(request, node, borrowing, may_go, gone=gone)
         if departure is None:
             return None
         uids = {pod.uid for pod in departure.pods}
@@ -178,6 +267,15 @@ class _Search:
     evicted: list[Resident]
     left: dict[str, tuple[Resident, Entry]]
     limit: Class
+
+    def pods(self) -> list[Resident]:
+        """Those who may leave."""
+        return [pod for pod, _ in self.left.values()]
+
+    def spare(self, uids: Iterable[str]) -> None:
+        """Have these stay."""
+        for uid in uids:
+            self.left.pop(uid, None)
 
     def run(self) -> Departure | None:
         """The departure; looked for once more where the first found violates a budget by its number."""
@@ -243,12 +341,23 @@ class _Search:
 
     def _rank(self, pod: Resident, over: Collection[str]) -> Rank:
         """How gladly a pod goes, where these violate a budget."""
-        return pod.uid in over, not pod.burst, not self.borrowing.over[pod.namespace], pod.priority
+        return self.evictable.rank(pod, over, self.borrowing)
 
 
 def _slices(hosts: Hosts, uids: Iterable[str]) -> int:
     """What pods hold of their nodes' slices."""
     return sum(hosts.of(uid).slices for uid in uids)
+
+
+def _frees_what_it_had(card: CardState) -> bool:
+    """Whether as much more can be promised of a card as leaves it."""
+    return (
+        card.healthy
+        and not card.mig
+        and card.used_mib <= card.usable_mib + card.extra_mib
+        and card.used_cores <= card.usable_cores
+        and card.used_slots <= card.slots
+    )
 
 
 def _leaver(pod: Resident, entry: Entry) -> Leaver:

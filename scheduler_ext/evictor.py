@@ -18,33 +18,30 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from aliquot.kube.answers import ApiError
-from aliquot.kube.events import pod_event
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
 from aliquot.names import RECLAIM_ANNOTATION
-from scheduler_ext.borrowing import Borrowing
-from scheduler_ext.evictable import Departure, Evictable
-from scheduler_ext.filter import Filter
-from scheduler_ext.groups import group_of
-from scheduler_ext.holds import Holds
-from scheduler_ext.plans import Evictee, Plan, plan_of, read_plan, write_plan
-from scheduler_ext.waiting import Feed, Waiter, Waiting
+from aliquot.scheduler_ext.borrowing import Borrowing
+from aliquot.scheduler_ext.evictable import Departure, Evictable
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.holds import Holds
+from aliquot.scheduler_ext.plans import Evictee, Plan, plan_of, read_plan, write_plan
+from aliquot.scheduler_ext.pod_events import EventApi, write_event
+from aliquot.scheduler_ext.rounds import run_rounds
+from aliquot.scheduler_ext.waiting import Feed, Waiter, Waiting
 
-PAUSE_SECONDS: Final = 1.0
-"""Between rounds."""
-PAUSES_PER_ROUND: Final = 10
-"""A long round is followed by a pause so many times as long: looking is no more than a tenth of the work."""
 NODES_AT_ONCE: Final = 8
 """Looked at without a pause, in which filter calls are answered."""
 MOST_DOUBLINGS: Final = 6
+MOST_SECONDS: Final = 5.0
+"""For the search for one pod, pauses left out; then the best of what was found is taken."""
 OFFER_SECONDS: Final = 15.0
 """How long it is believed where a pod may go. kube-scheduler does not ask where it refuses a pod everywhere itself."""
-COMPONENT: Final = "aliquot-scheduler-ext"
 
 _log = logging.getLogger(__name__)
 
 
-class EvictionApi(Protocol):
+class EvictionApi(EventApi, Protocol):
     """What evicting needs of the API server; `aliquot.kube.api.Api` has it."""
 
     async def get(self, resource: Resource[Pod], name: str, namespace: str = "", /) -> Pod:
@@ -57,9 +54,6 @@ class EvictionApi(Protocol):
 
     async def evict_pod(self, namespace: str, name: str, uid: str, /) -> None:
         """Evict a pod; ApiError when that fails."""
-
-    async def request(self, method: str, path: str, /, *, body: Any = None) -> bytes:
-        """Send any request; ApiError when that fails."""
 
 
 class Ground(Protocol):
@@ -74,8 +68,8 @@ class Ground(Protocol):
         """How many are evicted at most in any minute; None where that has no bound."""
 
     @property
-    def again_after(self) -> float | None:
-        """The first pause, in seconds, before a pod whose room was lost gets another plan; None: it gets none."""
+    def again_after(self) -> float:
+        """The first pause, in seconds, before a pod whose room was lost gets another plan."""
 
     def holds_for(self, waiter: Waiter, borrowing: Borrowing) -> bool:
         """Whether others might be evicted for this pod now."""
@@ -171,18 +165,12 @@ class Evictor:
 
     async def run(self) -> None:
         """Evict until cancelled; begin once the cluster has been read."""
-        for feed in self._feeds:
-            await feed.read()
-        while True:
-            start = self._clock()
-            await self.look()
-            self._looked()
-            took = self._clock() - start
-            await asyncio.sleep(max(PAUSE_SECONDS, took * PAUSES_PER_ROUND))
+        await run_rounds(self.look, self._feeds, self._clock)
 
     async def look(self) -> None:
         """One round: carry on with every plan, and make one for those that a ground holds for."""
         waiters = self._waiting.all()
+        self._holds.review()
         uids = {waiter.request.uid for waiter in waiters}
         self._works = {uid: work for uid, work in self._works.items() if uid in uids}
         self._lost = {uid: lost for uid, lost in self._lost.items() if uid in uids}
@@ -199,6 +187,7 @@ class Evictor:
             except ApiError as error:
                 _log.warning("eviction for pod %s is not done yet: %s", waiter.pod.key, error)
             await asyncio.sleep(0)
+        self._looked()
 
     def _adopt(self, waiter: Waiter) -> None:
         """Go on with what the leader before this one has begun."""
@@ -239,6 +228,8 @@ class Evictor:
                 continue
             if self._clock() - waiter.asked > OFFER_SECONDS:
                 await self._ask(waiter)
+            elif not best.pods:
+                self._holds.expect(waiter.request.uid, best.node)
             elif self._affordable(ground, len(best.pods)):
                 await self._plan(waiter, ground, best.node)
             return
@@ -250,22 +241,29 @@ class Evictor:
 
     def _left_alone(self, waiter: Waiter) -> bool:
         """Whether a pod is about to get a place, or goes with others that cannot yet."""
-        pod = waiter.pod
-        grouped = group_of(pod.metadata, pod.spec.scheduling_group) is not None
-        return grouped or bool(self._holds.node_of(waiter.request.uid))
+        waits = self._decide.waits_for_others(waiter.pod)
+        return waits or bool(self._holds.node_of(waiter.request.uid))
 
     async def _best(self, waiter: Waiter, ground: Ground) -> Departure | None:
-        """The departure that costs least, of all nodes that the pod was offered; None where it needs or finds none."""
+        """The departure that costs least, of all nodes that the pod was offered; None where it needs or finds none.
+
+        It is one of no pods where it is enough that those leave that are leaving.
+        """
         pod, request = waiter.pod, waiter.request
         if self._decide.would_place(pod, request, waiter.nodes):
             return None
-        borrowing, shut = self._evictable.borrowing(), self._decide.shut_to(pod, request)
-        found = []
+        borrowing, shut = self._evictable.borrowing(), self._decide.shut_to(pod)
+        found, spent = [], 0.0
         for number, node in enumerate(waiter.nodes):
+            if spent > MOST_SECONDS:
+                self._evictable.cut()
+                break
+            start = self._clock()
             departure = None if node in shut else ground.departure(waiter, node, borrowing)
+            spent += self._clock() - start
             if departure is not None:
                 if not departure.pods:
-                    return None
+                    return departure
                 found.append(departure)
             if number % NODES_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -274,7 +272,7 @@ class Evictor:
     async def _plan(self, waiter: Waiter, ground: Ground, node: str) -> None:
         """Begin with the plan that the pod has by now, else with one for this node, if it waits yet."""
         pod = await self._api.get(PODS, waiter.pod.metadata.name, waiter.pod.metadata.namespace)
-        if not _waits(pod, waiter.request.uid):
+        if not self._waits(pod, waiter.request.uid):
             return
         plan = self._plan_in(pod)
         if plan is None:
@@ -304,15 +302,15 @@ class Evictor:
 
     async def _carry_out(self, waiter: Waiter, work: _Work) -> None:
         """Evict those of a plan that are needed yet, each once."""
-        plan, borrowing = work.plan, self._evictable.borrowing()
+        plan, borrowing = work.plan, self._evictable.borrowing(work.done)
         departure = work.ground.departure(
             waiter, plan.node, borrowing, planned=plan.uids, gone=frozenset(work.done)
         )
         offered = plan.node in waiter.nodes or not waiter.reason
-        if work.ground.again_after is not None and (departure is None or not offered):
+        if departure is None or not offered:
             self._give_up(waiter, work, work.ground.again_after)
             return
-        for pod in departure.pods if departure is not None else ():
+        for pod in departure.pods:
             evictee = Evictee(pod.namespace, pod.name, pod.uid)
             if evictee.uid not in work.done and await self._evict(evictee, waiter, work):
                 work.done.add(evictee.uid)
@@ -342,19 +340,12 @@ class Evictor:
         self._counted(ground.name, "evicted")
         meta = waiter.pod.metadata
         leaves, gains = ground.told(evictee, waiter, work.plan.node)
-        await self._say((evictee.namespace, evictee.name, evictee.uid), *leaves)
-        await self._say((meta.namespace, meta.name, meta.uid), *gains)
+        await write_event(self._api, (evictee.namespace, evictee.name, evictee.uid), *leaves)
+        await write_event(self._api, (meta.namespace, meta.name, meta.uid), *gains)
         return True
 
-    async def _say(self, pod: tuple[str, str, str], reason: str, message: str) -> None:
-        body = pod_event(pod, reason, message, kind="Normal", component=COMPONENT)
-        try:
-            await self._api.request("POST", f"/api/v1/namespaces/{pod[0]}/events", body=body)
-        except ApiError as error:
-            _log.info("event of pod %s/%s is not written: %s", pod[0], pod[1], error)
-
-
-def _waits(pod: Pod, uid: str) -> bool:
-    """Whether this is the pod, and nobody has found or made room for it meanwhile."""
-    gone = pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
-    return not (gone or pod.spec.node_name or pod.status.nominated_node_name)
+    def _waits(self, pod: Pod, uid: str) -> bool:
+        """Whether this is the pod, and no place for it was found or made meanwhile, or none that is of use."""
+        gone = pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
+        nominated = pod.status.nominated_node_name
+        return not gone and not pod.spec.node_name and nominated in {"", self._holds.lost(uid)}

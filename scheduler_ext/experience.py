@@ -17,8 +17,8 @@ from aliquot.host import HostShare
 from aliquot.names import DOMAIN, PLACEMENT_ANNOTATION
 from aliquot.placement import ContainerPlacement, Placement
 from aliquot.request import ContainerRequest, PodRequest, SliceRequest
-from scheduler_ext.demand import WINDOW, Demand
-from scheduler_ext.pods import PlacedPod, shared
+from aliquot.scheduler_ext.demand import WINDOW, Demand
+from aliquot.scheduler_ext.pods import PlacedPod, shared
 
 
 class _Seen(msgspec.Struct, frozen=True, gc=False):

@@ -10,6 +10,8 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from aliquot.host import read_host
 from aliquot.inventory import GPUNode
 from aliquot.kube.api import Api
@@ -17,25 +19,25 @@ from aliquot.kube.objects import Node, ObjectMeta, version_of
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import GPU_NODES, GPU_POOLS, NODES, Resource
 from aliquot.kube.tracker import Tracker
+from aliquot.names import DEFAULT_NAMES, ResourceNames
 from aliquot.pool import PooledAs, pooled_as
-from scheduler_ext.bind import placement_of
-from scheduler_ext.demand import Demand
-from scheduler_ext.experience import Experience
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.gangs import Gangs
-from scheduler_ext.holds import Holds
-from scheduler_ext.imagined import Known
-from scheduler_ext.late import LatePlacements
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.pods import PlacedPod
-from scheduler_ext.residents import Residents
-from scheduler_ext.resize import Resizer
-from scheduler_ext.waiting import Waiting
+from aliquot.scheduler_ext.bind import placement_of
+from aliquot.scheduler_ext.demand import Demand
+from aliquot.scheduler_ext.experience import Experience
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.gangs import Gangs
+from aliquot.scheduler_ext.holds import Holds
+from aliquot.scheduler_ext.imagined import Known
+from aliquot.scheduler_ext.late import LatePlacements
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.pods import PlacedPod, pods_of
+from aliquot.scheduler_ext.residents import Residents
+from aliquot.scheduler_ext.resize import Resizer
+from aliquot.scheduler_ext.waiting import Waiting
 
 if TYPE_CHECKING:
     from aliquot.placement import Placement
 
-_PODS = Resource("", "v1", "pods", PlacedPod)
 READ_PER_SECOND: Final = 20_000
 """Pods, about: so long the watch is waited for instead."""
 
@@ -50,6 +52,7 @@ class Feed:
         foreign: ForeignAgents,
         resizer: Resizer,
         *,
+        names: ResourceNames = DEFAULT_NAMES,
         waiting: Waiting | None = None,
         gangs: Gangs | None = None,
         residents: Residents | None = None,
@@ -67,6 +70,7 @@ class Feed:
         self._latest: dict[str, PooledAs] = {}
         self._pools_due = False
         self._resizer = resizer
+        self._slices = names.gpu
         self._waiting = Waiting() if waiting is None else waiting  # an empty one is false
         self._residents = residents or Residents(ledger)
         self._holds = holds
@@ -94,7 +98,8 @@ class Feed:
             on_update=lambda _, __: self._pools_changed(),
             on_delete=lambda _: self._pools_changed(),
         )
-        self._pods = Tracker(api, _PODS, on_put=self.put_pod, on_gone=self.drop_pod)
+        self._resource = Resource("", "v1", "pods", pods_of(names))
+        self._pods = Tracker(api, self._resource, on_put=self.put_pod, on_gone=self.drop_pod)
 
     @property
     def pools_known(self) -> asyncio.Event:
@@ -178,7 +183,7 @@ class Feed:
             ApiError: the API server does not say now.
         """
         if not await self._is_current():
-            async for page in self._api.pages(_PODS):
+            async for page in self._api.pages(self._resource):
                 for pod in page.items:
                     self._take_over(pod)
         for uid, (placement, version) in self._doubts.items():
@@ -195,7 +200,7 @@ class Feed:
 
     async def _is_current(self) -> bool:
         """Whether the watch of pods has told of all that is true now."""
-        version = version_of(await self._api.version(_PODS))
+        version = version_of(await self._api.version(self._resource))
         try:
             async with asyncio.timeout(len(self._pods) / READ_PER_SECOND):
                 await self._pods.reach(version)
@@ -228,7 +233,7 @@ class Feed:
         self._ledger.put_pools(name, {c.uuid: pools[c.model].name for c in node.status.cards})
 
     def _change_cards(self, old: GPUNode, new: GPUNode) -> None:
-        if old.status != new.status:
+        if old.status != _with_its_cards(new).status:
             self._put_cards(new)
 
     def _pools_of(self, node: GPUNode) -> dict[str, PooledAs]:
@@ -264,18 +269,22 @@ class Feed:
 
     def _put_node(self, node: Node) -> None:
         self._foreign.put_node(node)
-        self._put_host(node)
+        self.put_host(node)
         self._put_cards_of(node)
 
     def _change_node(self, old: Node, new: Node) -> None:
         self._foreign.put_node(new)
-        self._put_host(new)
+        self.put_host(new)
         if old.metadata.labels != new.metadata.labels:
             self._put_cards_of(new)
 
-    def _put_host(self, node: Node) -> None:
-        """A pod may have waited for slices: kube-scheduler, who sees them come too, may have asked before."""
-        if self._ledger.hosts.put_node(node.metadata.name, read_host(node.status.allocatable)):
+    def put_host(self, node: Node) -> None:
+        """Take over what pods may take of a node, and whether they are sent there.
+
+        A pod may have waited for slices: kube-scheduler, who sees them come too, may have asked before.
+        """
+        name, whole = node.metadata.name, read_host(node.status.allocatable, self._slices)
+        if self._ledger.hosts.put_node(name, whole, closed=_closed(node)):
             self._waiting.something_changed()
 
     def _put_cards_of(self, node: Node) -> None:
@@ -289,14 +298,24 @@ class Feed:
         self._ledger.hosts.drop_node(node.metadata.name)
 
 
+def _closed(node: Node) -> bool:
+    """Whether no pod is sent to a node: it is cordoned, or its kubelet is not ready."""
+    conditions = node.status.conditions
+    return node.spec.unschedulable or any(one.type == "Ready" and one.status != "True" for one in conditions)
+
+
 def _with_its_labels(node: Node) -> Node:
     """What is asked for of a node later: which pool its cards are in."""
     return Node(metadata=_lean(node.metadata, node.metadata.labels))
 
 
 def _with_its_cards(node: GPUNode) -> GPUNode:
-    """What is asked for later of what an agent has published: its cards."""
-    return GPUNode(metadata=_lean(node.metadata, _NOTHING), status=node.status)
+    """What is asked for later of what an agent has published: its cards.
+
+    The summary is left out: it changes with every pod, and the extender knows more of them than the agent.
+    """
+    status = msgspec.structs.replace(node.status, summary=None) if node.status.summary else node.status
+    return GPUNode(metadata=_lean(node.metadata, _NOTHING), status=status)
 
 
 def _lean(meta: ObjectMeta, labels: dict[str, str]) -> ObjectMeta:

@@ -14,17 +14,18 @@ from aliquot.kube.objects import Pod
 from aliquot.names import ResourceNames
 from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
-from scheduler_ext.choose import Choice, Placer
-from scheduler_ext.fit import still_fits
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.gangs import Gangs
-from scheduler_ext.holds import Holds
-from scheduler_ext.ledger import Entry, Ledger, Stage
-from scheduler_ext.passed_over import PassedOver
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.reasons import QUOTA, Reason
-from scheduler_ext.waiting import Waiting
-from scheduler_ext.wire import FilterArgs, FilterResult
+from aliquot.scheduler_ext.choose import Choice, Placer
+from aliquot.scheduler_ext.empty_cluster import beyond_quotas
+from aliquot.scheduler_ext.fit import still_fits
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.gangs import Gangs
+from aliquot.scheduler_ext.holds import Holds
+from aliquot.scheduler_ext.ledger import Entry, Ledger, Stage
+from aliquot.scheduler_ext.passed_over import PassedOver
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.reasons import QUOTA, Reason
+from aliquot.scheduler_ext.waiting import Waiting
+from aliquot.scheduler_ext.wire import FilterArgs, FilterResult
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Filter:
         ledger: What is promised already; gets the reservation.
         foreign: The nodes on which another device plugin serves a dialect's resources.
         placer: Chooses nodes and cards.
-        names: Our resources.
+        names: The resources' names.
         dialects: Other projects' resources that are understood.
         passed_over: The nodes to which a pod has just been in vain.
         quotas: What each namespace may have.
@@ -117,18 +118,42 @@ class Filter:
         if held is not None and held.stage is Stage.HELD:
             there = self.ledger.cards_without(held.node, request.uid)
             offered = held.node in nodes and self.ledger.hosts.slices_left(held.node) >= 0
-            return offered and still_fits(held.placement, there)
+            refusal = self.quotas.refusal(request.namespace, held.placement, anew=True)
+            return offered and still_fits(held.placement, there) and not refusal
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
-        ours = [n for n in nodes if n not in taken and n not in barred]
-        return bool(ours) and self.placer.place(request, ours) is not None
+        kept = self.kept_from(pod)
+        ours = [n for n in nodes if n not in taken and n not in barred and n != kept]
+        if not ours or self.placer.place(request, ours) is not None:
+            return bool(ours)
+        with self._saved_aside(pod) as saved:
+            return bool(saved) and self.placer.place(request, ours) is not None
 
     def group_waits(self, uid: str) -> str:
         """What keeps the group of a pod waiting, in words; empty for a pod that goes alone, or has its place."""
         return self.gangs.why(uid) if self.gangs else ""
 
-    def shut_to(self, pod: Pod, request: PodRequest) -> AbstractSet[str]:
-        """The nodes that a pod cannot have whoever leaves them: another plugin serves them, or a quota says no."""
-        return self.foreign.nodes_serving(pod) | self.quotas.barred(request).keys()
+    def shut_to(self, pod: Pod) -> AbstractSet[str]:
+        """The nodes that a pod cannot have whoever leaves: another plugin serves them, or they are kept for a pod."""
+        kept = self.kept_from(pod)
+        return self.closed_for_good(pod) | ({kept} if kept else set())
+
+    def closed_for_good(self, pod: Pod) -> AbstractSet[str]:
+        """The nodes that a pod may never have: another device plugin serves them."""
+        return self.foreign.nodes_serving(pod)
+
+    def quota_against(self, request: PodRequest, nodes: Sequence[str]) -> str:
+        """The quota that keeps a pod from each of these nodes with cards; empty where there is none."""
+        barred = self.quotas.barred(request)
+        whys = [barred.get(name, "") for name in nodes if name in self.ledger.table] if barred else []
+        return whys[0].partition(":")[0] if whys and all(whys) else ""
+
+    def beyond_quotas(self, requests: Sequence[PodRequest]) -> str:
+        """The quota that these pods of one namespace exceed even if it is not used; empty where there is none."""
+        return beyond_quotas(self.quotas, requests) if requests else ""
+
+    def is_special(self, uid: str) -> bool:
+        """Whether a pod may get a place where others of its kind get none: it has one that is its own."""
+        return self.ledger.entry(uid) is not None or (self.gangs is not None and self.gangs.differs(uid))
 
     def _place(self, request: PodRequest, args: FilterArgs, nodes: Sequence[str]) -> FilterResult:
         self.ledger.release(request.uid)
@@ -136,7 +161,7 @@ class Filter:
         looked = self._look(args.Pod, request, nodes)
         if looked.choice.placement is not None:
             return self._reserve(request, looked.choice.placement)
-        placed = self._place_over(self.holds, args, request) if self.holds else None
+        placed = self._place_over(args, request)
         if placed is not None:
             return placed
         self.waiting.refused(args.Pod, request, nodes, looked.reason)
@@ -149,10 +174,24 @@ class Filter:
         looked = self._look(pod, request, nodes)
         return looked.choice.placement or looked.refusal()
 
+    def reason_against(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> str:
+        """What keeps a pod without a place from the nodes that come nearest to having room, in a word for counting."""
+        return self._look(pod, request, nodes).reason
+
+    def waits_for_others(self, pod: Pod) -> bool:
+        """Whether room for this pod alone would be of no use: its group lacks others besides."""
+        return self.gangs is not None and self.gangs.waits_for_others(pod)
+
     def _look(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> "_Looked":
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
-        ours = [n for n in nodes if n not in taken and n not in barred] if taken or barred else nodes
-        return _Looked(nodes, self._choose(request, ours), taken, barred)
+        kept = self.kept_from(pod)
+        closed = taken or barred or kept
+        ours = [n for n in nodes if n not in taken and n not in barred and n != kept] if closed else nodes
+        return _Looked(nodes, self._choose(request, ours), taken, barred, kept)
+
+    def kept_from(self, pod: Pod) -> str:
+        """The node that is kept free for a larger pod; empty where there is none."""
+        return self.gangs.kept_from(pod.metadata.uid, pod.spec.priority or 0) if self.gangs else ""
 
     def _choose(self, request: PodRequest, nodes: Sequence[str]) -> Choice:
         """The best node of those that have not just failed this pod, else of all."""
@@ -164,13 +203,19 @@ class Filter:
                 return Choice(placement)
         return self.placer.look(request, nodes)
 
-    def _place_over(self, holds: Holds, args: FilterArgs, request: PodRequest) -> FilterResult | None:
-        """The pod's place, were nothing held for pods of lower priority; what it takes is no longer held."""
-        aside = holds.step_aside(args.Pod.spec.priority or 0)
-        found = self.find(args.Pod, request, args.NodeNames) if aside else None
-        placed = self._reserve(request, found) if isinstance(found, Placement) else None
-        holds.resume(aside)
-        return placed
+    def _place_over(self, args: FilterArgs, request: PodRequest) -> FilterResult | None:
+        """The pod's place, were nothing kept for lower priorities; what it takes is no longer kept."""
+        priority = args.Pod.spec.priority or 0
+        with (
+            self.holds.aside(priority) if self.holds else contextlib.nullcontext() as held,
+            self._saved_aside(args.Pod) as saved,
+        ):
+            found = self.find(args.Pod, request, args.NodeNames) if held or saved else None
+            return self._reserve(request, found) if isinstance(found, Placement) else None
+
+    def _saved_aside(self, pod: Pod) -> contextlib.AbstractContextManager[bool | None]:
+        """What a group of a lower priority than this pod's has saved up is free meanwhile; whether there is any."""
+        return self.gangs.saved_aside(pod.spec.priority or 0) if self.gangs else contextlib.nullcontext()
 
     def _reserve(self, request: PodRequest, placement: Placement) -> FilterResult:
         self.waiting.forget(request.uid)
@@ -187,12 +232,14 @@ class _Looked:
         choice: The place, or why there is none on nodes that were open to the pod.
         taken: Nodes, not only of these, on which another plugin serves what it asks for.
         barred: Nodes, not only of these, that a quota closes to it, with the reason.
+        kept: The node that is kept free for a larger pod; empty where there is none.
     """
 
     nodes: Sequence[str]
     choice: Choice
     taken: set[str]
     barred: dict[str, str]
+    kept: str = ""
 
     @property
     def reason(self) -> str:
@@ -200,12 +247,13 @@ class _Looked:
         nearest = self.choice.nearest
         if self.barred and not (nearest and nearest.curable):
             return QUOTA
-        return (nearest or Reason.FOREIGN).name.lower()
+        return (nearest or (Reason.KEPT if self.kept in self.nodes else Reason.FOREIGN)).name.lower()
 
     def refusal(self) -> FilterResult:
         """Why not, node by node."""
         refused = {
             **self.choice.refused,
+            **({self.kept: Reason.KEPT} if self.kept in self.nodes else {}),
             **dict.fromkeys(self.taken.intersection(self.nodes), Reason.FOREIGN),
         }
         barred = {n: self.barred[n] for n in self.nodes if n in self.barred}

@@ -19,9 +19,9 @@ from types import MappingProxyType
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.policy import Policy
 from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
+from aliquot.scheduler_ext.cards import CardState, Load
+from aliquot.scheduler_ext.sets import Wish
 from aliquot.topology import Topology
-from scheduler_ext.cards import CardState, Load
-from scheduler_ext.sets import Wish
 
 SEARCH_BUDGET = 512
 """Choices the search may take for one pod on one node before it says that the pod does not fit."""

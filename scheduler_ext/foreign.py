@@ -6,7 +6,7 @@ the kubelet keeps a count of 0 and fails every pod that names the resource, unti
 node's status (docs/migrate-from-hami.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from aliquot.dialects import Dialect
 from aliquot.kube.objects import Node, Pod
@@ -17,6 +17,11 @@ class ForeignAgents:
 
     def __init__(self, dialects: Sequence[Dialect]) -> None:
         self._nodes: dict[str, set[str]] = {name: set() for d in dialects for name in d.resources}
+
+    @property
+    def resources(self) -> Collection[str]:
+        """The resources of the dialects that are switched on."""
+        return self._nodes.keys()
 
     def put_node(self, node: Node) -> None:
         """Take over what a node advertises."""

@@ -3,10 +3,15 @@
 A call goes one step at most: it carries a header then, and a replica that gets it and does not lead answers an error,
 which makes kube-scheduler try the pod again. Calls from other machines need a certificate of the replicas' CA,
 because bind acts with more rights than a caller may have; kube-scheduler calls from the same pod and needs none.
+
+Where kube-scheduler has nobody else to ask, a call may be held instead of answered with an error (`hold_seconds`): it
+is passed on again and again, until a replica answers, which may be this one by then. A leader that hangs is waited for
+only until another replica leads.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Protocol
 
@@ -16,9 +21,10 @@ from prometheus_client import Counter
 
 from aliquot.crowd import is_local
 from aliquot.guard import Right, refusal
+from aliquot.scheduler_ext.election import Election
+from aliquot.scheduler_ext.kube_scheduler import PATH as KUBE_SCHEDULER_HEALTH
+from aliquot.scheduler_ext.office import Office
 from aliquot.tls import CertificatePair, client_context
-from scheduler_ext.election import Election
-from scheduler_ext.office import Office
 
 FORWARDED_HEADER = "Aliquot-Forwarded-By"
 CONNECT_SECONDS = 1.0
@@ -26,7 +32,9 @@ ANSWER_SECONDS = 8.0
 """Three requests to the API server at their slowest, and below the time for which kube-scheduler waits."""
 CALLS = frozenset({"/filter", "/preempt", "/bind"})
 VOLCANO_CALLS = "/volcano/"
-HEALTH = frozenset({"/healthz", "/readyz"})
+HEALTH = frozenset({"/healthz", "/readyz", KUBE_SCHEDULER_HEALTH})
+AGAIN_SECONDS = 0.1
+"""Between two looks at who leads."""
 
 
 class ForwardError(Exception):
@@ -59,6 +67,8 @@ class Forwarder:
         pair: CertificatePair,
         forwarded: Counter,
         server_name: str | None = None,
+        *,
+        hold_seconds: float = 0.0,
     ) -> None:
         """Forward nothing yet.
 
@@ -68,12 +78,14 @@ class Forwarder:
             pair: Shown to other replicas, and the CA that vouches for them; read for each call.
             forwarded: Counts calls, by `outcome`.
             server_name: The name in the others' certificates; None: the host of their URL.
+            hold_seconds: How long kube-scheduler's calls are held while no replica answers.
         """
         self._election = election
         self._office = office
         self._pair = pair
         self._forwarded = forwarded
         self._server_name = server_name
+        self._hold_seconds = hold_seconds
 
     def closed(self) -> str:
         """Why we cannot answer ourselves; an empty text where we can."""
@@ -85,9 +97,20 @@ class Forwarder:
         Raises:
             ForwardError: nobody has answered.
         """
+        end = time.monotonic() + (self._hold_seconds if request.path_qs in CALLS else 0.0)
+        while self._office.closed():
+            try:
+                return await self._ask_leader(request, body)
+            except ForwardError:
+                passed_on = request.headers.get(FORWARDED_HEADER)
+                if passed_on or self._election.resigned or time.monotonic() >= end:
+                    raise
+            await asyncio.sleep(AGAIN_SECONDS)
+        return None
+
+    async def _ask_leader(self, request: Asked, body: bytes) -> bytes | None:
+        """The leader's answer; None where we have come to lead meanwhile."""
         why = self._office.closed()
-        if not why:
-            return None
         by = request.headers.get(FORWARDED_HEADER)
         if by:
             raise ForwardError(f"{why}; the call was forwarded by {by} already; try again")
@@ -95,9 +118,23 @@ class Forwarder:
         if self._election.elected.is_set() or not url:
             raise ForwardError(f"{why}, and no other replica is known to lead; try again")
         with self._forwarded.labels("error").count_exceptions(ForwardError):
-            answer = await self._send(request.method, url + request.path_qs, body)
-        self._forwarded.labels("ok").inc()
+            answer = await self._while_it_leads(url, self._send(request.method, url + request.path_qs, body))
+        if answer is not None:
+            self._forwarded.labels("ok").inc()
         return answer
+
+    async def _while_it_leads(self, url: str, call: Coroutine[None, None, bytes]) -> bytes | None:
+        """What a call of the replica at this URL comes to; None where we lead before that."""
+        sent = asyncio.ensure_future(call)
+        try:
+            while not (await asyncio.wait([sent], timeout=AGAIN_SECONDS))[0]:
+                if not self._office.closed():
+                    return None
+                if self._election.leader_url != url:
+                    raise ForwardError(f"the replica at {url} does not lead any more; try again")
+            return sent.result()
+        finally:
+            sent.cancel()
 
     async def _send(self, method: str, url: str, body: bytes) -> bytes:
         headers = {"Content-Type": "application/json", FORWARDED_HEADER: self._election.identity}

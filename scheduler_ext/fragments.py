@@ -31,12 +31,12 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.request import MAX_CARDS, SliceRequest
-from scheduler_ext.demand import Typical
-from scheduler_ext.laying import Array, Lent
-from scheduler_ext.rests import STEPS, Amounts, Program
-from scheduler_ext.scarcity import Prices
-from scheduler_ext.sets import LACK, LATER, Sets
-from scheduler_ext.table import Bools, CardKind, CardTable, Ints
+from aliquot.scheduler_ext.demand import Typical
+from aliquot.scheduler_ext.laying import Array, Lent
+from aliquot.scheduler_ext.rests import STEPS, Amounts, Program
+from aliquot.scheduler_ext.scarcity import Prices
+from aliquot.scheduler_ext.sets import LACK, LATER, Sets
+from aliquot.scheduler_ext.table import Bools, CardKind, CardTable, Ints
 
 Floats = npt.NDArray[np.float32]
 

@@ -1,49 +1,20 @@
 """One group of pods: who is in it, and how far its members have come together."""
 
 import asyncio
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from aliquot.kube.objects import Pod
-from aliquot.request import PodRequest
-from scheduler_ext.groups import UNSAID, GroupKey, Terms
-from scheduler_ext.ledger import Ledger, Stage
+from aliquot.scheduler_ext.gang_member import Member
+from aliquot.scheduler_ext.gang_runs import of_earlier_runs
+from aliquot.scheduler_ext.groups import UNSAID, GroupKey, Terms
+from aliquot.scheduler_ext.ledger import Ledger, Stage
 
 ON_ITS_WAY = frozenset({Stage.BINDING, Stage.UNCERTAIN, Stage.ASSUMED, Stage.BOUND})
 LONGEST_REST = 8
 """A group that has failed again and again rests for so many times as long as its places were held."""
 
 
-@dataclass(frozen=True)
-class Member:
-    """A pod of a group.
-
-    Attributes:
-        pod: What it asks for, as it was read last; empty once it is placed.
-        request: The same, understood; None where it asks for no slice.
-        terms: What it says of its group.
-        placed: It is on a node, or has done its work there.
-        gated: It may not be scheduled yet.
-        nodes: Those it was offered last; None before its first filter call.
-    """
-
-    pod: Pod
-    request: PodRequest | None
-    terms: Terms = UNSAID
-    placed: bool = False
-    gated: bool = False
-    nodes: tuple[str, ...] | None = None
-
-    @property
-    def weight(self) -> tuple[float, int, int, int, str]:
-        """Those with the least choice of nodes are placed first, then the largest, equal ones by name."""
-        slices = [c.slice for c in self.request.containers if c.slice] if self.request else []
-        cards = sum(one.cards for one in slices)
-        memory = sum(one.cards * (one.memory_mib or 0) for one in slices)
-        percent = sum(one.cards * (one.memory_percent or 0) for one in slices)
-        choice = math.inf if self.nodes is None else len(self.nodes)
-        return (choice, -cards, -memory, -percent, self.pod.metadata.name)
+RECOVERED_SECONDS = 600.0
+"""A group that has run with enough members for so long has recovered from what it was evicted for."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +26,16 @@ class Look:
         enough: Whether as many found a place as the group needs.
         covered: How many have one then, or need none.
         uids: Who has a place then.
+        host_bound: Whether a member found too little CPU or memory on some node.
+        barred: Which quota kept a member from every node with cards; empty where none did.
     """
 
     changes: int = -1
     enough: bool = False
     covered: int = 0
     uids: frozenset[str] = frozenset()
+    host_bound: bool = False
+    barred: str = ""
 
 
 @dataclass
@@ -85,6 +60,10 @@ class Gang:
         look: What came of the last look for places.
         short_since: When it first found no room for all, and has found none since.
         saved: How often it has saved up places in vain.
+        too_large: It was found not to fit even if no other pod were there.
+        below_since: Since when pods of it run, but fewer than it needs; None while that is not so.
+        enough_since: Since when as many run as it needs; None while that is not so.
+        yielded: How often it was evicted because fewer ran, and has not run for long since.
     """
 
     key: GroupKey
@@ -104,6 +83,15 @@ class Gang:
     look: Look = field(default_factory=Look)
     short_since: float | None = None
     saved: int = 0
+    too_large: bool = False
+    below_since: float | None = None
+    enough_since: float | None = None
+    yielded: int = 0
+    _earlier: frozenset[str] | None = None
+
+    def __str__(self) -> str:
+        """As it is written to the log."""
+        return f"group {self.key}"
 
     @property
     def terms(self) -> Terms:
@@ -130,14 +118,47 @@ class Gang:
         return entry is not None and entry.stage not in (Stage.RESERVED, Stage.HELD)
 
     @property
+    def earlier(self) -> frozenset[str]:
+        """The UIDs of pods of runs that have ended, which do not count."""
+        if self._earlier is None:
+            self._earlier = of_earlier_runs(self.members)
+        return self._earlier
+
+    @property
+    def run(self) -> list[str]:
+        """The UIDs of the members of the present run."""
+        earlier = self.earlier
+        return [uid for uid in self.members if uid not in earlier] if earlier else list(self.members)
+
+    @property
+    def priority(self) -> int:
+        """The lowest of a member that has not finished: no member lends the others its own."""
+        return min((m.priority for m in self.members.values() if m.finished is None), default=0)
+
+    @property
+    def begun(self) -> float:
+        """When the first member of the present run was made, in seconds since 1970."""
+        return min((self.members[uid].created for uid in self.run), default=0.0)
+
+    @property
+    def working(self) -> list[str]:
+        """The UIDs of the members that are bound and have not finished."""
+        return [uid for uid, m in self.members.items() if m.placed and m.finished is None]
+
+    @property
     def needed(self) -> int:
         """How many of the others must get their places at once; 0 where each may go alone."""
-        return max(0, (self.terms.members or 0) - sum(map(self.settled, self.members)))
+        return max(0, (self.terms.members or 0) - sum(map(self.settled, self.run)))
+
+    def breaks_without(self, uid: str) -> bool:
+        """Whether it has as many members as it needs, and would not without this one."""
+        least, run = self.terms.members or 0, self.run
+        return uid in run and self.settled(uid) and sum(map(self.settled, run)) == least
 
     @property
     def covered(self) -> int:
         """How many have a place, or need none."""
-        return sum(1 for uid in self.members if self.settled(uid) or self.reserved(uid))
+        return sum(1 for uid in self.run if self.settled(uid) or self.reserved(uid))
 
     @property
     def whole(self) -> bool:
@@ -152,16 +173,21 @@ class Gang:
     @property
     def present(self) -> int:
         """The members that are there, not counting those that may not be scheduled yet."""
-        return sum(1 for member in self.members.values() if not member.gated)
+        return sum(1 for uid in self.run if not self.members[uid].gated)
 
-    def seekers(self) -> Iterator[Member]:
+    @property
+    def offered_nodes(self) -> tuple[str, ...]:
+        """What a member was offered last, for those of which that is not known."""
+        return next((m.nodes for m in self.members.values() if m.nodes is not None), ())
+
+    def seeking(self) -> list[Member]:
+        """The members that wait for their nodes, whether they have places or not."""
+        return [m for uid, m in self.members.items() if m.request and not (m.gated or self.settled(uid))]
+
+    def seekers(self) -> list[Member]:
         """The members without a place, the hardest to place first."""
-        waiting = (
-            m
-            for uid, m in self.members.items()
-            if m.request and not (m.gated or self.settled(uid) or self.reserved(uid))
-        )
-        return iter(sorted(waiting, key=lambda member: member.weight))
+        waiting = (m for m in self.seeking() if m.request and not self.reserved(m.request.uid))
+        return sorted(waiting, key=lambda member: member.weight)
 
     def obstacle(self, now: float) -> str:
         """Why it is no use to look for places; empty when it may be."""
@@ -174,9 +200,24 @@ class Gang:
             return f"group {self.key}: {self.given_back}; others have their turn before it tries again"
         return ""
 
-    def fit(self, covered: int) -> str:
-        """What is said when so many of those needed at once have a place."""
-        return f"group {self.key}: {covered} of the {self.terms.members} members that it needs fit at once"
+    def fit(self, look: Look) -> str:
+        """What is said when no more of those needed at once have a place."""
+        said = (
+            f"group {self.key}: {look.covered} of the {self.terms.members} members that it needs fit at once"
+        )
+        if look.barred:
+            return f"{said}; {look.barred} keeps the others from every node"
+        if self.too_large:
+            return f"{said}, and fewer than it needs would if no other pod were there"
+        return said
+
+    def note_below(self, now: float) -> None:
+        """Take note of whether it runs with fewer members than it needs."""
+        working, needed = bool(self.working), bool(self.needed)
+        self.below_since = _since(self.below_since, now, so=working and needed)
+        self.enough_since = _since(self.enough_since, now, so=working and not needed)
+        if self.enough_since is not None and now - self.enough_since >= RECOVERED_SECONDS:
+            self.yielded = 0
 
     def decide(self) -> None:
         """Wake the bind calls that wait for the others."""
@@ -207,8 +248,21 @@ class Gang:
         self.ready.clear()
         self.admitted.clear()
 
+    def put(self, uid: str, member: Member) -> None:
+        """A member has come, or is not what it was."""
+        self.members[uid] = member
+        self._earlier = None
+
     def drop(self, uid: str) -> None:
         """A member has gone."""
         self.members.pop(uid, None)
+        self._earlier = None
         for progress in (self.offered, self.ready, self.admitted):
             progress.discard(uid)
+
+
+def _since(before: float | None, now: float, *, so: bool) -> float | None:
+    """Since when something is so; None where it is not."""
+    if not so:
+        return None
+    return now if before is None else before

@@ -6,7 +6,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from scheduler_ext.gangs import Gangs
+from aliquot.scheduler_ext.gangs import Gangs
 
 STATES = ("waiting", "saving", "holding", "resting", "running")
 

@@ -23,43 +23,35 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Final, Protocol
+from contextlib import AbstractContextManager
+from typing import Final
 
 from aliquot.kube.objects import Pod
-from aliquot.placement import Placement
-from aliquot.request import PodRequest, RequestError
-from scheduler_ext.fit import still_fits
-from scheduler_ext.gang import Gang, Look, Member
-from scheduler_ext.groups import UNSAID, GroupKey, Terms, group_of, terms_of
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.passed_over import PassedOver
-from scheduler_ext.pods import PlacedPod
-from scheduler_ext.reasons import GROUP
-from scheduler_ext.saving import PATIENCE_SECONDS, Saving
-from scheduler_ext.waiting import Waiter, Waiting, canonical
-from scheduler_ext.wire import FilterResult
+from aliquot.request import PodRequest
+from aliquot.scheduler_ext.fit import still_fits
+from aliquot.scheduler_ext.gang import Gang, Look
+from aliquot.scheduler_ext.gang_registry import GangRegistry
+from aliquot.scheduler_ext.gang_search import Finder, GangSearch
+from aliquot.scheduler_ext.groups import GroupKey, Terms, group_of
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.passed_over import PassedOver
+from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.reasons import GROUP
+from aliquot.scheduler_ext.saved_places import SavedPlaces
+from aliquot.scheduler_ext.saving import PATIENCE_SECONDS, Saver
+from aliquot.scheduler_ext.waiting import Waiting, canonical
+from aliquot.scheduler_ext.wire import FilterResult
 
 HOLD_SECONDS: Final = 60.0
 """How long the places of a group wait until enough members have come to bind."""
 BIND_PATIENCE_SECONDS: Final = 3.0
 """How long a bind call waits for the others; after it kube-scheduler tries again, and the place is kept."""
 
-PLACED: Final = Pod()
-"""What is kept of a member that is on its node."""
-
 _log = logging.getLogger(__name__)
 
 
 class GangError(Exception):
     """A member may not be bound now; the message says why."""
-
-
-class Finder(Protocol):
-    """Where a pod would go; `Filter` has it."""
-
-    def find(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> Placement | FilterResult:
-        """The place of a pod without one, or why it gets none; nothing is reserved or learned."""
 
 
 class Gangs:
@@ -96,115 +88,115 @@ class Gangs:
         self._ledger = ledger
         self._waiting = waiting
         self._passed_over = passed_over
-        self._read = read
         self._clock = clock
         self._hold_seconds = hold_seconds
         self._bind_patience = bind_patience
         self.given_back = 0
-        self._saving = Saving(saving_seconds)
-        self._finder: Finder | None = None
-        self._gangs: dict[GroupKey, Gang] = {}
-        self._of: dict[str, Gang] = {}
+        self._search = GangSearch(ledger, waiting)
+        self._saved = SavedPlaces(ledger, waiting, self._search, clock, saving_seconds)
+        self._groups = GangRegistry(ledger, waiting, read)
 
     def all(self) -> list[Gang]:
         """The groups."""
-        return list(self._gangs.values())
+        return self._groups.all()
+
+    def of(self, uid: str) -> Gang | None:
+        """The group of a pod that is known to be in one."""
+        return self._groups.of(uid)
+
+    def finds_room(self, gang: Gang, finder: Finder) -> bool:
+        """Whether a group that waits would find places for as many members as it needs now; nothing is reserved."""
+        with self._waiting.trial(), self._saved.aside(gang.priority):
+            return self._search.probe(gang, finder, gang.offered_nodes).enough
+
+    def take_turn(self, gang: Gang) -> None:
+        """Others leave for this group: it keeps what becomes free, unless another saves up already."""
+        self._saved.give_turn(gang)
 
     def goes_together(self, pod: Pod) -> bool:
         """Whether a pod that waits gets its place only with others."""
         key = group_of(pod.metadata, pod.spec.scheduling_group)
-        gang = self._gangs.get(key) if key is not None and self._hold_seconds else None
+        gang = self._groups.get(key) if key is not None and self._hold_seconds else None
         return gang is not None and self._together(gang)
+
+    def breaks(self, uid: str) -> bool:
+        """Whether a pod's group would have fewer members than it needs without it, and has enough with it."""
+        gang = self._groups.of(uid)
+        return gang is not None and gang.breaks_without(uid)
+
+    def waits_for_others(self, pod: Pod) -> bool:
+        """Whether room for this pod alone would be of no use: its group lacks others besides."""
+        key = group_of(pod.metadata, pod.spec.scheduling_group)
+        if key is None or not self._hold_seconds:
+            return False
+        gang = self._groups.get(key)
+        return gang is None or gang.terms.members is None or gang.needed > 1
 
     def why(self, uid: str) -> str:
         """What keeps a member of a group without its place, in words; empty for a pod that goes alone or has one."""
-        gang = self._of.get(uid)
+        gang = self._groups.of(uid)
         if gang is None or not self._together(gang) or gang.reserved(uid):
             return ""
         return gang.obstacle(self._clock()) or gang.why
 
     def states(self) -> Counter[str]:
         """How many groups there are, by how far they have come."""
-        return Counter(self._state(gang) for gang in self._gangs.values() if gang.members)
+        there = (gang for gang in self.all() if len(gang.members) > len(gang.earlier))
+        return Counter(map(self._state, there))
 
     def _state(self, gang: Gang) -> str:
         if not self._together(gang):
             return "running"
-        if gang is self.saver:
+        if gang is self._saved.saver:
             return "saving"
         if gang.since is not None:
             return "holding"
         return "resting" if self._clock() < gang.rest else "waiting"
 
     @property
-    def saver(self) -> Gang | None:
-        """The group that keeps places before it has all that it needs."""
-        return self._saving.saver
+    def saver(self) -> Saver | None:
+        """The group that keeps places before it has all that it needs, or the large pod that a node is kept for."""
+        return self._saved.saver
+
+    def keeps(self, uid: str) -> bool:
+        """Whether a pod's place is held by its group, which says itself for how long."""
+        gang = self._groups.of(uid)
+        return gang is not None and gang.since is not None
+
+    def differs(self, uid: str) -> bool:
+        """Whether a member may have a place where others of its kind get none, or the other way round."""
+        gang = self._groups.of(uid)
+        return gang is not None and gang.look.enough
+
+    def kept_from(self, uid: str, priority: int) -> str:
+        """The node that is kept for a large pod, and not for the pod of this UID; empty where none is."""
+        return self._saved.kept_from(uid, priority)
+
+    def saved_aside(self, priority: int) -> AbstractContextManager[bool]:
+        """What a group of lower priority has saved is free meanwhile; whether there is any."""
+        return self._saved.aside(priority)
 
     # ---- what the watches say ----
 
     def put_terms(self, key: GroupKey, terms: Terms) -> None:
         """Take over what a PodGroup says; nothing, when it is gone."""
-        gang = self._gang(key)
-        if gang.said != terms:
-            gang.said = terms
-            self._waiting.something_changed()
-        self._tidy_away(gang)
+        self._groups.put_terms(key, terms)
 
     def see(self, pod: PlacedPod) -> None:
         """Take note of a pod as the watch shows it."""
         key = pod.group
         if key is None or not self._hold_seconds:
             return
-        uid, leaving = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
-        if leaving or pod.status.phase == "Failed":
-            self.depart(uid)
-            return
-        if pod.spec.node_name or pod.finished:
-            self._put(key, uid, Member(PLACED, None, terms_of(pod.metadata), placed=True))
+        if pod.metadata.deletion_timestamp is not None or pod.status.phase == "Failed":
+            self.depart(pod.metadata.uid)
         else:
-            self._put_pending(key, pod.asking(), gated=bool(pod.spec.scheduling_gates))
+            self._groups.put(key, pod)
 
     def depart(self, uid: str) -> None:
         """A pod is gone, or its work has failed; without enough members left the others give their places back."""
-        gang = self._of.pop(uid, None)
-        if gang is None:
-            return
-        gang.drop(uid)
-        self._heed_losses(gang)
-        self._tidy_away(gang)
-
-    def _put_pending(self, key: GroupKey, pod: Pod, *, gated: bool = False) -> None:
-        try:
-            asked = self._read(pod)
-        except RequestError as error:
-            _log.warning("pod %s of group %s is left out: %s", pod.key, key, error)
-            return
-        request = asked if asked.wants_slices else None
-        gang = self._of.get(pod.metadata.uid)
-        nodes = gang.members[pod.metadata.uid].nodes if gang else None
-        member = Member(pod, request, terms_of(pod.metadata), gated=gated, nodes=nodes)
-        self._put(key, pod.metadata.uid, member)
-
-    def _put(self, key: GroupKey, uid: str, member: Member) -> None:
-        gang = self._gang(key)
-        self._of[uid] = gang
-        before = gang.members.get(uid)
-        gang.members[uid] = member
-        if before is None or (before.gated, before.placed) != (member.gated, member.placed):
-            self._waiting.something_changed()
-
-    def _gang(self, key: GroupKey) -> Gang:
-        gang = self._gangs.get(key)
-        if gang is None:
-            gang = self._gangs[key] = Gang(key, self._ledger)
-        return gang
-
-    def _tidy_away(self, gang: Gang) -> None:
-        if not gang.members:
-            gang.short_since = None
-            if gang.said == UNSAID:
-                self._gangs.pop(gang.key, None)
+        gang = self._groups.drop(uid)
+        if gang is not None:
+            self._heed_losses(gang)
 
     # ---- what filter asks ----
 
@@ -212,9 +204,9 @@ class Gangs:
         self, finder: Finder, pod: Pod, request: PodRequest, nodes: Sequence[str]
     ) -> FilterResult | None:
         """Answer filter for a member of a group; None for a pod that goes alone."""
-        self._finder = finder
-        self._save_more()
-        gang = self._member(pod, nodes)
+        self._saved.finder = finder
+        self._saved.take_more()
+        gang = self._called(pod, nodes)
         if gang is None or not self._together(gang):
             return None
         why = gang.obstacle(self._clock())
@@ -228,7 +220,9 @@ class Gangs:
                 self._waiting.forget(request.uid)
                 return FilterResult([place])
             why = gang.why
-        self._waiting.refused(pod, request, nodes, GROUP, told=why)
+        alone = not gang.obstacle(self._clock()) and not self.waits_for_others(pod)
+        reason = finder.reason_against(pod, request, nodes) if alone else GROUP
+        self._waiting.refused(pod, request, nodes, reason, told=why)
         if gang.told != why:
             gang.told = why
             self._waiting.somebody_to_tell()
@@ -236,7 +230,7 @@ class Gangs:
 
     def would_place(self, finder: Finder, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> bool | None:
         """Whether filter would name a node now; None for a pod that goes alone."""
-        gang = self._member(pod, nodes)
+        gang = self._called(pod, nodes)
         if gang is None or not self._together(gang):
             return None
         if gang.obstacle(self._clock()):
@@ -244,33 +238,13 @@ class Gangs:
         if gang.reserved(request.uid):
             return True
         if gang.look.changes != self._waiting.changes:
-            with self._waiting.trial():
-                placed = self._place_all(gang, finder, canonical(frozenset(nodes)))
-                gang.look = self._looked(gang)
-                self._release(placed)
+            with self._waiting.trial(), self._saved.aside(gang.priority):
+                look = self._search.probe(gang, finder, canonical(frozenset(nodes)))
+            self._search.note(gang, look)
         return gang.look.enough and request.uid in gang.look.uids
 
-    def _looked(self, gang: Gang) -> Look:
-        return Look(self._waiting.changes, gang.whole, gang.covered, frozenset(gang.held))
-
-    def _member(self, pod: Pod, nodes: Sequence[str]) -> Gang | None:
-        """The group of the pod of a call, once it is known what the pod was offered."""
-        key = group_of(pod.metadata, pod.spec.scheduling_group)
-        if key is None or not self._hold_seconds:
-            return None
-        uid = pod.metadata.uid
-        if uid not in self._of:
-            self._put_pending(key, pod)
-        gang = self._of.get(uid)
-        if gang is not None:
-            self._note_offer(gang, uid, canonical(frozenset(nodes)))
-        return gang
-
-    def _note_offer(self, gang: Gang, uid: str, nodes: tuple[str, ...]) -> None:
-        member = gang.members[uid]
-        if member.nodes is not nodes:
-            gang.members[uid] = replace(member, nodes=nodes)
-            gang.look = Look()
+    def _called(self, pod: Pod, nodes: Sequence[str]) -> Gang | None:
+        return self._groups.called(pod, nodes) if self._hold_seconds else None
 
     @staticmethod
     def _together(gang: Gang) -> bool:
@@ -297,7 +271,7 @@ class Gangs:
         """Take places for all, or for none; the node of this member's."""
         look = gang.look
         if look.changes == self._waiting.changes and not look.enough:
-            gang.why = gang.fit(look.covered)
+            gang.why = gang.fit(look)
             return None
         if not self._try(gang, finder, gang.members[uid].nodes or ()):
             return None
@@ -311,75 +285,32 @@ class Gangs:
     def _try(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> bool:
         """Beside the places that are held, then in place of those that nobody has come to bind to yet."""
         with self._waiting.trial():
-            placed = self._place_all(gang, finder, nodes)
-            if gang.since is not None and not gang.whole and len(gang.held) > len(placed):
-                self._release(uid for uid in gang.held if uid not in gang.ready)
-                gang.offered &= gang.ready
-                self._place_all(gang, finder, nodes)
-            look = self._looked(gang)
-            if not look.enough and gang is not self.saver:
-                self._release(gang.held)
+            look = self._place(gang, finder, nodes)
+            if not look.enough:
+                with self._saved.aside(gang.priority) as anything:
+                    look = self._place(gang, finder, nodes) if anything else look
+                    if not look.enough and gang is not self._saved.saver:
+                        self._release(gang.held)
+        self._search.note(gang, look)
         if look.enough:
-            self._has_all(gang)
+            self._saved.has_all(gang)
             return True
         gang.short_since = self._clock() if gang.short_since is None else gang.short_since
         if gang.since is not None:
-            self._give_back(gang, f"a member found no place, {gang.fit(look.covered).partition(': ')[2]}")
+            self._give_back(gang, f"a member found no place, {gang.fit(look).partition(': ')[2]}")
             self._waiting.something_changed()
-        gang.why, gang.look = gang.fit(look.covered), replace(look, changes=self._waiting.changes)
+            self._search.note(gang, look)
+        gang.why = gang.fit(look)
         return False
 
-    def _has_all(self, gang: Gang) -> None:
-        gang.short_since, gang.saved = None, 0
-        if gang is self.saver:
-            self._saving.end(self._clock(), in_vain=False)
-        self._waiting.something_changed()
-
-    def _save_more(self) -> None:
-        """Let the group that saves up take what has become free, before anybody else is answered."""
-        gang = self.saver
-        if gang is None or self._finder is None or gang.look.changes == self._waiting.changes:
-            return
-        nodes = next((m.nodes for m in gang.members.values() if m.nodes is not None), ())
-        with self._waiting.trial():
-            self._place_all(gang, self._finder, nodes)
-        gang.look = self._looked(gang)
-        if gang.whole:
-            gang.since = self._clock()
-            self._has_all(gang)
-
-    def _heed_saving(self, now: float) -> None:
-        if self._saving.over(now) and self.saver is not None:
-            _log.info("group %s has saved up %d places in vain", self.saver.key, len(self.saver.held))
-            self._release(self.saver.held)
-            self._saving.end(now, in_vain=True)
-        gang = self._saving.choose(self.all(), now)
-        if gang is not None:
-            _log.info("group %s saves up places", gang.key)
-            gang.look = Look()
-        self._save_more()
-
-    def _place_all(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> list[str]:
-        """Reserve a place for every member that has none and finds one; who they are.
-
-        Members that kube-scheduler has not asked for yet are taken to be offered what this one was.
-        """
-        placed, hopeless = [], set()
-        for member in gang.seekers():
-            if member.request is None:
-                continue
-            offered = nodes if member.nodes is None else member.nodes
-            kind = Waiter(member.pod, member.request, offered).kind
-            if kind in hopeless:
-                continue
-            roomy = self._ledger.hosts.with_room(offered, member.request.host)
-            found = finder.find(member.pod, member.request, roomy)
-            if isinstance(found, Placement):
-                self._ledger.reserve(member.request, found)
-                placed.append(member.request.uid)
-            else:
-                hopeless.add(kind)
-        return placed
+    def _place(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> Look:
+        """Take places, at the expense of those that are held and that nobody has come to bind to."""
+        placed, look = self._search.place_all(gang, finder, nodes)
+        if gang.since is not None and not look.enough and len(gang.held) > len(placed):
+            self._release(uid for uid in gang.held if uid not in gang.ready)
+            gang.offered &= gang.ready
+            _, look = self._search.place_all(gang, finder, nodes)
+        return look
 
     def _release(self, uids: Iterable[str]) -> None:
         for uid in tuple(uids):
@@ -396,7 +327,7 @@ class Gangs:
         A place may also come back to a group that has given up: of a write whose answer was lost, and which the API
         server knows nothing of.
         """
-        if gang.since is None and (gang is self.saver or not (gang.held and gang.needed)):
+        if gang.since is None and (gang is self._saved.saver or not (gang.held and gang.needed)):
             return
         if not gang.whole:
             self._give_back(gang, "a member or its place has gone")
@@ -417,7 +348,7 @@ class Gangs:
 
     def holds_up(self, uid: str) -> bool:
         """Whether a pod may be bound only with others."""
-        gang = self._of.get(uid)
+        gang = self._groups.of(uid)
         return gang is not None and self._together(gang)
 
     async def admit(self, uid: str, node: str) -> None:
@@ -426,7 +357,7 @@ class Gangs:
         Raises:
             GangError: not enough members have come, or its place is gone.
         """
-        gang = self._of.get(uid)
+        gang = self._groups.of(uid)
         if gang is None or not self._together(gang):
             return
         self._release(one for one in gang.held if self._spoilt(one))
@@ -468,8 +399,9 @@ class Gangs:
     def tidy(self) -> None:
         """Do what is due now."""
         now = self._clock()
-        self._heed_saving(now)
+        self._saved.tidy(self.all(), now)
         for gang in self.all():
+            gang.note_below(now)
             self._heed_losses(gang)
             if gang.since is not None:
                 self._tidy(gang, now)

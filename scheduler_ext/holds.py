@@ -5,21 +5,26 @@ when they have gone. In between it keeps what it counts itself free for it, and 
 pod's place is held in the ledger, at the expense of those that are still leaving: nobody of the same or a lower
 priority gets it. A pod of higher priority does, if it finds no other place.
 
-A hold ends when the pod gets its place, loses its nomination, or goes. A fresh extender learns of nominations from the
-pods themselves. What grows: an entry for each waiting pod that was nominated or whose preemption was asked for.
+A place is held, too, for a pod that needs no more than that pods leave which are leaving already (`expect`): what they
+leave is counted for one waiting pod, not for each.
+
+A hold ends when the pod gets its place, loses its nomination, or goes. It ends as well when the pod could not use the
+place: a card has failed, a pod that was to leave has not ended in time, or quotas would say no by then (`review`). A
+fresh extender learns of nominations from the pods themselves. What grows: an entry for each waiting pod that was
+nominated or whose preemption was asked for.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aliquot.kube.objects import Pod
 from aliquot.placement import Placement
 from aliquot.request import PodRequest
-from scheduler_ext.evictable import Evictable
-from scheduler_ext.ledger import Ledger, Stage
-from scheduler_ext.pods import PlacedPod
-from scheduler_ext.waiting import Waiting
+from aliquot.scheduler_ext.evictable import Evictable
+from aliquot.scheduler_ext.ledger import Ledger, Stage
+from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.waiting import Waiting
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,13 @@ class Holds:
             evictable: Who may be asked to leave.
         """
         self._ledger = ledger
+        self._waiting = waiting
         self._evictable = evictable
         self._claims: dict[str, Claim] = {}
         self._nominated: dict[str, str] = {}
         self._granted: dict[str, str] = {}
+        self._expected: dict[str, str] = {}
+        self._lost: dict[str, str] = {}
         waiting.on_refusal(self.claim)
 
     def claim(
@@ -70,6 +78,7 @@ class Holds:
         if node == self._nominated.get(uid, ""):
             return
         self._let_go(uid)
+        self._lost.pop(uid, None)
         if node:
             self._nominated[uid] = node
         else:
@@ -80,6 +89,34 @@ class Holds:
         """Somebody here has others leave this node for a pod that waits: as good as a nomination."""
         self._granted[uid] = node
         self._keep(uid)
+
+    def expect(self, uid: str, node: str) -> None:
+        """Pods that are leaving this node leave enough for one that waits."""
+        self._expected[uid] = node
+        self._keep(uid)
+
+    def review(self) -> None:
+        """Hold nothing any more that its pod could not use; called from time to time."""
+        for uid in {**self._nominated, **self._granted, **self._expected}:
+            claim, held = self._claims.get(uid), self._held(uid)
+            if claim is not None and (not held or not self._usable(claim)):
+                with self._waiting.trial():
+                    self._let_go(uid)
+                    self._keep(uid)
+                if self._ledger.entry(uid) is None:
+                    self._lose(uid)
+                    if held:
+                        self._waiting.something_changed()
+
+    def _lose(self, uid: str) -> None:
+        """The place that a pod was to get cannot be held: it waits for that no longer."""
+        self._expected.pop(uid, None)
+        if uid not in self._granted and uid in self._nominated:
+            self._lost[uid] = self._nominated[uid]
+
+    def lost(self, uid: str) -> str:
+        """The node nominated for a pod, where nothing can be held for it; empty where there is none."""
+        return self._lost.get(uid, "")
 
     def granted(self, uid: str) -> str:
         """The node that others leave for a pod by somebody here's doing; empty where there is none."""
@@ -93,20 +130,21 @@ class Holds:
 
     def forget(self, uid: str) -> None:
         """A pod has got its place, or is gone."""
-        self._nominated.pop(uid, None)
-        self._granted.pop(uid, None)
+        for known in (self._nominated, self._granted, self._expected, self._lost):
+            known.pop(uid, None)
         if self._claims.pop(uid, None) is not None:  # without a claim nothing is held
             self._let_go(uid)
 
     def node_of(self, uid: str) -> str:
         """The node that a waiting pod is about to get; empty where there is none."""
-        return self._granted.get(uid) or self._nominated.get(uid, "")
+        nominated = "" if uid in self._lost else self._nominated.get(uid, "")
+        return self._granted.get(uid) or nominated or self._expected.get(uid, "")
 
     def step_aside(self, priority: int) -> list[str]:
         """Give up what is held for pods of lower priority; theirs are the UIDs to hold for again afterwards."""
         lower = [
             uid
-            for uid in {**self._nominated, **self._granted}  # few of those that wait
+            for uid in {**self._nominated, **self._granted, **self._expected}  # few of those that wait
             if (claim := self._claims.get(uid)) and claim.priority < priority and self._held(uid)
         ]
         for uid in lower:
@@ -114,11 +152,11 @@ class Holds:
         return lower
 
     @contextmanager
-    def aside(self, priority: int) -> Iterator[None]:
-        """Nothing is held for pods of lower priority meanwhile."""
+    def aside(self, priority: int) -> Iterator[list[str]]:
+        """Nothing is held for pods of lower priority meanwhile; their UIDs."""
         lower = self.step_aside(priority)
         try:
-            yield
+            yield lower
         finally:
             self.resume(lower)
 
@@ -136,12 +174,45 @@ class Holds:
             self._ledger.release(uid)
 
     def _keep(self, uid: str) -> None:
-        """Hold the pod's place, if it is known where and what, and it has none."""
-        node, claim = self.node_of(uid), self._claims.get(uid)
-        if node and claim is not None and self._ledger.entry(uid) is None:
+        """Hold the pod's place, if it is known where and what, and it has none.
+
+        If need be that is at the expense of what is held for pods of lower priority. Their places are held again
+        afterwards, if they can be, at the expense of still lower ones: the priority decreases with each step.
+        """
+        claim, nodes = self._claims.get(uid), self._nodes_for(uid)
+        if claim is None or not nodes or self._ledger.entry(uid) is not None or self._hold(claim, nodes):
+            return
+        lower = self.step_aside(claim.priority)
+        if lower:
+            self._hold(claim, nodes)
+            self.resume(lower)
+
+    def _nodes_for(self, uid: str) -> list[str]:
+        """Where a pod's place may be held, the first that has one."""
+        granted = self._granted.get(uid)
+        found = (granted,) if granted else (self._nominated.get(uid), self._expected.get(uid))
+        return [node for node in found if node]
+
+    def _hold(self, claim: Claim, nodes: Sequence[str]) -> bool:
+        """Whether a place could be held on one of these nodes."""
+        uid = claim.request.uid
+        for node in nodes:
             placement = self._place(claim, node)
             if placement is not None:
                 self._ledger.hold(claim.request, placement)
+                self._lost.pop(uid, None)
+                return True
+        return False
+
+    def _usable(self, claim: Claim) -> bool:
+        """Whether a pod could have the very place that is held for it, once those have gone that leave."""
+        entry = self._ledger.entry(claim.request.uid)
+        return entry is not None and self._evictable.stands(
+            claim.request,
+            entry.placement,
+            lambda pod: pod.priority < claim.priority,
+            frozenset(claim.leaving.get(entry.node, ())),
+        )
 
     def _place(self, claim: Claim, node: str) -> Placement | None:
         return self._evictable.place(

@@ -23,9 +23,9 @@ from aliquot.kube.objects import Node
 from aliquot.names import CARDS_LIKE, DEFAULT_NAMES, ResourceNames
 from aliquot.pool import GPUPool, PooledAs, pooled_as
 from aliquot.request import PodRequest
+from aliquot.scheduler_ext.choose import slices_of
+from aliquot.scheduler_ext.ledger import Ledger
 from aliquot.units import QuantityError, parse_count
-from scheduler_ext.choose import slices_of
-from scheduler_ext.ledger import Ledger
 
 COUNT, PRODUCT, MEMORY = (f"nvidia.com/gpu.{name}" for name in ("count", "product", "memory"))
 SHARED: Final = "-SHARED"
@@ -55,7 +55,7 @@ class Imagination:
 
         Args:
             known: The cluster.
-            names: Our resources.
+            names: The resources' names.
         """
         self._known = known
         self._names = names

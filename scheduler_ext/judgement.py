@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from aliquot.kube.objects import Node, Pod
 from aliquot.request import PodRequest
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.reasons import Reason
-from scheduler_ext.survey import survey
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.reasons import Reason
+from aliquot.scheduler_ext.survey import survey
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Judge:
         ours = self._filter
         barred = ours.quotas.barred(request, imagined.ledger.accounts if imagined else None)
         taken = ours.foreign.nodes_serving(pod) | self._foreign(pod, imagined)
-        asked = [name for name in names if name not in taken and name not in barred]
+        kept = ours.kept_from(pod)
+        asked = [name for name in names if name not in taken and name not in barred and name != kept]
         there = imagined.ledger.table if imagined else ()
         known = survey(ours.ledger.table, request, [name for name in asked if name not in there])
         fits, refused, cards = set(known.fits), dict(known.refused), known.cards
@@ -70,6 +71,8 @@ class Judge:
             told = survey(imagined.ledger.table, request, [name for name in asked if name in there])
             fits.update(told.fits)
             refused.update(told.refused)
+        if kept in names and kept not in barred:
+            refused[kept] = Reason.KEPT
         refused.update(dict.fromkeys(taken.intersection(names).difference(barred), Reason.FOREIGN))
         return Judgement(
             tuple(name for name in asked if name in fits),

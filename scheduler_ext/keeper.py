@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 
 from aliquot.kube.answers import ApiError
-from scheduler_ext.bind import Binder
-from scheduler_ext.ledger import Ledger, Stage
+from aliquot.scheduler_ext.bind import Binder
+from aliquot.scheduler_ext.ledger import Ledger, Stage
 
 RESERVATION_SECONDS = 660.0
 """How long a reservation outlives its filter call: volume binding may take 10 minutes, and a minute more."""
@@ -27,7 +27,19 @@ class Keeper:
         *,
         reservation_seconds: float = RESERVATION_SECONDS,
         settle_seconds: float = SETTLE_SECONDS,
+        keeps: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        """Look at nothing yet.
+
+        Args:
+            ledger: Where the reservations are.
+            binder: Asks after bindings.
+            clock: Monotonic seconds.
+            reservation_seconds: How long a reservation outlives its filter call.
+            settle_seconds: How long the watch may take to show a binding.
+            keeps: Whether something else ends a pod's reservation when its time is up.
+        """
+        self._keeps = keeps
         self._ledger = ledger
         self._binder = binder
         self._clock = clock
@@ -42,7 +54,7 @@ class Keeper:
 
     async def tidy(self) -> None:
         """Do what is due now."""
-        for uid in self._ledger.expire(self._reservation_seconds):
+        for uid in self._ledger.expire(self._reservation_seconds, self._keeps):
             _log.info("reservation of pod %s has expired", uid)
         for entry in self._ledger.unconfirmed():
             waited = self._clock() - entry.since >= self._settle_seconds

@@ -18,9 +18,9 @@ from aliquot.kube.resources import PODS, Resource
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import Placement, encode_placement
 from aliquot.request import PodRequest, RequestError
-from scheduler_ext.gangs import Finder
-from scheduler_ext.ledger import Entry, Ledger, Stage
-from scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.gang_search import Finder
+from aliquot.scheduler_ext.ledger import Entry, Ledger, Stage
+from aliquot.scheduler_ext.pods import PlacedPod
 
 LONGEST_PAUSE_S = 5.0
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.choose import Placer
 
 PAUSE_SECONDS: Final = 0.1
 """Between looks at whether there is anything to learn."""

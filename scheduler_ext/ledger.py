@@ -35,11 +35,11 @@ from aliquot.placement import Charge, Placement
 from aliquot.policy import SILENT
 from aliquot.pool import NO_POOL, PoolSpec
 from aliquot.request import PodRequest
-from scheduler_ext.accounts import Accounts
-from scheduler_ext.cards import CardState
-from scheduler_ext.hosts import Hosts
-from scheduler_ext.table import CardTable
-from scheduler_ext.topology import shape_of
+from aliquot.scheduler_ext.accounts import Accounts
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.hosts import Hosts
+from aliquot.scheduler_ext.table import CardTable
+from aliquot.scheduler_ext.topology import shape_of
 
 REMEMBERED_DEPARTURES = 4096
 """Departed pods whose late filter calls are recognised."""
@@ -101,8 +101,9 @@ class Ledger:
             clock: Monotonic seconds.
         """
         self.table = CardTable()
-        self.accounts = Accounts(self.table.cards, self.entry)
         self.hosts = Hosts(self.table)
+        self.accounts = Accounts(self.table.cards, self.entry, self.hosts.takes_pods)
+        self.hosts.on_turn(self.accounts.room_changed)
         self._clock = clock
         self._listeners: list[Callable[[str], None]] = [self.accounts.room_changed]
         self._entries: dict[str, Entry] = {}
@@ -235,10 +236,10 @@ class Ledger:
         if not here:
             del self._on_node[entry.node]
 
-    def expire(self, longest: float) -> list[str]:
-        """Free the reservations older than `longest` seconds; the UIDs of their pods."""
-        now = self._clock()
-        old = [e.uid for e in self.unconfirmed() if e.stage is Stage.RESERVED and now - e.since >= longest]
+    def expire(self, longest: float, keeps: Callable[[str], bool] = lambda _: False) -> list[str]:
+        """Free the reservations older than `longest` seconds, but for those that are kept; the UIDs of their pods."""
+        now, reserved = self._clock(), (e for e in self.unconfirmed() if e.stage is Stage.RESERVED)
+        old = [e.uid for e in reserved if now - e.since >= longest and not keeps(e.uid)]
         for uid in old:
             self.release(uid)
         return old

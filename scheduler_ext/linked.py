@@ -17,12 +17,12 @@ from typing import Final
 import numpy as np
 
 from aliquot.request import SliceRequest
+from aliquot.scheduler_ext.laying import Lent
+from aliquot.scheduler_ext.room import Room
+from aliquot.scheduler_ext.sets import Sets, Wish
+from aliquot.scheduler_ext.table import Bools, CardTable, Ints
+from aliquot.scheduler_ext.topology import MOST_CARDS, Shape
 from aliquot.topology import Topology
-from scheduler_ext.laying import Lent
-from scheduler_ext.room import Room
-from scheduler_ext.sets import Sets, Wish
-from scheduler_ext.table import Bools, CardTable, Ints
-from scheduler_ext.topology import MOST_CARDS, Shape
 
 NEAR: Final = 1e4
 """More than any card is liked."""

@@ -9,19 +9,20 @@ from typing import Self
 
 from aliquot.dialects import Dialect, load_dialects
 from aliquot.kube.objects import Pod
+from aliquot.names import ResourceNames
 from aliquot.policy import Preference
 from aliquot.request import PodRequest, read_pod_request
-from scheduler_ext.choose import Placer
-from scheduler_ext.disruption import Budgets
-from scheduler_ext.evictable import Evictable
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.gangs import Gangs
-from scheduler_ext.holds import Holds
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.passed_over import PassedOver
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.residents import Residents
-from scheduler_ext.waiting import Waiting
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.disruption import Budgets
+from aliquot.scheduler_ext.evictable import Evictable
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.gangs import Gangs
+from aliquot.scheduler_ext.holds import Holds
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.passed_over import PassedOver
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.residents import Residents
+from aliquot.scheduler_ext.waiting import Waiting
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Memory:
     """What all parts have in common.
 
     Attributes:
+        names: The resources' names.
         dialects: Other projects' resources that are understood.
         read: What a pod asks for, in these.
         ledger: What is promised.
@@ -44,6 +46,7 @@ class Memory:
         holds: What is held for whom.
     """
 
+    names: ResourceNames
     dialects: Sequence[Dialect]
     read: Callable[[Pod], PodRequest]
     ledger: Ledger
@@ -61,13 +64,27 @@ class Memory:
     @classmethod
     def of(cls, options: argparse.Namespace) -> Self:
         """An empty one, as the command line says."""
-        dialects = load_dialects(options.dialects)
-        read = partial(read_pod_request, dialects=dialects)
+        names, dialects = options.names, load_dialects(options.dialects)
+        read = partial(read_pod_request, names=names, dialects=dialects)
         ledger, waiting, passed_over = Ledger(time.monotonic), Waiting(), PassedOver()
-        quotas = Quotas(ledger.accounts, dialects=dialects)
+        quotas = Quotas(ledger.accounts, names=names, dialects=dialects)
+        ledger.on_change(waiting.something_changed)
+        quotas.on_change(waiting.something_changed)
+        ledger.hosts.on_turn(quotas.room_changed)
         residents, budgets = Residents(ledger), Budgets()
-        evictable = Evictable(ledger, residents, budgets, quotas, options.min_run_seconds)
+        gangs = Gangs(
+            ledger,
+            waiting,
+            passed_over,
+            read,
+            hold_seconds=options.group_seconds,
+            saving_seconds=options.group_saving_seconds,
+        )
+        evictable = Evictable(
+            ledger, residents, budgets, quotas, options.min_run_seconds, breaks=gangs.breaks
+        )
         return cls(
+            names,
             dialects,
             read,
             ledger,
@@ -77,14 +94,7 @@ class Memory:
             residents,
             budgets,
             passed_over,
-            Gangs(
-                ledger,
-                waiting,
-                passed_over,
-                read,
-                hold_seconds=options.group_seconds,
-                saving_seconds=options.group_saving_seconds,
-            ),
+            gangs,
             Placer(
                 ledger.table,
                 Preference(options.node_policy, options.card_policy),

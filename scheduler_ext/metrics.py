@@ -11,8 +11,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from aliquot.metrics import Metrics
-from scheduler_ext.card_metrics import card_metrics
-from scheduler_ext.ledger import Ledger, Stage
+from aliquot.scheduler_ext.card_metrics import card_metrics
+from aliquot.scheduler_ext.ledger import Ledger, Stage
 
 _CALL: Final = ("forwarded", "bad")
 """How any call can end: another replica answered, or it was none."""
@@ -54,6 +54,15 @@ class ExtenderMetrics:
         )
         self.preemptions = made.outcomes(
             "scheduler_preemptions", "Pods evicted for one of higher priority", ("evicted", "refused")
+        )
+        self.cut_searches = made.counter(
+            "scheduler_cut_searches",
+            "Searches for pods to evict that were broken off: they took too long, or found none that might go.",
+        )
+        self.group_evictions = made.outcomes(
+            "scheduler_group_evictions",
+            "Pods evicted of groups that ran with fewer members than they need",
+            ("evicted", "refused"),
         )
         self.reclaim_rounds = made.counter(
             "scheduler_reclaim_rounds", "Looks at the pods that wait, for whom others might be evicted."

@@ -19,18 +19,18 @@ from aliquot.host import HostShare
 from aliquot.placement import Charge, Placement
 from aliquot.policy import Policy
 from aliquot.request import PodRequest, RequestError, SliceRequest
+from aliquot.scheduler_ext.choose import slices_of
+from aliquot.scheduler_ext.confines import Confines, Reader, Tenant
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.fit import fit
+from aliquot.scheduler_ext.ledger import Stage
+from aliquot.scheduler_ext.reasons import Reason
+from aliquot.scheduler_ext.room import Room, memory_needed
+from aliquot.scheduler_ext.survey import roomy
+from aliquot.scheduler_ext.table import CardTable
+from aliquot.scheduler_ext.victims import Leaver, least
 from aliquot.units import MIB, format_bytes
 from aliquot.why import Change, ChangeKind, Move
-from scheduler_ext.choose import slices_of
-from scheduler_ext.confines import Confines, Reader, Tenant
-from scheduler_ext.filter import Filter
-from scheduler_ext.fit import fit
-from scheduler_ext.ledger import Stage
-from scheduler_ext.reasons import Reason
-from scheduler_ext.room import Room, memory_needed
-from scheduler_ext.survey import roomy
-from scheduler_ext.table import CardTable
-from scheduler_ext.victims import Leaver, least
 
 MOST_NODES: Final = 64
 MOST_SETS: Final = 8

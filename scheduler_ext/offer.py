@@ -13,7 +13,7 @@ from typing import Self, overload
 
 import msgspec
 
-from scheduler_ext.laying import ffi, lib
+from aliquot.scheduler_ext.laying import ffi, lib
 
 _decode = msgspec.json.Decoder(tuple[str, ...]).decode
 

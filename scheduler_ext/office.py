@@ -12,7 +12,7 @@ from typing import Protocol
 
 from aliquot.kube.answers import ApiError
 from aliquot.kube.backoff import Backoff
-from scheduler_ext.election import Election
+from aliquot.scheduler_ext.election import Election
 
 LONGEST_PAUSE_S = 1.0
 

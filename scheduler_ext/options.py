@@ -4,14 +4,15 @@ import argparse
 import socket
 from pathlib import Path
 
-from aliquot import guard, log
+from aliquot import guard, log, resource_domain
 from aliquot.policy import DEFAULT, Policy, PolicyError, read_policy
-from scheduler_ext.displacement import PATIENCE_SECONDS as PREEMPTION_SECONDS
-from scheduler_ext.election import LEASE_SECONDS, WRITE_SECONDS, Candidate
-from scheduler_ext.gangs import HOLD_SECONDS
-from scheduler_ext.keeper import RESERVATION_SECONDS
-from scheduler_ext.reclaim import EVICTIONS_PER_MINUTE
-from scheduler_ext.saving import PATIENCE_SECONDS
+from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS as PREEMPTION_SECONDS
+from aliquot.scheduler_ext.election import LEASE_SECONDS, WRITE_SECONDS, Candidate
+from aliquot.scheduler_ext.gangs import HOLD_SECONDS
+from aliquot.scheduler_ext.keeper import RESERVATION_SECONDS
+from aliquot.scheduler_ext.reclaim import EVICTIONS_PER_MINUTE
+from aliquot.scheduler_ext.saving import PATIENCE_SECONDS
+from aliquot.scheduler_ext.stale_gangs import GRACE_SECONDS
 
 VOLCANO = "volcano"
 BY_EXTENDER, BY_KUBE_SCHEDULER, BY_NOBODY = PREEMPTIONS = ("extender", "kube-scheduler", "none")
@@ -31,6 +32,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--tls-cert", type=Path, help="certificate, reloaded when it changes; default: HTTP")
     parser.add_argument("--tls-key", type=Path, help="key of the certificate")
     _add_placing(parser)
+    resource_domain.add_arguments(parser)
     parser.add_argument("--dialects", nargs="*", default=[], metavar="NAME", help="for example: hami")
     parser.add_argument(
         "--reservation-seconds",
@@ -38,20 +40,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         default=RESERVATION_SECONDS,
         help="how long a place waits for its bind; default: %(default)s",
     )
-    parser.add_argument(
-        "--group-seconds",
-        type=float,
-        default=HOLD_SECONDS,
-        help="how long the places of a group of pods wait for all of them, where the group does not say; 0: each pod "
-        "goes alone; default: %(default)s",
-    )
-    parser.add_argument(
-        "--group-saving-seconds",
-        type=float,
-        default=PATIENCE_SECONDS,
-        help="a group that has found no room for so long saves up places, for as long; 0: none does; "
-        "default: %(default)s",
-    )
+    _add_groups(parser)
     _add_evictions(parser)
     parser.add_argument(
         "--volcano",
@@ -107,6 +96,30 @@ def _add_placing(parser: argparse.ArgumentParser) -> None:
         "--learn-at-once",
         action="store_true",
         help="learn what pods ask for while a call of filter waits, as `aliquot simulate` does; for replays",
+    )
+
+
+def _add_groups(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--group-seconds",
+        type=float,
+        default=HOLD_SECONDS,
+        help="how long the places of a group of pods wait for all of them, where the group does not say; 0: each pod "
+        "goes alone; default: %(default)s",
+    )
+    parser.add_argument(
+        "--group-saving-seconds",
+        type=float,
+        default=PATIENCE_SECONDS,
+        help="a group, or a pod of several cards, that has found no room for so long saves up places, for as long; "
+        "0: none does; default: %(default)s",
+    )
+    parser.add_argument(
+        "--group-grace-seconds",
+        type=float,
+        default=GRACE_SECONDS,
+        help="a group that has run with fewer members than it needs for so long is evicted for others that wait for "
+        "its cards; 0: never; default: %(default)s",
     )
 
 
@@ -167,6 +180,18 @@ def _add_election(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=LEASE_SECONDS,
         help="how long a leader that is gone keeps the others waiting; default: %(default)s",
+    )
+    group.add_argument(
+        "--hold-seconds",
+        type=float,
+        default=0.0,
+        help="how long a call of kube-scheduler's is held while no replica answers it, less than its httpTimeout; for "
+        "a kube-scheduler that has nothing else to do; default: %(default)s",
+    )
+    group.add_argument(
+        "--kube-scheduler-health",
+        metavar="URL",
+        help="https://…/healthz of the kube-scheduler in the same pod, whose kubelet asks for it here",
     )
 
 

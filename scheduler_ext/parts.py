@@ -8,38 +8,41 @@ from prometheus_client import CollectorRegistry
 from aliquot.certificate_metrics import CertificateCollector
 from aliquot.guard import OPEN, Guard
 from aliquot.kube.api import Api
-from scheduler_ext.bind import Binder
-from scheduler_ext.defragment import Defragmenter
-from scheduler_ext.displacement import Displacement
-from scheduler_ext.disruption import BudgetFeed
-from scheduler_ext.dryrun import DryRun
-from scheduler_ext.evictor import Evictor, Ground
-from scheduler_ext.feed import Feed
-from scheduler_ext.filter import Filter
-from scheduler_ext.forward import Forwarder
-from scheduler_ext.gang_feed import GangFeed
-from scheduler_ext.gang_metrics import GangCollector
-from scheduler_ext.imagined import Imagination
-from scheduler_ext.keeper import Keeper
-from scheduler_ext.late import LatePlacements
-from scheduler_ext.learner import Learner, Quiet
-from scheduler_ext.memory import Memory
-from scheduler_ext.metrics import ExtenderMetrics
-from scheduler_ext.office import Worker
-from scheduler_ext.options import BY_EXTENDER, BY_NOBODY
-from scheduler_ext.plans import PREEMPTION, RECLAIM
-from scheduler_ext.preempt import Preemption
-from scheduler_ext.questions import Questions
-from scheduler_ext.quota_feed import QuotaFeed
-from scheduler_ext.quota_metrics import QuotaCollector
-from scheduler_ext.quota_status import QuotaReporter
-from scheduler_ext.reclaim import Reclaim
-from scheduler_ext.resize import Resizer
-from scheduler_ext.server import Extender
-from scheduler_ext.volcano import Volcano
-from scheduler_ext.waiting import Waker
-from scheduler_ext.waiting_metrics import WaitingCollector
-from scheduler_ext.why import Why
+from aliquot.scheduler_ext.bind import Binder
+from aliquot.scheduler_ext.defragment import Defragmenter
+from aliquot.scheduler_ext.displacement import Displacement
+from aliquot.scheduler_ext.disruption import BudgetFeed
+from aliquot.scheduler_ext.dryrun import DryRun
+from aliquot.scheduler_ext.evictor import Evictor, Ground
+from aliquot.scheduler_ext.feed import Feed
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.forward import Forwarder
+from aliquot.scheduler_ext.gang_feed import GangFeed
+from aliquot.scheduler_ext.gang_metrics import GangCollector
+from aliquot.scheduler_ext.imagined import Imagination
+from aliquot.scheduler_ext.keeper import Keeper
+from aliquot.scheduler_ext.kube_scheduler import KubeSchedulerHealth
+from aliquot.scheduler_ext.late import LatePlacements
+from aliquot.scheduler_ext.learner import Learner, Quiet
+from aliquot.scheduler_ext.memory import Memory
+from aliquot.scheduler_ext.metrics import ExtenderMetrics
+from aliquot.scheduler_ext.missed import Missed
+from aliquot.scheduler_ext.office import Worker
+from aliquot.scheduler_ext.options import BY_EXTENDER, BY_NOBODY
+from aliquot.scheduler_ext.plans import PREEMPTION, RECLAIM
+from aliquot.scheduler_ext.preempt import Preemption
+from aliquot.scheduler_ext.questions import Questions
+from aliquot.scheduler_ext.quota_feed import QuotaFeed
+from aliquot.scheduler_ext.quota_metrics import QuotaCollector
+from aliquot.scheduler_ext.quota_status import QuotaReporter
+from aliquot.scheduler_ext.reclaim import Reclaim
+from aliquot.scheduler_ext.resize import Resizer
+from aliquot.scheduler_ext.server import Extender
+from aliquot.scheduler_ext.stale_gangs import StaleGangs
+from aliquot.scheduler_ext.volcano import Volcano
+from aliquot.scheduler_ext.waiting import Waker
+from aliquot.scheduler_ext.waiting_metrics import WaitingCollector
+from aliquot.scheduler_ext.why import Why
 
 
 class Parts:
@@ -62,6 +65,7 @@ class Parts:
         self._memory = memory = Memory.of(options)
         self._metrics = ExtenderMetrics(CollectorRegistry(), memory.ledger, cards=options.card_metrics)
         self.registry = self._metrics.registry
+        memory.evictable.cut = self._metrics.cut_searches.inc
         for collector in (
             QuotaCollector(memory.quotas),
             WaitingCollector(memory.waiting),
@@ -75,6 +79,7 @@ class Parts:
             api,
             memory.ledger,
             memory.placer,
+            names=memory.names,
             dialects=memory.dialects,
             quotas=memory.quotas,
             gangs=memory.gangs,
@@ -89,8 +94,6 @@ class Parts:
             GangFeed(api, memory.gangs),
             BudgetFeed(api, memory.budgets),
         )
-        memory.ledger.on_change(memory.waiting.something_changed)
-        memory.quotas.on_change(memory.waiting.something_changed)
         self.workers = self._make_workers()
 
     def _make_filter(self) -> Filter:
@@ -99,6 +102,7 @@ class Parts:
             memory.ledger,
             memory.foreign,
             memory.placer,
+            names=memory.names,
             dialects=memory.dialects,
             passed_over=memory.passed_over,
             quotas=memory.quotas,
@@ -115,6 +119,7 @@ class Parts:
             memory.ledger,
             memory.foreign,
             self._resizer,
+            names=memory.names,
             waiting=memory.waiting,
             gangs=memory.gangs,
             residents=memory.residents,
@@ -127,13 +132,36 @@ class Parts:
         """In the order in which they are started."""
         api, memory = self._api, self._memory
         patience = self._options.reservation_seconds
-        waker = Waker(api, memory.waiting, self._decide, self.feeds, touched=self._metrics.touches.inc)
+        waker = Waker(
+            api,
+            memory.waiting,
+            self._decide,
+            self.feeds,
+            touched=self._metrics.touches.inc,
+            missed=Missed(api, memory.names).tell,
+        )
         return (
             QuotaReporter(api, memory.quotas),
-            Keeper(memory.ledger, self._binder, time.monotonic, reservation_seconds=patience),
+            Keeper(
+                memory.ledger,
+                self._binder,
+                time.monotonic,
+                reservation_seconds=patience,
+                keeps=memory.gangs.keeps,
+            ),
             self._resizer,
             waker,
             memory.gangs,
+            StaleGangs(
+                api,
+                memory.gangs,
+                self._decide,
+                memory.evictable,
+                grace_seconds=self._options.group_grace_seconds,
+                others=self._options.volcano,
+                feeds=self.feeds,
+                counted=lambda outcome: self._metrics.group_evictions.labels(outcome).inc(),
+            ),
             self._late,
             Learner(memory.placer, self._quiet),
             Evictor(
@@ -176,11 +204,12 @@ class Parts:
 
     def extender(self, forwarder: Forwarder | None = None, guard: Guard = OPEN) -> Extender:
         """Who answers calls."""
-        dry_run = DryRun(self._decide, Imagination(self._feed.known))
+        dry_run = DryRun(self._decide, Imagination(self._feed.known, self._memory.names))
         kept = self._memory.evictable.kept
         why = Why(self._api, self._decide, self._feed.known, kept)
         defragmenter = Defragmenter(self._api, self._decide, kept)
         questions = Questions(dry_run, why, defragmenter, self._metrics)
+        beside = self._options.kube_scheduler_health
         return Extender(
             self._decide,
             self._binder,
@@ -197,4 +226,5 @@ class Parts:
             volcano=Volcano(self._decide) if self._options.volcano else None,
             quiet=self._quiet,
             guard=guard,
+            kube_scheduler=KubeSchedulerHealth(beside) if beside else None,
         )

@@ -10,7 +10,7 @@ import msgspec
 
 from aliquot.kube.objects import UNREADABLE
 from aliquot.names import RECLAIM_ANNOTATION
-from scheduler_ext.evictable import Departure
+from aliquot.scheduler_ext.evictable import Departure
 
 RECLAIM, PREEMPTION = "reclaim", "preemption"
 """The grounds on which pods are evicted."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from aliquot.policy import Policy, Preference
 from aliquot.request import ContainerKind, PodRequest, SliceRequest
+from aliquot.scheduler_ext.fit import turn
+from aliquot.scheduler_ext.laying import Array, Lent, lib
+from aliquot.scheduler_ext.linked import HINT, NEAR, Linker
+from aliquot.scheduler_ext.sets import LACK
+from aliquot.scheduler_ext.table import PLENTY, CardTable, Ints
 from aliquot.topology import Rdma, Topology
-from scheduler_ext.fit import turn
-from scheduler_ext.laying import Array, Lent, lib
-from scheduler_ext.linked import HINT, NEAR, Linker
-from scheduler_ext.sets import LACK
-from scheduler_ext.table import PLENTY, CardTable, Ints
 
 QUANTUM: Final = 0.03
 """Differences below this part of a card are none; what is left on the node, or on the card, then decides."""

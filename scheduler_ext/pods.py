@@ -6,10 +6,12 @@ of the node's CPU and memory; only a pod that waits for the others of its group,
 scheduler has bound without a placement, keeps what they ask for.
 """
 
+import datetime as dt
+import math
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final, cast
 
 import msgspec
 
@@ -19,15 +21,14 @@ from aliquot.kube.objects import (
     KubeObject,
     KubeStruct,
     ObjectMeta,
-    OwnerReference,
     Pod,
     PodSpec,
     ResourceRequirements,
     SchedulingGate,
     SchedulingGroup,
 )
-from aliquot.names import PLACEMENT_ANNOTATION, SCHEDULER_NAME
-from scheduler_ext.groups import GroupKey, group_of
+from aliquot.names import DEFAULT_NAMES, PLACEMENT_ANNOTATION, SCHEDULER_NAME, ResourceNames
+from aliquot.scheduler_ext.groups import GroupKey, group_of
 
 OURS: Final = frozenset({"", "default-scheduler", SCHEDULER_NAME})
 """Schedulers that bind through the extender, or know nothing of cards."""
@@ -50,14 +51,17 @@ class _Bound(KubeStruct, frozen=True, kw_only=True):
     scheduling_group: SchedulingGroup | None = None
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     host: HostShare = NO_HOST
+    slices: ClassVar[str] = DEFAULT_NAMES.gpu
+    """The resource that counts device ids; a class has it, for this is worked out while a pod is read."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "node_name", sys.intern(self.node_name))
-        msgspec.structs.force_setattr(self, "host", host_share(self))
+        msgspec.structs.force_setattr(self, "host", host_share(self, self.slices))
 
-    def empty(self) -> None:
-        """Keep nothing of the containers, nor of who has bound them."""
-        msgspec.structs.force_setattr(self, "scheduler_name", "")
+    def empty(self, *, scheduler: bool) -> None:
+        """Keep nothing of the containers, and of who has bound them only where that is said."""
+        if not scheduler:
+            msgspec.structs.force_setattr(self, "scheduler_name", "")
         msgspec.structs.force_setattr(self, "containers", ())
         msgspec.structs.force_setattr(self, "init_containers", ())
 
@@ -66,7 +70,6 @@ class _Meta(ObjectMeta, frozen=True, kw_only=True):
     """A pod's metadata; labels that are alike are one object, and what nobody reads has a name that nothing has."""
 
     generate_name: str = msgspec.field(default="", name="(generateName)")
-    owner_references: tuple[OwnerReference, ...] = msgspec.field(default=(), name="(ownerReferences)")
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "labels", shared(self.labels))
@@ -84,10 +87,27 @@ def _shared(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
     return dict(items)
 
 
+class _Terminated(KubeStruct, frozen=True, kw_only=True):
+    finished_at: str | None = None
+
+
+class _State(KubeStruct, frozen=True, kw_only=True):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(KubeStruct, frozen=True, kw_only=True):
+    state: _State = _State()
+
+
 class _Phase(KubeStruct, frozen=True, kw_only=True):
     phase: str = ""
     start_time: str | None = None
     nominated_node_name: str = ""
+    container_statuses: tuple[_ContainerStatus, ...] = ()
+
+    def empty(self) -> None:
+        """Keep nothing of the containers."""
+        msgspec.structs.force_setattr(self, "container_statuses", ())
 
 
 class PlacedPod(KubeObject, frozen=True, kw_only=True):
@@ -98,8 +118,13 @@ class PlacedPod(KubeObject, frozen=True, kw_only=True):
     status: _Phase = _Phase()
 
     def __post_init__(self) -> None:
-        if self.finished or not (self._lacks_placement if self.spec.node_name else self.group):
-            self.spec.empty()
+        group = self.group
+        if self.finished or not (self._lacks_placement if self.spec.node_name else group):
+            self.spec.empty(scheduler=bool(group))
+        if not (group and self.finished) and self.status.container_statuses:
+            self.status.empty()
+        if not group and self.metadata.owner_references:
+            msgspec.structs.force_setattr(self.metadata, "owner_references", ())
 
     @property
     def _lacks_placement(self) -> bool:
@@ -127,6 +152,44 @@ class PlacedPod(KubeObject, frozen=True, kw_only=True):
     def finished(self) -> bool:
         """Whether it holds nothing any more."""
         return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def finished_at(self) -> float | None:
+        """When the last container of a finished member of a group ended; infinity where none says, None before."""
+        if not self.finished:
+            return None
+        ended = [one.state.terminated for one in self.status.container_statuses]
+        return max((seconds_of(one.finished_at) for one in ended if one), default=math.inf)
+
+
+def controller_of(meta: ObjectMeta) -> str:
+    """The UID of the object that controls a member of a group; empty where there is none."""
+    return next((one.uid for one in meta.owner_references if one.controller), "")
+
+
+@lru_cache(maxsize=4096)
+def seconds_of(timestamp: str | None) -> float:
+    """A time as Kubernetes writes it, in seconds since 1970; 0 for one that cannot be read.
+
+    One object for all pods of the same second: many are made at once.
+    """
+    try:
+        return dt.datetime.fromisoformat(timestamp or "").timestamp()
+    except ValueError:
+        return 0.0
+
+
+def pods_of(names: ResourceNames) -> type[PlacedPod]:
+    """Pods whose slices are counted in these names."""
+    if names.gpu == _Bound.slices:
+        return PlacedPod
+    bound = msgspec.defstruct(
+        "_Bound", [], bases=(_Bound,), namespace={"slices": names.gpu}, frozen=True, kw_only=True
+    )
+    whole = msgspec.defstruct(
+        "PlacedPod", [("spec", bound, bound())], bases=(PlacedPod,), frozen=True, kw_only=True
+    )
+    return cast("type[PlacedPod]", whole)
 
 
 def _whole(container: _Container) -> Container:

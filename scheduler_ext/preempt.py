@@ -6,21 +6,26 @@ helps is left out. So is one where somebody would have to go who is spared elsew
 nodes that are left by budgets, priorities and numbers, and cannot tell burst from guaranteed memory nor who borrows.
 
 Nobody is to be evicted while a node has room as soon as those have gone that are leaving already: the answer then is
-empty, and the pod waits.
+empty, and that room is held for the pod. So the next pod cannot count on it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from aliquot.kube.objects import Pod
 from aliquot.request import PodRequest, RequestError
-from scheduler_ext.borrowing import Borrowing
-from scheduler_ext.cards import CardState
-from scheduler_ext.evictable import WORST, Class, Departure, Evictable
-from scheduler_ext.filter import Filter
-from scheduler_ext.holds import Holds
-from scheduler_ext.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
+from aliquot.scheduler_ext.borrowing import Borrowing
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.evictable import WORST, Class, Departure, Evictable
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.holds import Holds
+from aliquot.scheduler_ext.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
+
+MOST_SECONDS: Final = 1.0
+"""For the search of one call; kube-scheduler and all other callers wait meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,14 @@ class Preemption:
         evictable: Who may be asked to leave.
         holds: Is told who is about to leave for whom.
         enabled: Whether anybody is evicted for pods with slices.
+        timer: Seconds, by which a search is broken off; what it has found until then is answered.
     """
 
     decide: Filter
     evictable: Evictable
     holds: Holds
     enabled: bool = True
+    timer: Callable[[], float] = time.monotonic
 
     def answer(self, args: PreemptArgs) -> PreemptResult:
         """Answer one call; nobody has left by that yet, and the room is held once kube-scheduler has chosen a node."""
@@ -55,8 +62,12 @@ class Preemption:
         granted = self.holds.granted(request.uid)
         if granted in given:
             given = {granted: given[granted]}  # where others leave for it already
-        departures = self.departures(args.Pod, request, given)
-        if any(not departure.pods and not given[departure.node] for departure in departures):
+        with self.decide.waiting.trial(), self.holds.aside(args.Pod.spec.priority or 0):
+            departures = self.departures(args.Pod, request, given)
+        free = next((d.node for d in departures if not d.pods and not given[d.node]), None)
+        if free is not None:
+            self.holds.claim(args.Pod, request)
+            self.holds.expect(request.uid, free)
             return PreemptResult()
         mildest = min((departure.worst for departure in departures), default=None)
         answer = {d.node: _meta(d, given[d.node]) for d in departures if d.worst == mildest}
@@ -73,11 +84,14 @@ class Preemption:
             request: What it asks for.
             given: The nodes, each with the UIDs of those that leave in any case.
         """
-        shut = self.decide.shut_to(pod, request)
-        borrowing = self.evictable.borrowing()
+        shut, borrowing = self.decide.shut_to(pod), self.evictable.borrowing()
         table = self.evictable.ledger.table
         found, limit, cards = list[Departure](), WORST, table.cards_of(given)
+        end = self.timer() + MOST_SECONDS
         for node, uids in given.items():
+            if self.timer() > end:
+                self.evictable.cut()
+                break
             if node in shut or node not in table:
                 continue
             departure = self._on(

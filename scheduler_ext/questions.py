@@ -12,12 +12,12 @@ from aiohttp import web
 
 from aliquot.defragment import WrongRequestError
 from aliquot.kube.answers import ApiError
-from scheduler_ext.defragment import Defragmenter
-from scheduler_ext.dryrun import DryRun, DryRunResult, read_dry_run
-from scheduler_ext.forward import ForwardError
-from scheduler_ext.metrics import ExtenderMetrics
-from scheduler_ext.why import Why
-from scheduler_ext.wire import WireError
+from aliquot.scheduler_ext.defragment import Defragmenter
+from aliquot.scheduler_ext.dryrun import DryRun, DryRunResult, read_dry_run
+from aliquot.scheduler_ext.forward import ForwardError
+from aliquot.scheduler_ext.metrics import ExtenderMetrics
+from aliquot.scheduler_ext.why import Why
+from aliquot.scheduler_ext.wire import WireError
 
 Elsewhere = Callable[[web.Request], Awaitable[bytes | None]]
 """The answer of the replica that leads; None where this one is to answer; ForwardError where neither can."""

@@ -6,7 +6,7 @@ from aliquot.kube.api import Api
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import GPU_QUOTAS, RESOURCE_QUOTAS
 from aliquot.quota import GPUQuota, ResourceQuota
-from scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.quotas import Quotas
 
 
 class QuotaFeed:

@@ -8,9 +8,9 @@ from prometheus_client.registry import Collector
 
 from aliquot.amounts import Amounts
 from aliquot.quota import Most
+from aliquot.scheduler_ext.accounts import ALL
+from aliquot.scheduler_ext.quotas import Quotas
 from aliquot.units import MIB
-from scheduler_ext.accounts import ALL
-from scheduler_ext.quotas import Quotas
 
 PERCENT = 100
 SHOWN = {

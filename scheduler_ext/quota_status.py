@@ -8,7 +8,7 @@ from aliquot.amounts import Amounts
 from aliquot.kube.answers import ApiError
 from aliquot.kube.resources import GPU_QUOTAS, Resource
 from aliquot.quota import GPUQuota, Most, QuotaStatus
-from scheduler_ext.quotas import Bound, Quotas
+from aliquot.scheduler_ext.quotas import Bound, Quotas
 
 _log = logging.getLogger(__name__)
 

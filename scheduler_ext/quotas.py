@@ -25,8 +25,8 @@ from aliquot.names import DEFAULT_NAMES, ResourceNames
 from aliquot.placement import Placement
 from aliquot.quota import NO_BOUND, GPUQuota, Most, ResourceQuota, above_pod_max, hard_limits
 from aliquot.request import PodRequest
-from scheduler_ext.accounts import ALL, Accounts, Kind
-from scheduler_ext.quota_words import Asking, beyond_limit, cannot_borrow
+from aliquot.scheduler_ext.accounts import ALL, NO_RELIEF, Accounts, Kind, Relief
+from aliquot.scheduler_ext.quota_words import Asking, beyond_limit, cannot_borrow
 
 Demand = Callable[[str], Amounts]
 """What a pod asks of a pool's cards."""
@@ -54,7 +54,11 @@ class Bound:
 
 
 class _Book:
-    """The quotas of one pool, and what they have not come up to of their guarantees."""
+    """The quotas of one pool, and what they have not come up to of their guarantees.
+
+    Attributes:
+        guarantees_cards: Whether any guarantees cards: a slice that leaves, however small, opens the guarantee of one.
+    """
 
     def __init__(self, pool: str, quotas: Iterable[GPUQuota], accounts: Accounts) -> None:
         self._accounts = accounts
@@ -66,6 +70,7 @@ class _Book:
         self._owed = dict.fromkeys(self.bounds, NOTHING)
         self._owed_in_all = NOTHING
         self._stale = set(self.bounds)
+        self.guarantees_cards = any(bound.guaranteed.cards for bound in self.bounds.values())
 
     def _enter(self, quota: GPUQuota) -> None:
         name, spec = quota.metadata.name, quota.spec
@@ -81,18 +86,39 @@ class _Book:
         if bound is not None:
             self._stale.add(bound.title.removeprefix("GPUQuota "))
 
-    def used(self, bound: Bound) -> Amounts:
+    def used(self, bound: Bound, relief: Relief = NO_RELIEF) -> Amounts:
         """What a quota's namespaces have together."""
-        return sum((self._accounts.used(self._pool, one) for one in bound.namespaces), NOTHING)
+        used = sum((self._accounts.used(self._pool, one) for one in bound.namespaces), NOTHING)
+        return used - relief.given(self._pool, bound.namespaces)
 
-    def owed_beside(self, bound: Bound) -> Amounts:
+    def owed_beside(self, bound: Bound, relief: Relief = NO_RELIEF) -> Amounts:
         """What must stay free for the other quotas' guarantees."""
         for name in self._stale:
             owed = (self.bounds[name].guaranteed - self.used(self.bounds[name])).positive
             self._owed_in_all += owed - self._owed[name]
             self._owed[name] = owed
         self._stale.clear()
-        return self._owed_in_all - (bound.guaranteed - self.used(bound)).positive
+        return (
+            self._owed_in_all
+            + self._reopened(relief)
+            - (bound.guaranteed - self.used(bound, relief)).positive
+        )
+
+    def _reopened(self, relief: Relief) -> Amounts:
+        """What must be kept free, besides, of guarantees that those who leave have used."""
+        bounds = {
+            bound.title: bound
+            for pool, namespace in relief.used
+            if pool == self._pool and (bound := self.of.get(namespace)) is not None
+        }
+        return sum(
+            (
+                (bound.guaranteed - self.used(bound, relief)).positive
+                - (bound.guaranteed - self.used(bound)).positive
+                for bound in bounds.values()
+            ),
+            NOTHING,
+        )
 
 
 NO_QUOTA: Final = Bound()
@@ -142,6 +168,11 @@ class Quotas:
     def on_change(self, heard: Callable[[], None]) -> None:
         """Have this called each time more may be allowed than before."""
         self._listeners.append(heard)
+
+    def room_changed(self, _node: str) -> None:
+        """A node takes pods now, or takes none any more: what is free there may be lent, or not."""
+        if self._books:
+            self._tell()
 
     # ---- what the watches say ----
 
@@ -203,15 +234,44 @@ class Quotas:
             request: What the pod asks for.
             imagined: Nodes that are not there yet, to be answered for as if they were.
         """
-        if not self._books and request.namespace not in self._native:
+        if not self.bounds_anybody(request.namespace):
             return {}
         found: dict[str, str] = {}
         more = imagined.kinds() if imagined else {}
+        relief = _as_if_there(imagined) if imagined else NO_RELIEF
         for kind, nodes in (*self.accounts.kinds().items(), *more.items()):
-            why = self._refusal(request.namespace, partial(_on, kind, request), imagined=imagined)
+            why = self._refusal(request.namespace, partial(_on, kind, request), relief=relief)
             if why:
                 found |= dict.fromkeys(nodes, why)
         return found
+
+    def bounds_anybody(self, namespace: str) -> bool:
+        """Whether any quota might keep a pod of this namespace from a node."""
+        return bool(self._books) or namespace in self._native
+
+    def together(self, namespace: str) -> set[str]:
+        """The namespaces that any limit counts with this one, and this one."""
+        bounds = (book.of.get(namespace, NO_QUOTA) for book in self._books.values())
+        return {namespace, *(one for bound in bounds for one in bound.namespaces)}
+
+    def barred_after(self, request: PodRequest, node: str, relief: Relief, *, opening: bool = False) -> str:
+        """Why a pod may not go to a node once others have left; empty when it may.
+
+        Their departure frees cards, and opens guarantees that they have used.
+
+        Args:
+            request: What the pod asks for.
+            node: The node.
+            relief: What those give back that leave, and the pod itself.
+            opening: Whether still more might leave, whose guarantees are not open yet. Where it is not barred then,
+                nobody's departure bars it.
+        """
+        if not self.bounds_anybody(request.namespace):
+            return ""
+        kind = self.accounts.kind_of(node)
+        if kind is None:
+            return ""
+        return self._refusal(request.namespace, partial(_on, kind, request), relief=relief, opening=opening)
 
     def refusal(self, namespace: str, placement: Placement, *, anew: bool = False) -> str:
         """Why a pod may not have this placement, in place of any that it has; empty when it may.
@@ -219,7 +279,7 @@ class Quotas:
         A pod that ends and begins `anew` keeps no more than it would be given: a quota may be less than it was, or what
         the pod borrowed guaranteed to others by now.
         """
-        if not self._books and namespace not in self._native:
+        if not self.bounds_anybody(namespace):
             return ""
         by_pool, held = self.accounts.split(placement), self.accounts.held(placement.pod_uid)
         return self._refusal(
@@ -234,35 +294,40 @@ class Quotas:
         namespace: str,
         wanted: Demand,
         now: Demand = lambda _: NOTHING,
-        imagined: Accounts | None = None,
+        *,
+        relief: Relief = NO_RELIEF,
         anew: bool = False,
+        opening: bool = False,
     ) -> str:
-        """Why not, for what has so much now and wants so much; empty when all is right."""
+        """Why not, for what has so much now and wants so much, once this is given back; empty when all is right."""
         for pool, book in self._books.items():
             bound = book.of.get(namespace, NO_QUOTA)
-            used = book.used(bound) if bound.title else self.accounts.used(pool, namespace)
+            used = book.used(bound, relief) if bound.title else self._has(pool, namespace, relief)
             asking = Asking(bound.title, namespace, pool, wanted(pool), now(pool), used, anew)
-            why = _beyond(bound, asking) or self._beyond_others(book, bound, asking, imagined)
+            why = _beyond(bound, asking) or self._beyond_others(book, bound, asking, relief, opening)
             if why:
                 return why
         for bound in self._native.get(namespace, {}).values():
-            used = self.accounts.used(ALL, namespace)
+            used = self._has(ALL, namespace, relief)
             why = _beyond(bound, Asking(bound.title, namespace, ALL, wanted(ALL), now(ALL), used, anew))
             if why:
                 return why
         return ""
 
-    def _beyond_others(
-        self, book: _Book, bound: Bound, asking: Asking, imagined: Accounts | None = None
-    ) -> str:
+    def _has(self, pool: str, namespace: str, relief: Relief) -> Amounts:
+        """What a namespace has of a pool once this is given back."""
+        return self.accounts.used(pool, namespace) - relief.given(pool, (namespace,))
+
+    def _beyond_others(self, book: _Book, bound: Bound, asking: Asking, relief: Relief, opening: bool) -> str:
         """Why not, where what is asked beyond the guarantee is what others are guaranteed."""
         for name in asking.growing:
             guaranteed = bound.guaranteed.of(name)
             if asking.then(name) <= guaranteed:
                 continue
-            owed, free = book.owed_beside(bound).of(name), self.accounts.free(asking.pool).of(name)
-            free += imagined.free(asking.pool).of(name) if imagined else 0
-            if owed and asking.growth(name) > free - owed:
+            owed = book.owed_beside(bound, relief).of(name)
+            free = self.accounts.free(asking.pool, relief).of(name)
+            short = asking.growth(name) > free - owed
+            if (owed and short) or (opening and (short or (name == "cards" and book.guarantees_cards))):
                 return cannot_borrow(asking, name, guaranteed, free, owed)
         return ""
 
@@ -286,6 +351,12 @@ class Quotas:
             for name, bound in sorted(natives.items()):
                 title = f"{bound.title.removesuffix(name)}{namespace}/{name}"
                 yield replace(bound, title=title), self.accounts.used(ALL, namespace)
+
+
+def _as_if_there(imagined: Accounts) -> Relief:
+    """What nodes that are not there yet would give, were they there."""
+    pools = {pool for kind in imagined.kinds() for pool, _ in kind}
+    return Relief({}, {pool: imagined.free_parts(pool) for pool in {ALL, *pools}})
 
 
 def _on(kind: Kind, request: PodRequest, pool: str) -> Amounts:

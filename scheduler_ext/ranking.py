@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from aliquot.policy import Policy, Preference
 from aliquot.request import PodRequest
-from scheduler_ext.laying import ffi, lib, pointer
-from scheduler_ext.pod_class import PodClass
-from scheduler_ext.table import CardTable, Ints
-from scheduler_ext.waste import Waste, chunks
+from aliquot.scheduler_ext.laying import ffi, lib, pointer
+from aliquot.scheduler_ext.pod_class import PodClass
+from aliquot.scheduler_ext.table import CardTable, Ints
+from aliquot.scheduler_ext.waste import Waste, chunks
 
 Keys = npt.NDArray[np.float64]
 Ties = npt.NDArray[np.float32]

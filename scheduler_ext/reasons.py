@@ -6,15 +6,20 @@ cause that holds, from what no eviction cures to what any would.
 """
 
 from enum import Enum
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_ext.room import Room
-from scheduler_ext.table import CardTable
+from aliquot.scheduler_ext.room import Room
+from aliquot.scheduler_ext.table import CardTable
 
 QUOTA, GROUP = "quota", "group"
 """What else keeps a pod waiting, beside the names of reasons, where waiting pods are counted."""
+
+
+_BOUND: Final = "(agent.slicesPerCard bounds them)"
+"""Which value of the chart says how many slices there are; the agent's flag is `--slices-per-card`."""
 
 
 class Reason(Enum):
@@ -22,6 +27,7 @@ class Reason(Enum):
 
     NO_AGENT = ("node has no Aliquot agent", "node has no Aliquot agent", False)
     FOREIGN = ("another device plugin serves this resource on the node", "", False)
+    KEPT = ("node is kept free for a larger pod that has waited longer", "", False)
     NO_CARD = ("node has no card", "node has no card", False)
     UNHEALTHY = ("card unhealthy", "too few healthy cards", False)
     MIG = ("every card in MIG mode", "too few cards outside MIG mode", False)
@@ -38,12 +44,13 @@ class Reason(Enum):
     )
     NOT_LINKED = ("no cards linked as demanded", "", False)
     TOO_SMALL = ("every card too small", "too few cards large enough", False)
-    NOT_OFFERED = ("node offers too few slices", "", False)
+    AGENT_AWAY = ("the node's Aliquot agent is away, its kubelet offers no slice", "", False)
+    NOT_OFFERED = (f"node offers too few slices {_BOUND}", "", False)
     NOT_ALONE = ("no card wholly free", "too few cards wholly free", True)
     MEMORY = ("short of memory on every card", "short of memory on too many cards", True)
     COMPUTE = ("short of compute on every card", "short of compute on too many cards", True)
-    SLICES = ("no slice left on the node", "too few slices left on the node", True)
-    SLOTS = ("no slice left on any card", "no slice left on too many cards", True)
+    SLICES = (f"no slice left on the node {_BOUND}", f"too few slices left on the node {_BOUND}", True)
+    SLOTS = (f"no slice left on any card {_BOUND}", f"no slice left on too many cards {_BOUND}", True)
     LINKS_TAKEN = ("too few free cards linked as demanded", "", True)
     MIXED = ("short of memory or compute on every card", "short of memory or compute on too many cards", True)
     TOGETHER = ("containers do not fit together", "containers do not fit together", True)
@@ -63,8 +70,9 @@ ORDER = tuple(Reason)
 
 def classify_host(table: CardTable, slices: int) -> npt.NDArray[np.int64]:
     """For every row the position in `ORDER` of why its kubelet has not so many slices; beyond all where it has."""
-    causes = [table.whole_slices < slices, table.host_slices < slices]
-    codes = [ORDER.index(Reason.NOT_OFFERED), ORDER.index(Reason.SLICES)]
+    offers_none = (table.whole_slices == 0) & (slices > 0)
+    causes = [offers_none, table.whole_slices < slices, table.host_slices < slices]
+    codes = [ORDER.index(one) for one in (Reason.AGENT_AWAY, Reason.NOT_OFFERED, Reason.SLICES)]
     chosen: npt.NDArray[np.int64] = np.select(causes, codes, len(ORDER))
     return chosen
 

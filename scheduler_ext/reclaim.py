@@ -1,21 +1,25 @@
 """Whom a pod within its guarantee may have evicted when it waits for room: those who run on what was borrowed of it.
 
-Only where the pod's quota says `reclaim: true`. None is evicted whose disruption budget allows no more. One pod has one
-plan in its life: where that did not help, nobody else is evicted for it.
+A pod that has borrowed in part, as one of 8 cards where 6 are guaranteed, goes where no pods help that have borrowed
+in whole. Only where the pod's quota says `reclaim: true`. None is evicted whose disruption budget allows no more.
+Where the room was lost all the same, because a card failed or a pod does not end, others are evicted after a while.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aliquot.amounts import asked
 from aliquot.request import PodRequest
-from scheduler_ext.borrowing import Borrowing
-from scheduler_ext.evictable import Departure, Evictable
-from scheduler_ext.plans import RECLAIM, Evictee
-from scheduler_ext.waiting import Waiter
+from aliquot.scheduler_ext.borrowing import Borrowing
+from aliquot.scheduler_ext.evictable import Departure, Evictable
+from aliquot.scheduler_ext.plans import RECLAIM, Evictee
+from aliquot.scheduler_ext.residents import Resident
+from aliquot.scheduler_ext.waiting import Waiter
 
 EVICTIONS_PER_MINUTE: Final = 10
+AGAIN_SECONDS: Final = 30.0
+"""Before others are evicted for a pod whose room was lost, the first time."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Reclaim:
     evictable: Evictable
     per_minute: int | None = EVICTIONS_PER_MINUTE
     name: str = RECLAIM
-    again_after: float | None = None
+    again_after: float = AGAIN_SECONDS
 
     def holds_for(self, waiter: Waiter, borrowing: Borrowing) -> bool:
         """Whether a pod is owed anything."""
@@ -60,24 +64,26 @@ class Reclaim:
             return None
         wanted = asked(request, max(card.usable_mib for card in cards))
         owed = borrowing.owed(request.namespace, wanted, request.uid)
-        spared = set[str]()
-        while owed:
-            departure = self.evictable.departure(
-                request,
-                node,
-                borrowing,
-                lambda pod: (
-                    pod.uid not in spared
-                    and (planned is None or pod.uid in planned)
-                    and borrowing.may_go([pod], request.namespace, owed)
-                ),
-                gone=gone,
-                within_budgets=True,
+        if not owed:
+            return None
+
+        def departure(*, in_part: bool) -> Departure | None:
+            def may_go(pod: Resident) -> bool:
+                chosen = planned is None or pod.uid in planned
+                return chosen and borrowing.may_go([pod], request.namespace, owed, in_part=in_part)
+
+            def too_many(pods: Sequence[Resident]) -> Collection[str]:
+                """The one that goes least willingly, where all of them together are not borrowed."""
+                fine = borrowing.may_go(pods, request.namespace, owed, in_part=in_part)
+                return () if fine else (pods[-1].uid,)
+
+            return self.evictable.departure(
+                request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=too_many
             )
-            if departure is None or borrowing.may_go(departure.pods, request.namespace, owed):
-                return departure
-            spared.add(departure.pods[-1].uid)
-        return None
+
+        whole = departure(in_part=False)
+        part = None if whole is not None else departure(in_part=True)
+        return whole if part is None else replace(part, last_resort=True)
 
     def told(self, evictee: Evictee, waiter: Waiter, node: str) -> tuple[tuple[str, str], tuple[str, str]]:
         """Reason and message of the events: on the pod that has gone, and on the one that it was for."""

@@ -3,17 +3,15 @@
 Where they are and what they hold is the ledger's business; this is the rest, one entry for each bound pod with cards.
 """
 
-import datetime as dt
-from collections import Counter
-from collections.abc import Mapping
-from functools import lru_cache
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from aliquot.kube.objects import ObjectMeta
 from aliquot.placement import Placement
-from scheduler_ext.ledger import Entry, Ledger
-from scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.ledger import Entry, Ledger
+from aliquot.scheduler_ext.pods import PlacedPod, seconds_of
 
 
 class Resident(msgspec.Struct, frozen=True, gc=False):
@@ -24,7 +22,7 @@ class Resident(msgspec.Struct, frozen=True, gc=False):
         priority: As its PriorityClass says; 0 where it says nothing.
         burst: All its memory may be overcommitted.
         started: When the kubelet took it on, else when it was made; in seconds since 1970.
-        leaving: It is being deleted: what it holds will be free without anybody's doing.
+        leaves_by: When it is to have ended, in seconds since 1970; None unless it is being deleted.
         labels: What disruption budgets pick it by.
     """
 
@@ -34,8 +32,13 @@ class Resident(msgspec.Struct, frozen=True, gc=False):
     priority: int
     burst: bool
     started: float
-    leaving: bool
+    leaves_by: float | None
     labels: Mapping[str, str]
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it is being deleted: evicting it would change nothing."""
+        return self.leaves_by is not None
 
 
 class Residents:
@@ -45,6 +48,8 @@ class Residents:
         self._ledger = ledger
         self._pods: dict[str, Resident] = {}
         self._priorities: Counter[int] = Counter()
+        self._deleted: dict[str, Resident] = {}
+        self._of: defaultdict[str, dict[str, Resident]] = defaultdict(dict)
 
     def put(self, pod: PlacedPod, placement: Placement | None) -> None:
         """Take over what a bound pod says of itself."""
@@ -54,21 +59,26 @@ class Residents:
         meta = pod.metadata
         self.drop(meta.uid)
         self._priorities[pod.spec.priority or 0] += 1
-        self._pods[meta.uid] = Resident(
+        self._pods[meta.uid] = resident = Resident(
             uid=meta.uid,
             namespace=meta.namespace,
             name=meta.name,
             priority=pod.spec.priority or 0,
             burst=all(container.burst for container in placement.containers),
-            started=_seconds(pod.status.start_time or meta.creation_timestamp),
-            leaving=is_leaving(meta),
+            started=seconds_of(pod.status.start_time or meta.creation_timestamp),
+            leaves_by=seconds_of(meta.deletion_timestamp) if is_leaving(meta) else None,
             labels=meta.labels,
         )
+        self._of[meta.namespace][meta.uid] = resident
+        if resident.deleted:
+            self._deleted[meta.uid] = resident
 
     def drop(self, uid: str) -> None:
         """A pod has gone."""
         pod = self._pods.pop(uid, None)
+        self._deleted.pop(uid, None)
         if pod is not None:
+            del self._of[pod.namespace][uid]
             self._priorities[pod.priority] -= 1
             if not self._priorities[pod.priority]:
                 del self._priorities[pod.priority]
@@ -76,6 +86,20 @@ class Residents:
     def any_below(self, priority: int) -> bool:
         """Whether anybody has a lower priority."""
         return min(self._priorities, default=priority) < priority
+
+    def below(self, namespaces: Iterable[str], priority: int) -> list[Resident]:
+        """Those of these namespaces that have a lower priority."""
+        return [
+            pod for one in namespaces for pod in self._of.get(one, {}).values() if pod.priority < priority
+        ]
+
+    def namespaces(self) -> list[str]:
+        """Those that have any."""
+        return [namespace for namespace, pods in self._of.items() if pods]
+
+    def deleted(self) -> list[Resident]:
+        """Those that are being deleted."""
+        return list(self._deleted.values())
 
     def get(self, uid: str) -> Resident | None:
         """A pod, if it is bound and holds cards."""
@@ -92,15 +116,3 @@ class Residents:
 def is_leaving(meta: ObjectMeta) -> bool:
     """Whether an object is being deleted."""
     return meta.deletion_timestamp is not None
-
-
-@lru_cache(maxsize=4096)
-def _seconds(timestamp: str | None) -> float:
-    """A time as Kubernetes writes it; the beginning of time for one that cannot be read.
-
-    One object for all pods of the same second: many are made at once.
-    """
-    try:
-        return dt.datetime.fromisoformat(timestamp or "").timestamp()
-    except ValueError:
-        return 0.0

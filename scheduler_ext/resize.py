@@ -32,12 +32,12 @@ from aliquot.names import (
 )
 from aliquot.placement import CardShare, Charge, Placement, encode_placement
 from aliquot.resize import Ask, ResizeError, encode_status, read_asks, resized
+from aliquot.scheduler_ext.bind import placement_of
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.ledger import Entry, Ledger
+from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.quotas import Quotas
 from aliquot.units import MIB, format_bytes
-from scheduler_ext.bind import placement_of
-from scheduler_ext.cards import CardState
-from scheduler_ext.ledger import Entry, Ledger
-from scheduler_ext.pods import PlacedPod
-from scheduler_ext.quotas import Quotas
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_ext.laying import lib, pointer
+from aliquot.scheduler_ext.laying import lib, pointer
 
 Amounts = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from aliquot.request import SliceRequest
-from scheduler_ext.table import Bools, CardTable, Ints
+from aliquot.scheduler_ext.table import Bools, CardTable, Ints
 
 
 class Room:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.card_filter import CardFilter
-from scheduler_ext.demand import Wanted
-from scheduler_ext.table import CardTable
+from aliquot.scheduler_ext.demand import Wanted
+from aliquot.scheduler_ext.table import CardTable
 
 WORTH: Final = 2.0
 """Price of a whole card whose model is asked for exactly as much as there is, in cards lost to others."""

@@ -21,9 +21,9 @@ from aliquot import service
 from aliquot.desk import Answer, Call, Desk, Reply, by_aiohttp
 from aliquot.guard import OPEN, Guard, Right
 from aliquot.metrics import Outcome, Timer, add_routes
-from scheduler_ext.bind import Binder, BindError
-from scheduler_ext.filter import Filter
-from scheduler_ext.forward import (
+from aliquot.scheduler_ext.bind import Binder, BindError
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.forward import (
     FORWARDED_HEADER,
     Asked,
     Forwarder,
@@ -32,12 +32,14 @@ from scheduler_ext.forward import (
     only_peers,
     right_of,
 )
-from scheduler_ext.learner import Quiet
-from scheduler_ext.metrics import ExtenderMetrics
-from scheduler_ext.preempt import Preemption
-from scheduler_ext.questions import Questions
-from scheduler_ext.volcano import Volcano
-from scheduler_ext.wire import (
+from aliquot.scheduler_ext.kube_scheduler import PATH as KUBE_SCHEDULER_HEALTH
+from aliquot.scheduler_ext.kube_scheduler import KubeSchedulerHealth
+from aliquot.scheduler_ext.learner import Quiet
+from aliquot.scheduler_ext.metrics import ExtenderMetrics
+from aliquot.scheduler_ext.preempt import Preemption
+from aliquot.scheduler_ext.questions import Questions
+from aliquot.scheduler_ext.volcano import Volcano
+from aliquot.scheduler_ext.wire import (
     BindArgs,
     BindResult,
     FilterArgs,
@@ -95,6 +97,7 @@ class Extender:
         volcano: Volcano | None = None,
         quiet: Quiet | None = None,
         guard: Guard = OPEN,
+        kube_scheduler: KubeSchedulerHealth | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -109,6 +112,7 @@ class Extender:
             volcano: Answers Volcano's scheduler; None where there is none.
             quiet: Is told while kube-scheduler waits.
             guard: Who may call.
+            kube_scheduler: Tells of the kube-scheduler in the same pod; None where there is none.
         """
         self._filter = decide
         self._binder = binder
@@ -119,6 +123,7 @@ class Extender:
         self._preemption = preemption
         self._volcano = volcano
         self._guard = guard
+        self._kube_scheduler = kube_scheduler
         self._quiet = quiet = quiet or Quiet()
         self._filters = _Kind(metrics.filter, read_filter, self._filtered, _no_filter, quiet)
         self._preempts = _Kind(
@@ -147,6 +152,8 @@ class Extender:
             self._questions.add_routes(app, self._ask_elsewhere)
         if self._volcano is not None:
             self._volcano.add_routes(app, self._metrics.volcano, self._ask_elsewhere)
+        if self._kube_scheduler is not None:
+            app.router.add_get(KUBE_SCHEDULER_HEALTH, self._kube_scheduler.answer)
         add_routes(app, self._metrics.registry, self._missing, more=self._metrics.cards)
         return app
 

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.links import Level, Link
+from aliquot.scheduler_ext.topology import UNKNOWN_SHAPE, Shape
 from aliquot.topology import Rdma, Topology
-from scheduler_ext.topology import UNKNOWN_SHAPE, Shape
 
 Masks = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -15,12 +15,12 @@ import numpy as np
 
 from aliquot.policy import Policy
 from aliquot.request import ContainerKind, PodRequest
-from scheduler_ext.choose import DEEP_TRIES, holds_all, refuse, slices_of
-from scheduler_ext.fit import SEARCH_BUDGET, fit, turn
-from scheduler_ext.linked import unlinked
-from scheduler_ext.reasons import Reason
-from scheduler_ext.room import Room, memory_needed
-from scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints
+from aliquot.scheduler_ext.choose import DEEP_TRIES, holds_all, refuse, slices_of
+from aliquot.scheduler_ext.fit import SEARCH_BUDGET, fit, turn
+from aliquot.scheduler_ext.linked import unlinked
+from aliquot.scheduler_ext.reasons import Reason
+from aliquot.scheduler_ext.room import Room, memory_needed
+from aliquot.scheduler_ext.table import UNKNOWN, Bools, CardTable, Ints
 
 MOST_TRIES: Final = 256
 """Kinds of nodes on which such a pod is tried in all; about 0.3 ms each."""

@@ -23,12 +23,12 @@ from aliquot.card_filter import CardFilter
 from aliquot.host import HostShare
 from aliquot.placement import Charge
 from aliquot.policy import SILENT, Preference
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.laying import Lent, lib, pointer
+from aliquot.scheduler_ext.sets import UNKNOWN_SETS, Sets
+from aliquot.scheduler_ext.topology import UNKNOWN_SHAPE, Shape
+from aliquot.scheduler_ext.trail import Trail
 from aliquot.topology import Rdma
-from scheduler_ext.cards import CardState
-from scheduler_ext.laying import Lent, lib, pointer
-from scheduler_ext.sets import UNKNOWN_SETS, Sets
-from scheduler_ext.topology import UNKNOWN_SHAPE, Shape
-from scheduler_ext.trail import Trail
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -295,6 +295,24 @@ class CardTable:
         for name in _PROMISED:
             setattr(part, name, getattr(self, name).copy())
         return part
+
+    def emptied(self) -> "CardTable":
+        """The same nodes as if no pod were on any: for charging at will."""
+        part = self.twin()
+        for name in _PROMISED:
+            getattr(part, name)[:] = 0
+        part.host_cpu, part.host_mib = self.whole_cpu.copy(), self.whole_mib.copy()
+        part.host_slices = self.whole_slices.copy()
+        return part
+
+    def charge_host(self, node: str, share: HostShare) -> None:
+        """Take CPU, memory and slices of a node in an emptied table."""
+        row = self._rows.get(node)
+        if row is not None:
+            self.host_cpu[row] -= share.cpu_milli
+            self.host_mib[row] -= share.memory_mib
+            self.host_slices[row] -= share.slices
+            self._trail.touch(row)
 
     @property
     def lent(self) -> Lent:

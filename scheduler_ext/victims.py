@@ -22,9 +22,9 @@ import msgspec
 from aliquot.placement import Charge, Placement
 from aliquot.policy import Policy
 from aliquot.request import PodRequest, SliceRequest
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.fit import fit
 from aliquot.topology import Rdma
-from scheduler_ext.cards import CardState
-from scheduler_ext.fit import fit
 
 STEPS: Final = 512
 """Decisions about pods that the search may take for one card before it is content with the best that it has found."""

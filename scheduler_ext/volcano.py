@@ -22,12 +22,12 @@ from aliquot.kube.objects import UNREADABLE, Pod
 from aliquot.metrics import Timer
 from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError
-from scheduler_ext.filter import Filter
-from scheduler_ext.forward import VOLCANO_CALLS, ForwardError
-from scheduler_ext.gang import ON_ITS_WAY
-from scheduler_ext.ledger import Stage
-from scheduler_ext.questions import Elsewhere
-from scheduler_ext.wire import WireError
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.forward import VOLCANO_CALLS, ForwardError
+from aliquot.scheduler_ext.gang import ON_ITS_WAY
+from aliquot.scheduler_ext.ledger import Stage
+from aliquot.scheduler_ext.questions import Elsewhere
+from aliquot.scheduler_ext.wire import WireError
 
 BEST: Final = 100.0
 PIPELINED: Final = 1 << 2

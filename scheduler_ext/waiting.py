@@ -11,7 +11,8 @@ Members of a group are touched, too, when what keeps the group waiting is no mor
 Nothing is reserved by asking. A pod that was touched in vain (something else keeps it from its node) is let be for
 twice as long each time. kube-scheduler often notices by itself, when a pod has gone, and is given a moment to.
 
-What grows: the pods that wait. A change costs one look for every kind of waiting pod (namespace, shape, nodes offered),
+What grows: the pods that wait. A change costs one look for every kind of waiting pod (namespace, priority, shape, nodes
+offered),
 at most once in `PAUSE_SECONDS`, and no more than a tenth of the time in all.
 """
 
@@ -20,7 +21,7 @@ import contextlib
 import datetime as dt
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -29,9 +30,9 @@ from aliquot.kube.answers import ApiError
 from aliquot.kube.listing import Listing
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
-from aliquot.names import RETRY_ANNOTATION
+from aliquot.names import DEFAULT_SCHEDULER, RETRY_ANNOTATION
 from aliquot.request import PodRequest
-from scheduler_ext.groups import group_of
+from aliquot.scheduler_ext.groups import group_of
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +77,9 @@ class Decision(Protocol):
 
     def would_place(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> bool:
         """Whether it would get one of these nodes now."""
+
+    def is_special(self, uid: str) -> bool:
+        """Whether a pod may get a place where others of its kind get none: it has one that is its own."""
 
     def group_waits(self, uid: str) -> str:
         """What keeps the group of a pod waiting, in words; empty for a pod that goes alone."""
@@ -134,7 +138,7 @@ class Waiter:
             name for c in (*spec.init_containers, *spec.containers) for name in c.resources.limits
         )
         group = group_of(self.pod.metadata, spec.scheduling_group)
-        return (self.request.namespace, shape, written, id(self.nodes), group)
+        return (self.request.namespace, spec.priority or 0, shape, written, id(self.nodes), group)
 
 
 class Waiting:
@@ -229,6 +233,7 @@ class Waker:
         *,
         clock: Callable[[], float] = time.monotonic,
         touched: Callable[[], None] = lambda: None,
+        missed: Callable[[Pod], Awaitable[None]] | None = None,
     ) -> None:
         """Wait for changes.
 
@@ -239,7 +244,9 @@ class Waker:
             feeds: What reads the cluster.
             clock: Monotonic seconds.
             touched: Counts touches.
+            missed: Is told at the start of pods that the cluster's own scheduler looks after.
         """
+        self._missed = missed
         self._api = api
         self._waiting = waiting
         self._decision = decision
@@ -284,12 +291,13 @@ class Waker:
 
     async def _is_hopeful(self, waiter: Waiter, hopeless: set[Hashable]) -> bool:
         """Whether a pod would get a place; of which kinds none would is noted."""
-        if waiter.kind in hopeless:
+        if waiter.kind in hopeless and not self._decision.is_special(waiter.request.uid):
             return False
         await asyncio.sleep(0)  # filter calls come first
-        if not self._decision.would_place(waiter.pod, waiter.request, waiter.nodes):
+        hopeful = self._decision.would_place(waiter.pod, waiter.request, waiter.nodes)
+        if not hopeful and not self._decision.is_special(waiter.request.uid):
             hopeless.add(waiter.kind)
-        return waiter.kind not in hopeless
+        return hopeful
 
     def _told_otherwise(self, waiter: Waiter) -> bool:
         """Whether something else keeps a pod's group waiting than it was told."""
@@ -331,7 +339,10 @@ class Waker:
             _log.warning("pods refused before the start are not woken: %s", error)
             return
         for pod in pending.items:
-            self._remember(pod)
+            if pod.spec.scheduler_name != DEFAULT_SCHEDULER:
+                self._remember(pod)
+            elif self._missed:
+                await self._missed(pod)
         self._waiting.something_changed()
 
     def _remember(self, pod: Pod) -> None:

@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from scheduler_ext.waiting import Waiting
+from aliquot.scheduler_ext.waiting import Waiting
 
 NOT_ASKED: Final = "not_asked"
 """Of pods that the extender before this one has refused, and that kube-scheduler has not asked for since."""

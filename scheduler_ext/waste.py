@@ -10,11 +10,11 @@ from typing import Final
 
 import numpy as np
 
-from scheduler_ext.demand import Typical, Wanted
-from scheduler_ext.fragments import Floats, Yardstick, flow_weight
-from scheduler_ext.laying import Lent, lib, pointer
-from scheduler_ext.scarcity import Prices, prices
-from scheduler_ext.table import CardTable, Ints
+from aliquot.scheduler_ext.demand import Typical, Wanted
+from aliquot.scheduler_ext.fragments import Floats, Yardstick, flow_weight
+from aliquot.scheduler_ext.laying import Lent, lib, pointer
+from aliquot.scheduler_ext.scarcity import Prices, prices
+from aliquot.scheduler_ext.table import CardTable, Ints
 
 CHUNK: Final = 256
 """Rows that are worked on between two moments at which calls may come; a fraction of a millisecond."""

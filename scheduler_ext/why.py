@@ -8,18 +8,21 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from aliquot.dialects.projects import not_read
+from aliquot.host import HostShare
 from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
+from aliquot.names import DEFAULT_SCHEDULER, ResourceNames
 from aliquot.request import PodRequest, RequestError
+from aliquot.scheduler_ext.changes import Changes, count_nodes
+from aliquot.scheduler_ext.confines import Reader
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.imagined import Known
+from aliquot.scheduler_ext.judgement import Judge, Judgement
+from aliquot.scheduler_ext.ledger import Stage
+from aliquot.scheduler_ext.moves import Moves, evict_any
 from aliquot.why import Answer, Cause, CauseKind, Change, State
-from scheduler_ext.changes import Changes, count_nodes
-from scheduler_ext.confines import Reader
-from scheduler_ext.filter import Filter
-from scheduler_ext.imagined import Known
-from scheduler_ext.judgement import Judge, Judgement
-from scheduler_ext.ledger import Stage
-from scheduler_ext.moves import Moves, evict_any
 
 ROOM: Final = "has room"
 GATED: Final = "SchedulingGated"
@@ -69,25 +72,27 @@ class Why:
         try:
             request = self._filter.request_of(pod)
         except RequestError as error:
-            return _answer(pod, State.INVALID, f"its request cannot be honoured: {error}")
+            return _settled(pod) or _answer(pod, State.INVALID, f"its request cannot be honoured: {error}")
         other = self._not_waiting(pod, request)
         return other or await self._waiting(pod, request)
 
     def _not_waiting(self, pod: Pod, request: PodRequest) -> Answer | None:
         """What is said of pods that wait for nothing of ours."""
-        held, node = self._filter.ledger.entry(request.uid), pod.spec.node_name
+        held = self._filter.ledger.entry(request.uid)
         what = "MIG instances, which kube-scheduler counts" if request.wants_mig else "no part of a card"
+        names = self._filter.names
+        foreign = "" if request.wants_slices else not_read(pod, self._filter.foreign.resources, names)
         bind = "its bind waits for kube-scheduler, its volumes, or the others of its group"
         states = (
-            (pod.finished, State.FINISHED, f"it has finished: {pod.status.phase}"),
-            (bool(node), State.BOUND, f"it waits no more: it is bound to node {node}"),
             (bool(pod.metadata.deletion_timestamp), State.LEAVING, "it is being deleted"),
             (
                 _scheduled(pod)[0] == GATED,
                 State.GATED,
                 "its scheduling gates hold it: kube-scheduler does not look yet",
             ),
+            (bool(foreign), State.NO_SLICES, foreign),
             (not request.wants_slices, State.NO_SLICES, f"it asks for {what}: nothing here keeps it waiting"),
+            (self._not_sent(pod), State.NOT_SENT, _not_sent_words(pod, names)),
             (
                 held is not None and held.stage is Stage.HELD,
                 State.HELD,
@@ -95,14 +100,25 @@ class Why:
             ),
             (held is not None, State.RESERVED, f"it has a place on node {held.node if held else ''}; {bind}"),
         )
-        return next((_answer(pod, state, text) for holds, state, text in states if holds), None)
+        told = (_answer(pod, state, text) for holds, state, text in states if holds)
+        return _settled(pod) or next(told, None)
+
+    def _not_sent(self, pod: Pod) -> bool:
+        """Whether its scheduler never asks for it: the webhook would have named another one."""
+        return pod.spec.scheduler_name == DEFAULT_SCHEDULER and (
+            self._filter.waiting.get(pod.metadata.uid) is None
+            and self._filter.ledger.entry(pod.metadata.uid) is None
+        )
 
     async def _waiting(self, pod: Pod, request: PodRequest) -> Answer:
         waiter = self._filter.waiting.get(request.uid)
         nodes = sorted({*self._known.nodes, *self._filter.ledger.table.nodes()})
         offered = nodes
         if waiter is not None:
-            there = set(waiter.nodes)
+            host = HostShare(request.host.cpu_milli, request.host.memory_mib)
+            there = set(
+                self._filter.ledger.hosts.with_room(waiter.nodes, host)
+            )  # as far as that is so by now
             offered = [name for name in nodes if name in there]
         told = self._judge.judge(pod, request, offered)
         causes = _causes(told, len(nodes) - len(offered))
@@ -129,6 +145,14 @@ class Why:
         return tuple(sorted([*found, *([moves] if moves else [])], key=lambda change: change.cost))
 
 
+def _settled(pod: Pod) -> Answer | None:
+    """What is said of pods that no scheduler looks at any more."""
+    node = pod.spec.node_name
+    if pod.finished:
+        return _answer(pod, State.FINISHED, f"it has finished: {pod.status.phase}")
+    return _answer(pod, State.BOUND, f"it waits no more: it is bound to node {node}") if node else None
+
+
 def _answer(pod: Pod, state: State, summary: str, **more: object) -> Answer:
     meta = pod.metadata
     return Answer(
@@ -139,6 +163,17 @@ def _answer(pod: Pod, state: State, summary: str, **more: object) -> Answer:
         summary=summary,
         scheduler=_scheduled(pod)[1],
         **more,  # type: ignore[arg-type]
+    )
+
+
+def _not_sent_words(pod: Pod, names: ResourceNames) -> str:
+    """Why such a pod waits for ever, and what to do."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    ours = any(names.owns(name) for one in containers for name in one.resources.limits)
+    where = "" if ours else ", or in a namespace for which the dialect is not switched on (dialectNamespaces)"
+    return (
+        f"its schedulerName is {DEFAULT_SCHEDULER}, which does not ask Aliquot: it was made while the webhook was "
+        f"away{where}; delete it and make it anew"
     )
 
 

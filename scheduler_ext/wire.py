@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from aliquot.kube.objects import UNREADABLE, Pod
-from scheduler_ext.offer import Offer
+from aliquot.scheduler_ext.offer import Offer
 
 Args = TypeVar("Args")
 _NAMES: Final = b',"NodeNames":['

@@ -1,4 +1,4 @@
-"""Starts the webhook: `python -m webhook --tls-cert FILE --tls-key FILE --port 8443`."""
+"""Starts the webhook: `python -m aliquot.webhook --tls-cert FILE --tls-key FILE --port 8443`."""
 
 import argparse
 import asyncio
@@ -9,17 +9,16 @@ from pathlib import Path
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from aliquot import guard, log, service
+from aliquot import guard, log, resource_domain, service
 from aliquot.certificate_metrics import CertificateCollector
 from aliquot.dialects import load_dialects
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
-from aliquot.names import ResourceNames
 from aliquot.tls import server_context
-from webhook.metrics import WebhookMetrics
-from webhook.mutate import Mutator
-from webhook.quota_feed import QuotaFeed
-from webhook.server import Webhook
+from aliquot.webhook.metrics import WebhookMetrics
+from aliquot.webhook.mutate import Mutator
+from aliquot.webhook.quota_feed import QuotaFeed
+from aliquot.webhook.server import Webhook
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -38,6 +37,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         type=Path,
         help="where to read quotas and check tokens; default: the pod's service account",
     )
+    resource_domain.add_arguments(parser)
     guard.add_arguments(parser)
     log.add_arguments(parser)
     options = parser.parse_args(arguments)
@@ -67,7 +67,7 @@ async def run(options: argparse.Namespace) -> None:
 
 
 def _app(options: argparse.Namespace, feed: QuotaFeed | None, guards: guard.Guard) -> web.Application:
-    names, dialects = ResourceNames(), load_dialects(options.dialects)
+    names, dialects = options.names, load_dialects(options.dialects)
     metrics = WebhookMetrics(CollectorRegistry())
     metrics.registry.register(CertificateCollector(options.tls_cert, options.client_ca))
     if feed is None:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from aliquot.kube.objects import Container, EnvVar
 from aliquot.names import INJECT_ANNOTATION, LIBRARY_PATH
-from webhook.patch import Patch, Path
-from webhook.refusal import Refusal
+from aliquot.webhook.patch import Patch, Path
+from aliquot.webhook.refusal import Refusal
 
 VARIABLE = "LD_PRELOAD"
 _SEPARATORS = re.compile(r"[:\s]+")

@@ -2,7 +2,7 @@
 
 - Our resources are written out, in limits and requests: `aliquot.dev/gpu` where it was implied, all of them
   where the pod speaks another project's dialect, whose own resources stay as they are.
-- What a container leaves out is filled in where the quota of its namespace says with what (`webhook.quotas`).
+- What a container leaves out is filled in where the quota of its namespace says with what (`aliquot.webhook.quotas`).
 - `schedulerName` becomes ours where the pod left the default.
 - The interceptor is preloaded, unless `aliquot.dev/inject: file` leaves that to the node.
 - What only the scheduler writes is taken off a new pod that brings it along (copied, or forged): placement, answer to
@@ -26,6 +26,7 @@ from aliquot.names import (
     CARD_UUID_ANNOTATION,
     CORE_LIMIT_ANNOTATION,
     CORE_MODE_ANNOTATION,
+    DEFAULT_SCHEDULER,
     ENFORCEMENT_ANNOTATION,
     GRANTS,
     INJECT_ANNOTATION,
@@ -47,16 +48,16 @@ from aliquot.names import (
 from aliquot.pool import Enforcement, Overflow
 from aliquot.request import MemoryClass, PodRequest, RequestError, SliceRequest, read_pod_request
 from aliquot.resize import ResizeError, read_asks
-from webhook.inject import inject
-from webhook.patch import Patch, Path
-from webhook.quotas import Filler, QuotaOf, check_pod_max
-from webhook.refusal import Refusal
-from webhook.warn import (
-    DEFAULT_SCHEDULER,
+from aliquot.webhook.environment import check_environment
+from aliquot.webhook.inject import inject
+from aliquot.webhook.patch import Patch, Path
+from aliquot.webhook.quotas import Filler, QuotaOf, check_pod_max
+from aliquot.webhook.refusal import Refusal
+from aliquot.webhook.warn import (
     about_container,
-    about_dialects,
     about_grants,
     about_kept,
+    about_restarts,
     about_scheduler,
 )
 
@@ -121,7 +122,8 @@ class Mutator:
             check_pod_max(quota, request, namespace)
         if slices:
             _check(pod)
-            warnings += (*told, *about_scheduler(pod), *about_dialects(pod, self.dialects))
+            check_environment(pod)
+            warnings += (*told, *about_scheduler(pod), *about_restarts(pod, slices))
             warnings += (line for _, container in _among(pod, slices) for line in about_container(container))
             self._apply(patch, filled, slices)
         return Mutation(patch.operations, warnings)

@@ -18,7 +18,7 @@ from aliquot.names import CORE_MODE_ANNOTATION, ResourceNames
 from aliquot.quota import GPUQuota, above_pod_max
 from aliquot.request import PodRequest
 from aliquot.units import MIB, Quantity, QuantityError, format_bytes, parse_quantity
-from webhook.refusal import Refusal
+from aliquot.webhook.refusal import Refusal
 
 QuotaOf = Callable[[str], GPUQuota | None]
 """The quota of a namespace."""

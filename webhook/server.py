@@ -14,10 +14,10 @@ from aiohttp import web
 from aliquot import service
 from aliquot.guard import OPEN, Guard
 from aliquot.metrics import add_routes
-from webhook.metrics import WebhookMetrics
-from webhook.mutate import Mutation, Mutator
-from webhook.refusal import Refusal
-from webhook.review import Review, ReviewError, allow, deny, read_old_pod, read_pod, read_review
+from aliquot.webhook.metrics import WebhookMetrics
+from aliquot.webhook.mutate import Mutation, Mutator
+from aliquot.webhook.refusal import Refusal
+from aliquot.webhook.review import Review, ReviewError, allow, deny, read_old_pod, read_pod, read_review
 
 LARGEST_BODY = 8 << 20
 """In bytes; an object of the API server's is at most 3 MiB, and a review may hold two."""

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 import click
 import msgspec
 
+from aliquot.cli.claims import Claims
 from aliquot.cli.fit import room_on
 from aliquot.cli.machine import Card, Machine, real_machine
-from aliquot.cli.options import simulate_option
+from aliquot.cli.options import refuse_inside, simulate_option
 from aliquot.cli.runs import Registry, Run, living_processes
+from aliquot.cli.survey import Survey, survey
+from aliquot.cli.wording import one_line, size, table
 from aliquot.core_policy import CoreMode
-from aliquot.units import format_bytes
-from libshim.usage_page import Usage
+from aliquot.libshim.usage_page import Usage
+from aliquot.units import MIB
 
-HEADINGS = ("pid", "memory", "used", "core", "command")
+HEADINGS = ("id", "pid", "memory", "used", "core", "command")
 
 
 class SliceReport(msgspec.Struct, frozen=True, rename="camel"):
@@ -49,6 +52,14 @@ class CardReport(msgspec.Struct, frozen=True, rename="camel"):
     memory_bytes: int
     used_bytes: int
     promised_bytes: int
+    """To this user's runs and to other users'."""
+    others_bytes: int
+    """Of that, to other users' runs."""
+    outside_bytes: int
+    """Used by programs that no run is known of."""
+    free_bytes: int
+    """The largest slice that a run can have."""
+    free_core_percent: int
     mig_enabled: bool
     slices: tuple[SliceReport, ...]
 
@@ -66,6 +77,7 @@ class Report(msgspec.Struct, frozen=True):
 @simulate_option
 def cards(as_json: bool, simulate: bool) -> None:
     """List cards and the slices of them that runs hold."""
+    refuse_inside("whole cards are seen from outside alone")
     report = describe(_simulated() if simulate else real_machine())
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(report)))
@@ -84,10 +96,11 @@ def _simulated() -> Machine:
 
 def describe(machine: Machine) -> Report:
     """Every card with the slices that live at this moment."""
-    registry = Registry(machine.home)
+    registry = Registry(machine.home, Claims(machine.claims))
     with registry.locked():
-        runs = [_Seen(run, registry.usage(run), registry.in_use_bytes(run)) for run in registry.runs()]
-    return Report(tuple(_describe_card(card, runs) for card in machine.cards))
+        found = survey(registry)
+        runs = [_Seen(run, registry.usage(run), registry.in_use_bytes(run)) for run in found.runs]
+    return Report(tuple(_describe_card(card, found, runs) for card in found.cards))
 
 
 @dataclass(frozen=True)
@@ -99,15 +112,20 @@ class _Seen:
     used_bytes: int | None
 
 
-def _describe_card(card: Card, runs: Sequence[_Seen]) -> CardReport:
-    room = room_on(card, [seen.run.slice for seen in runs])
+def _describe_card(card: Card, found: Survey, runs: Sequence[_Seen]) -> CardReport:
+    room = room_on(card, found.slices)
+    others = [claim.slice for claim in found.claims if claim.slice.card == card.uuid]
     return CardReport(
         index=card.index,
         uuid=card.uuid,
         model=card.model,
         memory_bytes=card.memory_bytes,
         used_bytes=card.used_bytes,
-        promised_bytes=card.memory_bytes - room.memory_bytes,
+        promised_bytes=sum(share.memory_bytes for share in found.slices if share.card == card.uuid),
+        others_bytes=sum(share.memory_bytes for share in others),
+        outside_bytes=card.outside_bytes,
+        free_bytes=0 if card.mig_enabled else max(0, room.memory_bytes),
+        free_core_percent=0 if card.mig_enabled else max(0, room.core_percent),
         mig_enabled=card.mig_enabled,
         slices=tuple(_describe_slice(seen) for seen in runs if seen.run.slice.card == card.uuid),
     )
@@ -135,35 +153,41 @@ def _describe_slice(seen: _Seen) -> SliceReport:
 def _lines(card: CardReport) -> Iterator[str]:
     """A card's two lines, and below them a table of its slices; wide things stand last on their line."""
     yield f"card {card.index}  {card.model}  {card.uuid}"
-    size = format_bytes(card.memory_bytes)
-    promised = (
-        "in MIG mode" if card.mig_enabled else f"{format_bytes(card.promised_bytes)} of {size} promised"
-    )
-    yield f"  {promised}, {format_bytes(card.used_bytes)} used"
+    yield f"  {_amounts(card)}"
     if card.slices:
-        rows = [HEADINGS, *map(_row, card.slices)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            yield "    " + "  ".join(map(str.ljust, row, widths)).rstrip()
+        yield from (f"    {line}" for line in table([HEADINGS, *map(_row, card.slices)]))
+
+
+def _amounts(card: CardReport) -> str:
+    if card.mig_enabled:
+        return f"in MIG mode, {size(card.used_bytes)} used"
+    words = [
+        f"{size(card.promised_bytes)} of {size(card.memory_bytes)} promised",
+        f"{size(card.used_bytes)} used",
+        f"{size(card.free_bytes)} free for a slice",
+    ]
+    if card.others_bytes:
+        words.append(f"{size(card.others_bytes)} promised to other users")
+    if card.outside_bytes >= MIB:
+        words.append(f"{size(card.outside_bytes)} used without a slice")
+    return ", ".join(words)
 
 
 def _row(share: SliceReport) -> tuple[str, ...]:
     pids = [share.pid] if share.pid is not None else share.processes
     return (
+        share.run,
         " ".join(map(str, pids)) or "?",
-        format_bytes(share.memory_bytes),
-        "?" if share.used_bytes is None else format_bytes(share.used_bytes),
+        size(share.memory_bytes),
+        "?" if share.used_bytes is None else size(share.used_bytes),
         _core(share),
-        _one_line(shlex.join(share.command)),
+        one_line(shlex.join(share.command)),
     )
 
 
 def _core(share: SliceReport) -> str:
+    if not share.core_percent:
+        return "uncapped"
     if share.core_mode is CoreMode.BURST:
         return f"{share.core_percent} to {share.core_most_percent} %"
-    return f"{share.core_percent} %" if share.core_percent else "no cap"
-
-
-def _one_line(text: str) -> str:
-    """The text without what would move the cursor; runs of blanks become one."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return f"{share.core_percent} %"

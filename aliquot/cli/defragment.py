@@ -18,7 +18,9 @@ from aliquot.kube.objects import UNREADABLE
 @click.option("--gpu", metavar="CARDS", help="How many cards, each with so much.")
 @click.option("--mem", metavar="QUANTITY", help="Memory on each card, such as 40Gi.")
 @click.option("--core", metavar="PERCENT", help="Percent of each card's time.")
-@click.option("--namespace", default="default", help="Whose quota the request is held to.", show_default=True)
+@click.option(
+    "-n", "--namespace", default="default", help="Whose quota the request is held to.", show_default=True
+)
 def defragment(
     *,
     where: Where,

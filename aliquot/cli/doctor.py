@@ -10,13 +10,16 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from aliquot.cli.options import Domain
 from aliquot.doctor.check import run
 from aliquot.doctor.checks import CLUSTER_CHECKS
-from aliquot.doctor.finding import Finding, Result
+from aliquot.doctor.finding import Finding, Result, for_namespace
 from aliquot.doctor.reader import MOST_PODS, Reader
 from aliquot.doctor.report import lines
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
+from aliquot.names import DOMAIN, ResourceNames
+from aliquot.resource_domain import ENV, FLAG
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +54,18 @@ def _place(flag: str, what: str, name: str = "") -> Callable[[F], F]:
 @click.option(
     "--node", is_flag=True, help="Check this machine, or the host of the agent's pod that this runs in."
 )
+@click.option("--run", "for_run", is_flag=True, help="Check this machine for `aliquot run`, and try a slice.")
+@click.option("--simulate", is_flag=True, help="With --run: check the simulated machine of two 16Gi cards.")
+@click.option(
+    FLAG,
+    "names",
+    type=Domain(),
+    envvar=ENV,
+    default=DOMAIN,
+    metavar="DOMAIN",
+    help="With --node: the agent's flag of this name.",
+    show_default=True,
+)
 @_place("proc", "The host's /proc.")
 @_place("root", "The host's files.")
 @_place("kubelet-dir", "The kubelet's directory.", "kubelet")
@@ -65,17 +80,29 @@ def doctor(
     most_pods: int,
     as_json: bool,
     node: bool,
+    for_run: bool,
+    simulate: bool,
+    names: ResourceNames,
     **places: Path | None,
 ) -> None:
-    """Check a cluster or (--node) a node, and say what is wrong and what to do.
+    """Check a cluster, (--node) a node, or (--run) a machine for `aliquot run`, and say what is wrong and what to do.
 
-    Nothing is changed. What your rights do not let it see is shown as not checked. The exit status is 1 where a check
-    fails. Options with a path are for --node.
+    Nothing is changed; --run tries a slice for a moment. What your rights do not let it see is shown as not checked.
+    The exit status is 1 where a check fails. Options with a path are for --node.
     """
     given = {name: path for name, path in places.items() if path is not None}
     if given and not node:
         raise click.UsageError(f"--{next(iter(given))} and the like go with --node")
-    findings = _node(given) if node else asyncio.run(_cluster(kubeconfig, namespace, most_pods))
+    if node and for_run:
+        raise click.UsageError("--node and --run are two questions: give one of them")
+    if simulate and not for_run:
+        raise click.UsageError("--simulate goes with --run")
+    if for_run:
+        findings = _run(simulate=simulate)
+    elif node:
+        findings = _node(given, names)
+    else:
+        findings = asyncio.run(_cluster(kubeconfig, namespace, most_pods))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(Report(findings))).decode())
     else:
@@ -84,11 +111,18 @@ def doctor(
         raise SystemExit(1)
 
 
-def _node(given: Mapping[str, Path]) -> tuple[Finding, ...]:
+def _node(given: Mapping[str, Path], names: ResourceNames) -> tuple[Finding, ...]:
     """What is found on this node; NVML is loaded for this alone."""
     from aliquot.cli.doctor_node import examine, usual_places
 
-    return examine(replace(usual_places(), **given))
+    return examine(replace(usual_places(), **given), names)
+
+
+def _run(*, simulate: bool) -> tuple[Finding, ...]:
+    """What `aliquot run` would meet on this machine; it is loaded for this alone."""
+    from aliquot.cli.doctor_run import examine
+
+    return examine(simulate=simulate)
 
 
 async def _cluster(kubeconfig: Path | None, namespace: str, most_pods: int) -> tuple[Finding, ...]:
@@ -96,6 +130,10 @@ async def _cluster(kubeconfig: Path | None, namespace: str, most_pods: int) -> t
     try:
         api = Api.from_kubeconfig(kubeconfig)
     except AccessError as error:
-        raise click.UsageError(f"{error}; give --kubeconfig, or --node to check this machine") from error
+        raise click.UsageError(
+            f"{error}; give --kubeconfig, or --run to check this machine for `aliquot run`, or --node to check it "
+            "as a node of a cluster"
+        ) from error
     async with api:
-        return run(CLUSTER_CHECKS, await Reader(api, namespace, most_pods).read())
+        found = run(CLUSTER_CHECKS, await Reader(api, namespace, most_pods).read())
+        return for_namespace(found, namespace)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from aliquot.doctor.check import run
@@ -9,9 +10,10 @@ from aliquot.doctor.checks import NODE_CHECKS
 from aliquot.doctor.finding import Finding
 from aliquot.doctor.node import Places, Tenant
 from aliquot.doctor.node_reader import read_node
-from libshim.control_page import read_control
-from libshim.page_file import PageError
-from libshim.usage_page import read_usage
+from aliquot.libshim.control_page import read_control
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import read_usage
+from aliquot.names import ResourceNames
 
 HOST_PROC = Path("/host/proc")
 HOST_DRIVER = Path("/host/driver")
@@ -32,9 +34,9 @@ def usual_places() -> Places:
     )
 
 
-def examine(places: Places) -> tuple[Finding, ...]:
+def examine(places: Places, names: ResourceNames) -> tuple[Finding, ...]:
     """What all checks of a node find."""
-    return run(NODE_CHECKS, read_node(places, lambda: tenants_of(places.run)))
+    return run(NODE_CHECKS, replace(read_node(places, lambda: tenants_of(places.run)), names=names))
 
 
 def tenants_of(directory: Path) -> Iterator[Tenant]:

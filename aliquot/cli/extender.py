@@ -27,6 +27,8 @@ from aliquot.kube.reviews import AUDIENCE
 
 SERVICE = "aliquot-system/aliquot-scheduler:9443"
 ACCOUNT = "aliquot-system/aliquot-asker"
+ASKING_ROLE = "aliquot-ask"
+"""The chart's Role for users who may ask, in its own namespace."""
 ANSWER_SECONDS = 30.0
 TOKEN_SECONDS = 600
 
@@ -118,10 +120,24 @@ async def _from_service(where: Where, verb: str, question: Mapping[str, str]) ->
     except AccessError as error:
         raise Refusal(str(error)) from error
     except ApiError as error:
-        known = f"{error}; {why}" if error.status == HTTPStatus.UNAUTHORIZED and why else str(error)
+        if error.reason == "Forbidden":  # the API server's word; what the extender refuses has none
+            raise Refusal(f"{_may_not_ask(namespace)}: {error.message}") from error
+        if error.status == HTTPStatus.UNAUTHORIZED and why:
+            raise Refusal(
+                f"{_may_not_ask(namespace)}: {why}; the extender answers: {error.message}"
+            ) from error
         raise Refusal(
-            f"the extender's Service {where.service} does not answer: {known}; give --service, or --extender URL"
+            f"the extender's Service {where.service} does not answer: {error}; give --service, or --extender URL"
         ) from error
+
+
+def _may_not_ask(namespace: str) -> str:
+    """Which Role this user lacks, and how an administrator gives it."""
+    return (
+        f"you may not ask the extender: your user needs the Role {ASKING_ROLE} of namespace {namespace}, which an "
+        f"administrator binds with: kubectl -n {namespace} create rolebinding {ASKING_ROLE} --role={ASKING_ROLE} "
+        "--user=USER"
+    )
 
 
 async def _token(api: Api, account: str) -> tuple[str, str]:
@@ -164,7 +180,9 @@ async def _from_url(where: Where, url: str, verb: str, question: Mapping[str, st
             body = await answer.read()
             if answer.status != HTTPStatus.OK:
                 text = body.decode(errors="replace").strip()
-                more = f"; {why}" if answer.status == HTTPStatus.UNAUTHORIZED and why else ""
+                account_namespace = where.account.partition("/")[0]
+                needs_role = answer.status == HTTPStatus.UNAUTHORIZED and why
+                more = f"; {_may_not_ask(account_namespace)}: {why}" if needs_role else ""
                 raise Refusal(f"{url} answers HTTP {answer.status}: {text}{more}")
             return body
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:

@@ -5,37 +5,37 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from aliquot.cli.amounts import WHOLE, CoreAmount, MemoryAmount
 from aliquot.cli.machine import Card
 from aliquot.cli.options import Refusal
 from aliquot.cli.slices import Slice
+from aliquot.cli.wording import size
 from aliquot.core_policy import NO_POLICY, CorePolicy
-from aliquot.units import MIB, format_bytes
-
-WHOLE = 100
+from aliquot.units import MIB
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a run asks for: bytes and percent (None: not said), a card by UUID or index (None: any).
+    """What a run asks for: memory and percent of the time (None: not said), a card by UUID or index (None: any).
 
     The policy says how its time is held.
     """
 
-    memory_bytes: int | None
+    memory: MemoryAmount | None
     core_percent: int | None
     card: str | None = None
     policy: CorePolicy = NO_POLICY
 
     def memory_on(self, card: Card) -> int:
         """Bytes of this card: as said, or the same percentage as of its time, in whole MiB."""
-        if self.memory_bytes is not None:
-            return -(-self.memory_bytes // MIB) * MIB
+        if self.memory is not None:
+            return self.memory.on(card.memory_bytes)
         return card.memory_bytes * (self.core_percent or WHOLE) // WHOLE // MIB * MIB
 
 
 @dataclass(frozen=True)
 class Room:
-    """A card and what is not yet promised of it."""
+    """A card and what is left of it: neither promised to a run nor in use by other programs."""
 
     card: Card
     memory_bytes: int
@@ -51,23 +51,25 @@ class Room:
     def __str__(self) -> str:
         if self.card.mig_enabled:
             return f"{self.card} is in MIG mode"
-        whole = format_bytes(self.card.memory_bytes)
-        left = format_bytes(self.memory_bytes)
-        return f"{self.card} has {left} of {whole} and {self.core_percent} % of its time left"
+        left, whole = size(self.memory_bytes), size(self.card.memory_bytes)
+        words = f"{self.card} has {left} of {whole} and {max(0, self.core_percent)} % of its time left"
+        if self.card.outside_bytes < MIB:
+            return words
+        return f"{words} ({size(self.card.outside_bytes)} are used by programs without a slice)"
 
 
 def room_on(card: Card, slices: Sequence[Slice]) -> Room:
-    """What the slices leave of a card."""
+    """What the slices, and programs without one, leave of a card."""
     own = [share for share in slices if share.card == card.uuid]
     return Room(
         card,
-        memory_bytes=card.memory_bytes - sum(share.memory_bytes for share in own),
+        memory_bytes=card.memory_bytes - card.outside_bytes - sum(share.memory_bytes for share in own),
         core_percent=WHOLE - sum(share.core_percent for share in own),
     )
 
 
 def fit(wish: Wish, cards: Sequence[Card], slices: Sequence[Slice]) -> Slice:
-    """The slice that honours the wish, never more than a card has.
+    """The slice that honours the wish, never more than is left of a card.
 
     Raises:
         Refusal: no such card, or no room; it says what is left.
@@ -80,34 +82,42 @@ def fit(wish: Wish, cards: Sequence[Card], slices: Sequence[Slice]) -> Slice:
     return Slice(card.uuid, wish.memory_on(card), wish.core_percent or 0, wish.policy)
 
 
-def refit(current: Slice, memory_bytes: int | None, core_percent: int | None, room: Room) -> Slice:
+def refit(current: Slice, memory: MemoryAmount | None, core: CoreAmount | None, room: Room) -> Slice:
     """The slice with other limits, on the card it has; None leaves a limit as it is.
 
     Args:
         current: What the run has.
-        memory_bytes: What it shall have, rounded up to MiB.
-        core_percent: The same of the card's time; 0 lifts the cap.
-        room: What the other runs leave of the card. What is not raised always fits.
+        memory: What it shall have, or how much more or less.
+        core: The same of the card's time; 0 gives up the share.
+        room: What the others leave of the card. What is not raised always fits.
 
     Raises:
-        Refusal: what is raised does not fit beside the others.
+        Refusal: what is raised does not fit beside the others, or nothing would be left.
     """
-    memory = current.memory_bytes if memory_bytes is None else -(-memory_bytes // MIB) * MIB
-    core = current.core_percent if core_percent is None else core_percent
-    short = memory > max(current.memory_bytes, room.memory_bytes) or core > max(
+    wanted = memory.after(current.memory_bytes, room.card.memory_bytes) if memory else current.memory_bytes
+    percent = core.after(current.core_percent) if core else current.core_percent
+    if wanted <= 0:
+        raise Refusal(
+            f"the run has {size(current.memory_bytes)}, and so much less is nothing; end it instead"
+        )
+    if percent < 0 or (percent == 0 and core and core.sign):
+        raise Refusal(
+            f"the run has {current.core_percent} % of the card's time; to give up its share, write --core none"
+        )
+    short = wanted > max(current.memory_bytes, room.memory_bytes) or percent > max(
         current.core_percent, room.core_percent
     )
     if short:
-        most = f"{format_bytes(max(0, room.memory_bytes))} and {max(0, room.core_percent)} % of its time"
+        most = f"{size(room.memory_bytes)} and {max(0, room.core_percent)} % of its time"
         raise Refusal(
-            f"no room to grow to {_spell(memory, core)}: on {room.card} this run can have at most {most} beside the "
-            "others. Ask for less, or shrink or end another run (see `aliquot cards`)"
+            f"no room to grow to {_spell(wanted, percent)}: on {room.card} this run can have at most {most} beside the "
+            f"others; {_remedy(wanted, percent, [room.card], 'shrink or end another run')}"
         )
-    return replace(current, memory_bytes=memory, core_percent=core)
+    return replace(current, memory_bytes=wanted, core_percent=percent)
 
 
 def _spell(memory: int, core: int) -> str:
-    return f"{format_bytes(memory)} and {core} %" if core else format_bytes(memory)
+    return f"{size(memory)} and {core} %" if core else size(memory)
 
 
 def _candidates(wish: Wish, cards: Sequence[Card]) -> Sequence[Card]:
@@ -123,6 +133,17 @@ def _candidates(wish: Wish, cards: Sequence[Card]) -> Sequence[Card]:
 
 
 def _no_room(wish: Wish, rooms: Sequence[Room]) -> str:
-    asked = _spell(wish.memory_on(rooms[0].card), wish.core_percent or 0)
-    left = "; ".join(str(room) for room in rooms)
-    return f"no room for a slice of {asked}: {left}. Ask for less, or end a run (see `aliquot cards`)"
+    memory, core = wish.memory_on(rooms[0].card), wish.core_percent or 0
+    left = ", ".join(str(room) for room in rooms)
+    remedy = _remedy(memory, core, [room.card for room in rooms], "end a run")
+    return f"no room for a slice of {_spell(memory, core)}: {left}; {remedy}"
+
+
+def _remedy(memory: int, core: int, cards: Sequence[Card], otherwise: str) -> str:
+    """What helps: ending other runs does not, where more is asked for than a whole card has."""
+    largest = max(card.memory_bytes for card in cards)
+    if memory > largest:
+        return f"ask for less: a whole card has {size(largest)}"
+    if core > WHOLE:
+        return f"ask for less: the whole of a card's time is {WHOLE} %"
+    return f"ask for less, or {otherwise} (see `aliquot cards`)"

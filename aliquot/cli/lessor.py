@@ -5,9 +5,9 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from aliquot.arbiter import Arbiter, ArbiterError, Terms
 from aliquot.cli.runs import Registry
-from arbiter import Arbiter, ArbiterError, Terms
-from libshim.control_page import CardLimit
+from aliquot.libshim.control_page import CardLimit
 
 
 @dataclass

@@ -1,14 +1,14 @@
 """The cards `aliquot run` can slice: what NVML says, of this machine or of the simulated one."""
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 import pynvml
 
+from aliquot.cli.claims import shared_directory
 from aliquot.cli.options import Refusal
 
 
@@ -22,6 +22,8 @@ class Card:
     memory_bytes: int
     used_bytes: int
     mig_enabled: bool = False
+    outside_bytes: int = 0
+    """Of what is used, had by programs that no run is known of."""
 
     def __str__(self) -> str:
         return f"card {self.index} ({self.uuid})"
@@ -29,10 +31,10 @@ class Card:
 
 @dataclass(frozen=True)
 class Machine:
-    """Cards, the directory that records who holds slices of them, and what a process needs to reach them."""
+    """Where the slices of its cards are recorded, for this user and for all; what a process needs to reach them."""
 
     home: Path
-    cards: tuple[Card, ...]
+    claims: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -50,36 +52,43 @@ def runtime_directory() -> Path:
         status = path.lstat()
     except OSError as error:
         raise Refusal(
-            f"cannot make {path}: {error.strerror}; set XDG_RUNTIME_DIR to a directory of yours"
+            f"cannot make {path}: {error.strerror}; set XDG_RUNTIME_DIR to a directory of yours that can be written"
         ) from error
     if status.st_uid != os.getuid() or path.is_symlink():
         raise Refusal(f"{path} belongs to somebody else; set XDG_RUNTIME_DIR to a directory of yours")
     return path
 
 
+def simulated_home() -> Path:
+    """Where the simulated machine's slices are recorded, if it is there."""
+    return runtime_directory() / "simulated"
+
+
 def real_machine() -> Machine:
-    """This machine's cards.
+    """This machine.
 
     Raises:
         Refusal: there is no NVIDIA driver, or it does not answer.
     """
-    return Machine(home=runtime_directory() / "machine", cards=read_cards())
+    start_nvml()
+    return Machine(home=runtime_directory() / "machine", claims=shared_directory())
 
 
 def read_cards() -> tuple[Card, ...]:
-    """Every card that NVML can read in this process, in NVML's order; one that fell off the bus is left out.
+    """Every card that NVML, started, can read, in NVML's order; one that fell off the bus is left out.
 
     Raises:
-        Refusal: there is no NVIDIA driver, or it does not answer.
+        Refusal: the driver fails.
     """
-    with _nvml():
+    try:
         found = [_read_card_or_say(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError as error:
+        raise Refusal(f"the NVIDIA driver failed while its cards were read: {error}") from error
     return tuple(card for card in found if card)
 
 
-@contextmanager
-def _nvml() -> Iterator[None]:
-    """NVML, initialised; its errors become sentences."""
+def start_nvml() -> None:
+    """Initialises NVML until this process ends: on a real driver that takes longer than all that is asked of it."""
     try:
         pynvml.nvmlInit()
     except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
@@ -88,12 +97,6 @@ def _nvml() -> Iterator[None]:
         ) from error
     except pynvml.NVMLError as error:
         raise Refusal(f"the NVIDIA driver does not answer: {error}") from error
-    try:
-        yield
-    except pynvml.NVMLError as error:
-        raise Refusal(f"the NVIDIA driver failed while its cards were read: {error}") from error
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def _read_card_or_say(index: int) -> Card | None:

@@ -1,15 +1,18 @@
 """Options and errors that several sub-commands share."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from aliquot import names
-from aliquot.units import QuantityError, parse_bytes, parse_percent
+from aliquot.names import ResourceNames
+from aliquot.resource_domain import ResourceDomainError, names_of
+from aliquot.units import QuantityError, parse_percent
 
 
 class Refusal(click.ClickException):
@@ -21,29 +24,47 @@ class Refusal(click.ClickException):
     exit_code = 125
 
 
+def confined() -> bool:
+    """Whether this process has a slice itself."""
+    return names.CONTROL_ENV in os.environ or Path(names.CONTROL_PATH).exists()
+
+
 def refuse_inside(why: str) -> None:
     """Refuses to go on in a process that has a slice itself."""
-    if names.CONTROL_ENV in os.environ or Path(names.CONTROL_PATH).exists():
+    if confined():
         raise Refusal(f"this process is confined to a slice already; {why}")
 
 
+CURES = {
+    errno.ENOSPC: "its file system is full: free some space there",
+    errno.EDQUOT: "your quota there is used up: free some space there",
+    errno.EROFS: "its file system is read-only: have it mounted for writing",
+    errno.EACCES: "you may not write there: change its owner or mode",
+}
+ELSEWHERE = "set XDG_RUNTIME_DIR to a directory of yours on another file system"
+
+
 @contextmanager
-def refuse_os_errors(purpose: str) -> Iterator[None]:
-    """Says which file could not be used for what, where a traceback would come otherwise."""
+def refuse_os_errors(purpose: str, directory: Path | None = None) -> Iterator[None]:
+    """Says which file could not be used for what, and what helps, where a traceback would come otherwise.
+
+    Args:
+        purpose: What the files are for.
+        directory: Below XDG_RUNTIME_DIR; named where the error names no file, as that of a full disk does not.
+    """
     try:
         yield
     except OSError as error:
-        raise Refusal(f"cannot {purpose}: {error.filename}: {error.strerror}") from error
+        raise Refusal(words_of(error, purpose, directory)) from error
 
 
-class Memory(click.ParamType[int]):
-    """A Kubernetes quantity of memory (`2Gi`, `512Mi`) as bytes."""
-
-    name = "quantity"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The quantity in bytes; the words of a refusal are those of aliquot.units."""
-        return value if isinstance(value, int) else _read(parse_bytes, value, self, param, ctx)
+def words_of(error: OSError, purpose: str, directory: Path | None = None) -> str:
+    """A sentence about a file that could not be used, with what helps."""
+    helps = [CURES[error.errno]] if error.errno in CURES else []
+    if helps and directory:
+        helps.append(ELSEWHERE)
+    help_ = f"; {', or '.join(helps)}" if helps else ""
+    return f"cannot {purpose}: {error.filename or directory}: {error.strerror}{help_}"
 
 
 class Percent(click.ParamType[int]):
@@ -53,36 +74,27 @@ class Percent(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The percentage as a number."""
-        return value if isinstance(value, int) else _read(parse_percent, value, self, param, ctx)
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_percent(str(value))
+        except QuantityError as error:
+            self.fail(str(error), param, ctx)
 
 
-class Cap(Percent):
-    """A whole percentage, or `none` (0) for no cap."""
+class Domain(click.ParamType[ResourceNames]):
+    """The domain of Aliquot's resources, read as their names."""
 
-    name = "percent|none"
+    name = "domain"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The percentage as a number."""
-        return 0 if value == "none" else super().convert(value, param, ctx)
-
-
-def _read(
-    parse: Any,
-    value: Any,
-    kind: click.ParamType[int],
-    param: click.Parameter | None,
-    ctx: click.Context | None,
-) -> int:
-    try:
-        return int(parse(str(value)))
-    except QuantityError as error:
-        _fail(kind, str(error), param, ctx)
-
-
-def _fail(
-    kind: click.ParamType[int], words: str, param: click.Parameter | None, ctx: click.Context | None
-) -> NoReturn:
-    kind.fail(words, param, ctx)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ResourceNames:
+        """The names."""
+        if isinstance(value, ResourceNames):
+            return value
+        try:
+            return names_of(str(value))
+        except ResourceDomainError as error:
+            self.fail(str(error), param, ctx)
 
 
 simulate_option = click.option(

@@ -1,6 +1,6 @@
 """Corrects what a run is charged by what the driver says its processes have, while the run lasts.
 
-The node agent does the same for its tenants, by the same law (`libshim.overhead`).
+The node agent does the same for its tenants, by the same law (`aliquot.libshim.overhead`).
 """
 
 import threading
@@ -11,26 +11,27 @@ import pynvml
 
 from aliquot.cli.options import Refusal
 from aliquot.cli.runs import Holding
+from aliquot.libshim.control_page import read_control
+from aliquot.libshim.overhead import Identity, Overhead, context_cost
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import read_usage
 from aliquot.processes import identity_of
-from libshim.control_page import read_control
-from libshim.overhead import Identity, Overhead, context_cost
-from libshim.page_file import PageError
-from libshim.usage_page import read_usage
 
 LOOK_EVERY_S = 0.5
 
 
-def follow(holding: Holding, learned: Callable[[int], None]) -> None:
+def follow(holding: Holding, learned: Callable[[int], None], looked: Callable[[], None]) -> None:
     """Corrects a run's page until this process ends, in a thread: a driver that hangs must not hold up signals.
 
     Args:
         holding: The run.
         learned: Is told what a context costs on the run's card, each time that is seen.
+        looked: Is called after each correction.
     """
-    threading.Thread(target=_look_on, args=(holding, learned), name="overhead", daemon=True).start()
+    threading.Thread(target=_look_on, args=(holding, learned, looked), name="overhead", daemon=True).start()
 
 
-def _look_on(holding: Holding, learned: Callable[[int], None]) -> None:
+def _look_on(holding: Holding, learned: Callable[[int], None], looked: Callable[[], None]) -> None:
     overhead, pause = Overhead(holding.control), threading.Event()
     try:
         pynvml.nvmlInit()
@@ -40,6 +41,7 @@ def _look_on(holding: Holding, learned: Callable[[int], None]) -> None:
     while not pause.wait(LOOK_EVERY_S):
         with suppress(pynvml.NVMLError, PageError, OSError, Refusal):  # the next look may be luckier
             _look(holding, overhead, handle, learned)
+            looked()
 
 
 def _look(holding: Holding, overhead: Overhead, handle: object, learned: Callable[[int], None]) -> None:

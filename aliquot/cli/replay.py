@@ -12,9 +12,9 @@ from rich.progress import Progress, TaskID
 
 from aliquot.cli.options import Refusal
 from aliquot.policy import Policy, Preference, read_policy
-from scheduler_ext.replay.run import Heard, quiet
-from scheduler_ext.replay.study import Spread, Study, summed_up
-from scheduler_ext.replay.trace import TraceError, read_nodes, read_pods
+from aliquot.scheduler_ext.replay.run import Heard, quiet
+from aliquot.scheduler_ext.replay.study import Spread, Study, summed_up
+from aliquot.scheduler_ext.replay.trace import TraceError, read_nodes, read_pods
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

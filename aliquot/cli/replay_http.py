@@ -15,11 +15,11 @@ import urllib3
 
 from aliquot.names import CARD_MODEL_ANNOTATION, PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.policy import Preference
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import free_port
-from scheduler_ext.replay.trace import TraceNode, TracePod
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import free_port
+from aliquot.scheduler_ext.replay.trace import TraceNode, TracePod
 
-CRDS = Path(__file__).resolve().parents[2] / "deploy" / "crds"
+CRDS = Path(__file__).parent / "demo" / "manifests" / "crds"
 MERGE = "application/merge-patch+json"
 NAMES = ResourceNames()
 
@@ -46,7 +46,7 @@ class OverHttp:
         for name, node in self._nodes.items():
             self._add(name, node)
         flags = ["--node-policy", str(self._preference.node), "--card-policy", str(self._preference.card)]
-        argv = [sys.executable, "-m", "scheduler_ext", "--kubeconfig", str(self._cluster.kubeconfig)]
+        argv = [sys.executable, "-m", "aliquot.scheduler_ext", "--kubeconfig", str(self._cluster.kubeconfig)]
         port = self._url.rpartition(":")[2]
         self._cluster.start(
             "extender",

@@ -9,24 +9,37 @@ from pathlib import Path
 import click
 
 from aliquot import names
+from aliquot.cli.amounts import Core, CoreAmount, Memory, MemoryAmount
 from aliquot.cli.arbitrate import Arbitration
+from aliquot.cli.claims import Claims
+from aliquot.cli.environment_limits import EnvironmentLimits, environment_limits, reconciled
 from aliquot.cli.fit import Wish, fit
 from aliquot.cli.machine import Machine, real_machine
-from aliquot.cli.options import Memory, Percent, Refusal, refuse_inside, simulate_option
+from aliquot.cli.options import Percent, Refusal, refuse_inside, simulate_option
 from aliquot.cli.overhead import follow
-from aliquot.cli.runs import Holding, Registry
+from aliquot.cli.runs import Holding, Registry, Run
 from aliquot.cli.supervise import CommandError, supervise
+from aliquot.cli.survey import survey
+from aliquot.cli.visible import refuse_hidden, visible
+from aliquot.cli.wording import core as core_words
+from aliquot.cli.wording import size
 from aliquot.core_policy import HIGHEST_PRIORITY, CoreMode, CorePolicy, problem_of_limit, problem_of_mode
-from libshim.library import library_path
+from aliquot.libshim.library import library_path
+
+
+def _print_library(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        click.echo(preloadable(library_path()))
+        ctx.exit()
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
-    "--mem", type=Memory(), help="Memory of the slice, such as 2Gi. Default: the same percentage as --core."
+    "--mem",
+    type=Memory(),
+    help="Memory of the slice, such as 2Gi, or 50% of the card. Default: the same percentage as --core.",
 )
-@click.option(
-    "--core", type=Percent(), help="Percent of the card's compute time, 1 to 100. Default: no share."
-)
+@click.option("--core", type=Core(), help="Percent of the card's compute time, 1 to 100. Default: no share.")
 @click.option(
     "--mode",
     type=click.Choice([*map(str, CoreMode)]),
@@ -42,44 +55,63 @@ from libshim.library import library_path
     help="The higher is let in first, and has first what nobody claims. Default: 0.",
 )
 @click.option("--card", metavar="UUID|INDEX", help="The card. Default: the fullest one with room.")
+@click.option(
+    "--quiet",
+    is_flag=True,
+    help="Do not say on stderr which slice the command has, nor that it refused memory; as ALIQUOT_QUIET=1 does.",
+)
+@click.option(
+    "--print-library",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_library,
+    help="Print the interceptor's path, for LD_PRELOAD, and end.",
+)
 @simulate_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def run(
     *,
-    mem: int | None,
-    core: int | None,
+    mem: MemoryAmount | None,
+    core: CoreAmount | None,
     mode: str | None,
     core_limit: int | None,
     priority: int | None,
     card: str | None,
+    quiet: bool,
     simulate: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND confined to a slice of a card.
 
+    CUDA_VISIBLE_DEVICES says which cards it may be. Limits that are not given are those of CUDA_DEVICE_MEMORY_LIMIT
+    and CUDA_DEVICE_SM_LIMIT, where these are set.
+
     Exit status: the command's own, 128 + n when signal n killed it, 125 when there is no slice to give,
     126 or 127 when the command cannot be started.
     """
     policy = CorePolicy(CoreMode(mode) if mode else None, core_limit, priority)
-    wish = _wish(mem, core, card, policy)
+    asked = reconciled(environment_limits(os.environ), mem, core.value if core else None)
+    wish = _wish(asked, card, policy)
     if not command:
         raise click.UsageError(
             "no command to run; write it after --, as in: aliquot run --mem 2Gi -- python train.py"
         )
     refuse_inside("a slice cannot be sliced again")
     machine = _simulated() if simulate else real_machine()
-    sys.exit(_run(machine, wish, command))
+    inherited = {**os.environ, names.QUIET_ENV: "1"} if quiet else os.environ
+    sys.exit(_run(machine, wish, command, inherited))
 
 
-def _wish(mem: int | None, core: int | None, card: str | None, policy: CorePolicy) -> Wish:
-    if mem is None and core is None:
+def _wish(asked: EnvironmentLimits, card: str | None, policy: CorePolicy) -> Wish:
+    if asked.memory is None and asked.core_percent is None:
         raise click.UsageError("say how much: --mem 2Gi, --core 30, or both")
-    if mem == 0:
+    if asked.memory and asked.memory.value == 0:
         raise click.BadParameter(
             "0 is no slice; write how much the command may use, such as 2Gi", param_hint="'--mem'"
         )
-    _check(policy, core or 0)
-    return Wish(mem, core, card, policy)
+    _check(policy, asked.core_percent or 0)
+    return Wish(asked.memory, asked.core_percent, card, policy)
 
 
 def _check(policy: CorePolicy, cores: int) -> None:
@@ -97,17 +129,17 @@ def _simulated() -> Machine:
     return simulated_machine()
 
 
-def _run(machine: Machine, wish: Wish, command: tuple[str, ...]) -> int:
-    registry = Registry(machine.home)
+def _run(machine: Machine, wish: Wish, command: tuple[str, ...], inherited: Mapping[str, str]) -> int:
+    registry = Registry(machine.home, Claims(machine.claims))
     arbitration = Arbitration(registry)
-    with registry.locked():
-        share = fit(wish, machine.cards, [run.slice for run in registry.runs()])
-        holding = registry.add(share, command)
+    holding = _take(registry, wish, command)
+    if inherited.get(names.QUIET_ENV, "") in {"", "0"}:
+        click.echo(f"aliquot: {_told(holding.run)}", err=True)
     try:
         return supervise(
             command,
-            confined_environment(os.environ, machine, holding),
-            keep=[holding.alive],
+            confined_environment(inherited, machine, holding),
+            keep=holding.kept,
             started=lambda: _accompany(holding, registry, arbitration),
             stopped=arbitration.set_aside,
         )
@@ -119,9 +151,31 @@ def _run(machine: Machine, wish: Wish, command: tuple[str, ...]) -> int:
         registry.release(holding)
 
 
+def _take(registry: Registry, wish: Wish, command: tuple[str, ...]) -> Holding:
+    """Chooses a card and records the run, while no other command does."""
+    with registry.locked(), registry.claims.locked():
+        found = survey(registry)
+        left = visible(found.cards, os.environ)
+        refuse_hidden(wish.card, found.cards, left)
+        share = fit(wish, left, found.slices)
+        (card,) = (card for card in left if card.uuid == share.card)
+        return registry.add(share, command, card.index, card.model)
+
+
+def _told(run: Run) -> str:
+    """The one line that is said of a run: `run kx7f: card 0 (NVIDIA H200), 2Gi of memory, 30 % of its time`."""
+    share = core_words(run.slice)
+    time = share if share == "uncapped" else f"{share} of its time"
+    return f"run {run.id}: card {run.card_index} ({run.card_model}), {size(run.slice.memory_bytes)} of memory, {time}"
+
+
 def _accompany(holding: Holding, registry: Registry, arbitration: Arbitration) -> None:
     """What goes on beside the command, in threads."""
-    follow(holding, partial(registry.learn_context, holding.run.slice.card))
+    follow(
+        holding,
+        learned=partial(registry.learn_context, holding.run.slice.card),
+        looked=partial(registry.tell_use, holding),
+    )
     arbitration.begin()
 
 
@@ -141,11 +195,28 @@ def _first(ours: str, theirs: str | None) -> str:
 
 def _library(holding: Holding) -> Path:
     """The interceptor; through a link where its path holds what LD_PRELOAD takes for a separator."""
-    library = library_path()
-    if not library.exists():
-        raise Refusal(f"{library} is not built; run `python setup.py build_ext --inplace`")
-    if not set(str(library)) & {" ", ":"}:
+    library = _built(library_path())
+    if _can_be_preloaded(library):
         return library
     link = holding.directory / library.name
     link.symlink_to(library)
     return link
+
+
+def preloadable(library: Path) -> Path:
+    """The interceptor's path as LD_PRELOAD can hold it. Raises Refusal where it cannot."""
+    if not _can_be_preloaded(_built(library)):
+        raise Refusal(
+            f"LD_PRELOAD cannot hold {library}: it takes blanks and colons for separators; make a link to it"
+        )
+    return library
+
+
+def _built(library: Path) -> Path:
+    if not library.exists():
+        raise Refusal(f"{library} is not built; run `make native` in the checkout, or install the wheel anew")
+    return library
+
+
+def _can_be_preloaded(library: Path) -> bool:
+    return not set(str(library)) & {" ", ":"}

@@ -9,8 +9,8 @@
 
 The lock on `alive` says whether a run still lives: it ends with the last process that inherited it, also
 when this command itself was killed, and no pid can be mistaken for another's. Processes that closed every
-file they inherited are found by their slots in the usage page. The promise is kept among one user's runs;
-another user has another <home>.
+file they inherited are found by their slots in the usage page. Another user has another <home>; what the runs of
+all users have of a card is told by their claims (claims.py).
 """
 
 import fcntl
@@ -24,22 +24,36 @@ from pathlib import Path
 
 import msgspec
 
+from aliquot.cli.claims import Claims
 from aliquot.cli.options import refuse_os_errors
 from aliquot.cli.slices import Slice, promised
 from aliquot.core_shares import Promised
-from libshim.control_page import CardLimit, Control, change_control, create_control, read_control
-from libshim.page_file import PageError
-from libshim.usage_page import Usage, create_usage, read_usage
+from aliquot.libshim.control_page import CardLimit, Control, change_control, create_control, read_control
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import Usage, create_usage, read_usage
+from aliquot.units import MIB
+
+TENANT_PREFIX = "run/"
+"""Stands before the id in a run's control page, where a pod's has its namespace."""
+ID_LENGTH = 4
+FIRST_OF_ID = "abcdefghjkmnpqrstuvwxyz"
+OTHERS_OF_ID = FIRST_OF_ID + "23456789"
+"""No id is a number, which would be taken for a pid, and no two characters look alike."""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run as its run.json says; `pid`, started at `start_time`, is the `aliquot run` that supervises it."""
+    """One run as its run.json says; `pid`, started at `start_time`, is the `aliquot run` that supervises it.
+
+    `card_index` and `card_model` are for people; the card itself is named by the slice.
+    """
 
     id: str
     pid: int
     command: tuple[str, ...]
     slice: Slice
     start_time: int | None = None
+    card_index: int | None = None
+    card_model: str = ""
 
     def supervised(self) -> bool:
         """Whether that `aliquot run` still lives; a younger process with its pid is another."""
@@ -48,11 +62,17 @@ class Run(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Holding:
-    """A run of ours while it lasts: its pages, and the file whose lock says that it lives."""
+    """A run of ours while it lasts: its pages, and the files whose locks say that it lives."""
 
     run: Run
     directory: Path
     alive: int
+    claim: int | None = None
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The descriptors that the command inherits."""
+        return (self.alive,) if self.claim is None else (self.alive, self.claim)
 
     @property
     def control(self) -> Path:
@@ -68,8 +88,9 @@ class Holding:
 class Registry:
     """The runs of one machine. Everything but `release` expects to be called inside `locked()`."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, claims: Claims | None = None) -> None:
         self._home = home
+        self.claims = claims or Claims(None)
         self._runs = home / "runs"
         self._contexts_file = home / "contexts.json"
         self.arbiter_lock = home / "arbiter"
@@ -81,7 +102,7 @@ class Registry:
         Raises:
             Refusal: its files cannot be read or written, here or inside.
         """
-        with refuse_os_errors("keep the record of runs"):
+        with refuse_os_errors("keep the record of runs", self._home):
             self._runs.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -121,20 +142,31 @@ class Registry:
             return usage.cards[0].memory_used_bytes
         return max(0, usage.cards[0].memory_used_bytes + limit.adjust_bytes)
 
-    def add(self, share: Slice, command: Sequence[str]) -> Holding:
+    def add(
+        self, share: Slice, command: Sequence[str], card_index: int | None = None, card_model: str = ""
+    ) -> Holding:
         """Records a run with this slice and makes its pages."""
-        pid = os.getpid()
-        run = Run(secrets.token_hex(6), pid, tuple(command), share, start_time=_start_time(pid))
+        pid, name = os.getpid(), self._new_id()
+        run = Run(name, pid, tuple(map(_readable, command)), share, _start_time(pid), card_index, card_model)
         directory = self.directory(run.id)
-        directory.mkdir(mode=0o700)
         alive = os.open(directory / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(alive, fcntl.LOCK_EX)
         control = _control(run.id, share, self._contexts().get(share.card, 0))
         create_control(directory / "control", control)
         create_usage(directory / "usage")
+        claim = self.claims.add(run.id, share)
         _record(directory, run)
         self.settle()
-        return Holding(run, directory, alive)
+        return Holding(run, directory, alive, claim)
+
+    def _new_id(self) -> str:
+        """An id that no other run of this record has, and its directory."""
+        while True:
+            rest = (secrets.choice(OTHERS_OF_ID) for _ in range(ID_LENGTH - 1))
+            name = secrets.choice(FIRST_OF_ID) + "".join(rest)
+            with suppress(FileExistsError):
+                self.directory(name).mkdir(mode=0o700)
+                return name
 
     def resize(self, run: Run, share: Slice) -> None:
         """Changes a living run's limits in place; its processes follow at their next call.
@@ -150,12 +182,32 @@ class Registry:
             core_percent=max(run.slice.core_percent, share.core_percent),
         )
         directory, wanted = self.directory(run.id), msgspec.structs.replace(run, slice=share)
+        used = self.in_use_bytes(run) or 0
         _record(directory, msgspec.structs.replace(run, slice=most))
+        self.claims.change(run.id, most, used)
         others = [one.slice for one in self.runs() if one.id != run.id]
         self._bring(wanted, promised([*others, share], share.card))
         _record(directory, wanted)
+        self.claims.change(run.id, share, used)
         self.settle()
         os.utime(self._runs)
+
+    def find(self, run: str) -> Run | None:
+        """A living run by its id."""
+        return run_in(self.directory(run))
+
+    def tell_use(self, holding: Holding) -> None:
+        """Lets other users know what a run of ours uses now, to a MiB; its record says what it has.
+
+        To be called outside of `locked()`, which is entered where something has changed.
+        """
+        used = (self.in_use_bytes(holding.run) or 0) // MIB * MIB
+        if holding.claim is None or used == self.claims.told(holding.claim):
+            return
+        with self.locked():
+            run = self.find(holding.run.id)
+            if run:
+                self.claims.change(run.id, run.slice, used)
 
     def settle(self) -> dict[str, CardLimit]:
         """Has the page of every run say what it has beside the others; returns the limits by run.
@@ -201,7 +253,8 @@ class Registry:
 
     def release(self, holding: Holding) -> None:
         """Gives a slice back; processes that the command left behind keep it until they end."""
-        os.close(holding.alive)
+        for descriptor in holding.kept:
+            os.close(descriptor)
         with self.locked():
             self.settle()
 
@@ -209,13 +262,14 @@ class Registry:
         """Removes the runs nobody lives in any more; one without run.json was killed while it was made."""
         for directory in self._runs.iterdir():
             if not _lives(directory):
+                self.claims.remove(directory.name)
                 shutil.rmtree(directory, ignore_errors=True)
 
 
 def _control(run: str, share: Slice, context_bytes: int = 0) -> Control:
     """The limits of a run that starts; what it has of the time is known when it is beside the others."""
     limit = CardLimit(share.card, share.memory_bytes, share.core_percent, context_bytes=context_bytes)
-    return Control(f"run/{run}", (limit,))
+    return Control(f"{TENANT_PREFIX}{run}", (limit,))
 
 
 def _limited(control: Control, share: Slice, promised: Promised) -> Control:
@@ -228,6 +282,17 @@ def _record(directory: Path, run: Run) -> None:
     fresh = directory / ".run.json"
     fresh.write_bytes(msgspec.json.encode(run))
     fresh.replace(directory / "run.json")
+
+
+def _readable(argument: str) -> str:
+    """A command's argument as JSON holds it: bytes of another encoding than UTF-8 become escapes."""
+    return os.fsencode(argument).decode(errors="backslashreplace")
+
+
+def run_in(directory: Path) -> Run | None:
+    """The run whose files are in a directory; None: they are a pod's. Raises OSError where they cannot be read."""
+    path = directory / "run.json"
+    return _read_run(path) if path.exists() else None
 
 
 def _read_run(path: Path) -> Run:
@@ -264,6 +329,18 @@ def living_processes(usage: Usage) -> tuple[int, ...]:
         for process in usage.processes
         if process.pid_namespace == namespace and _start_time(process.pid) == process.start_time
     )
+
+
+def find(registry: Registry, runs: Sequence[Run], name: str) -> Run | None:
+    """The run of an id, with or without `run/` before it, or of a pid: its `aliquot run`'s or its processes'."""
+    for run in runs:
+        if name.removeprefix(TENANT_PREFIX) == run.id or (name == str(run.pid) and run.supervised()):
+            return run
+    for run in runs:
+        usage = registry.usage(run)
+        if usage and name in map(str, living_processes(usage)):
+            return run
+    return None
 
 
 def _start_time(pid: int) -> int | None:

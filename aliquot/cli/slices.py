@@ -7,7 +7,7 @@ import msgspec
 
 from aliquot.core_policy import NO_POLICY, CorePolicy, CoreRules, CoreTerms
 from aliquot.core_shares import Promised, core_part
-from libshim.control_page import CardLimit
+from aliquot.libshim.control_page import CardLimit
 
 
 class Slice(msgspec.Struct, frozen=True):

@@ -1,8 +1,9 @@
 """Runs one command as if it had been started directly: its signals, its exit status, its terminal.
 
 The supervisor blocks the signals it forwards and takes them one by one with sigwaitinfo, so no handler runs
-and nothing races. What a terminal sends (Ctrl-C) reaches the whole foreground process group anyway and is not
-sent twice. Ctrl-Z stops the supervisor as it stops the command, after it has said so.
+and nothing races. What was sent to the whole process group (Ctrl-C, `kill %1`) has reached the command and is not
+sent twice. What comes before there is a command is the command's, too. Ctrl-Z stops the supervisor as it stops the
+command, after it has said so.
 """
 
 import contextlib
@@ -11,23 +12,30 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from aliquot.cli.group_signals import GroupSignals, waiting_signals
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 KILLED_BY_SIGNAL = 128
 
-FORWARDED = frozenset(
-    {
-        signal.SIGTERM,
-        signal.SIGINT,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGWINCH,
-    }
-)
-_SENT_BY_KERNEL = 0x80  # si_code SI_KERNEL: a terminal's key, not a kill()
+STOPS = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT}
+OWN = {
+    signal.SIGKILL,
+    signal.SIGCHLD,
+    signal.SIGPIPE,
+    signal.SIGXCPU,
+    signal.SIGXFSZ,
+    signal.SIGILL,
+    signal.SIGTRAP,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGSEGV,
+    signal.SIGSYS,
+}
+"""What the kernel tells a process of its own doing."""
+FORWARDED = frozenset(signal.valid_signals() - STOPS - OWN)
 
 
 class CommandError(Exception):
@@ -61,18 +69,31 @@ def supervise(
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     waited = FORWARDED | {signal.SIGCHLD, signal.SIGTSTP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    observer = _observer()
     try:
         child = _start(command, environment, keep, before)
         started()
-        return _wait(child, waited, stopped)
+        return _wait(_Command(child, observer), waited, stopped)
     finally:
+        observer.end()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _observer() -> GroupSignals:
+    try:
+        return GroupSignals(FORWARDED)
+    except OSError as error:
+        raise CommandError(f"cannot start a process: {error.strerror}", NOT_EXECUTABLE) from error
 
 
 def _start(
     command: Sequence[str], environment: Mapping[str, str], keep: Sequence[int], mask: Iterable[int]
 ) -> subprocess.Popen[bytes]:
+    supervisor = os.getpid()
+
     def restore_mask() -> None:
+        for number in FORWARDED & waiting_signals(supervisor):
+            os.kill(os.getpid(), number)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     try:
@@ -86,19 +107,31 @@ def _start(
         raise CommandError(f"{command[0] or repr('')}: {error.strerror}", NOT_EXECUTABLE) from error
 
 
+@dataclass(frozen=True)
+class _Command:
+    """The command that runs, and how its signals come to it."""
+
+    process: subprocess.Popen[bytes]
+    observer: GroupSignals
+
+    def forward(self, came: signal.struct_siginfo) -> None:
+        """Sends it a signal that came here, unless it is in the group that has had the same one."""
+        group_had_it = self.observer.saw(came.si_signo, came.si_pid)
+        with contextlib.suppress(ProcessLookupError):
+            if not (group_had_it and os.getpgid(self.process.pid) == os.getpgrp()):
+                os.kill(self.process.pid, came.si_signo)
+
+
 def _wait(
-    child: subprocess.Popen[bytes],
-    waited: frozenset[signal.Signals],
-    stopped: Callable[[], AbstractContextManager[None]],
+    command: _Command, waited: frozenset[int], stopped: Callable[[], AbstractContextManager[None]]
 ) -> int:
-    while (status := child.poll()) is None:
+    while (status := command.process.poll()) is None:
         came = signal.sigwaitinfo(waited)
         if came.si_signo == signal.SIGTSTP:
             with stopped():
                 _stop()
-        elif came.si_signo != signal.SIGCHLD and came.si_code != _SENT_BY_KERNEL:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, came.si_signo)
+        elif came.si_signo != signal.SIGCHLD:
+            command.forward(came)
     return status if status >= 0 else KILLED_BY_SIGNAL - status
 
 

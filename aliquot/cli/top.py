@@ -1,28 +1,33 @@
 """`aliquot top`: who has how much of this machine's cards, now."""
 
 import contextlib
+import shlex
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.text import Text
 
-from aliquot.cli.machine import runtime_directory
-from aliquot.cli.options import Refusal
+from aliquot.cli.machine import runtime_directory, simulated_home, start_nvml
+from aliquot.cli.options import Refusal, simulate_option
 from aliquot.cli.tenants import CardReport, Look, Report, TenantReport, look, report
-from aliquot.units import MIB, format_bytes
+from aliquot.cli.utilization import time_used
+from aliquot.cli.wording import one_line, size, table
 
 HEADINGS = (
-    *("tenant", "mode", "prio", "share", "guaranteed", "used", "lent", "waiting"),
-    *("memory", "denied", "trusted"),
+    *("id", "pid", "command", "memory", "mode", "share", "used", "guaranteed", "lent", "waiting"),
+    *("prio", "denied", "trusted"),
 )
 AGENT_DIRECTORY = Path("/run/aliquot/host")
 SHORTEST_S = 0.1
+LONGEST_COMMAND = 28
 PIPE_COLUMNS = 200
+UNLEASED = "  nothing leases this card's time now: each keeps to its share by its own clock"
 
 
 @click.command()
@@ -41,83 +46,117 @@ PIPE_COLUMNS = 200
 )
 @click.option("--once", is_flag=True, help="Print one table, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and end.")
-def top(run_dir: Path, interval: float, once: bool, as_json: bool) -> None:
+@simulate_option
+def top(run_dir: Path, interval: float, once: bool, as_json: bool, simulate: bool) -> None:
     """Show who has how much of this machine's cards.
 
     Of pods where a node agent runs here, and of this user's runs. Times are percentages of the card's.
     """
-    reports = _reports(run_dir, interval)
+    _prepare_nvml(simulate=simulate)
+    reports = _reports(run_dir, interval, simulate=simulate)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(next(reports))))
     elif once:
-        _console().print(_shown(next(reports)))
+        _print(_console(), _shown(next(reports), simulate=simulate))
     else:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(reports)
+            _follow(_shown(one, simulate=simulate) for one in reports)
+
+
+def _prepare_nvml(*, simulate: bool) -> None:
+    """Has NVML tell what no page does. Without a driver the pages tell what they can."""
+    if simulate:
+        from aliquot.cli.simulate import simulated_machine
+
+        simulated_machine()
+    else:
+        with contextlib.suppress(Refusal):
+            start_nvml()
 
 
 def _console() -> Console:
     """As wide as the terminal; what a program reads is wrapped nowhere."""
-    terminal = Console()
-    return terminal if terminal.is_terminal else Console(width=PIPE_COLUMNS)
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(width=PIPE_COLUMNS, highlight=False)
 
 
-def _follow(reports: Iterator[Report]) -> None:
-    """A table that changes in its place, or, where there is no terminal, one after the other."""
+def _print(console: Console, table: Text) -> None:
+    """Rows that are wider than the terminal are cut, as in the table that changes in its place."""
+    console.print(table, no_wrap=True, overflow="crop", crop=True)
+
+
+def _follow(tables: Iterator[Text]) -> None:
+    """A table that changes in its place, or, where no terminal can do that, one after the other."""
     console = _console()
-    if not console.is_terminal:
-        for one in reports:
-            console.print(_shown(one))
+    if not console.is_terminal or console.is_dumb_terminal:
+        for one in tables:
+            _print(console, one)
+        return
     with Live(console=console, auto_refresh=False, screen=True) as live:
-        for one in reports:
-            live.update(_shown(one), refresh=True)
+        for one in tables:
+            live.update(one, refresh=True)
 
 
-def _reports(run_dir: Path, interval: float) -> Iterator[Report]:
+def _reports(run_dir: Path, interval: float, *, simulate: bool) -> Iterator[Report]:
     """What there is, each interval anew."""
-    before = _look(run_dir)
+    before = _look(run_dir, simulate=simulate)
     while True:
         time.sleep(interval)
-        now = _look(run_dir)
-        yield report(before, now)
+        now = _look(run_dir, simulate=simulate)
+        yield report(before, now, time_used)
         before = now
 
 
-def _look(run_dir: Path) -> Look:
+def _look(run_dir: Path, *, simulate: bool) -> Look:
     """Reads all pages that this user may read. Raises Refusal where there can be none."""
+    if simulate:
+        return look(usage.parent for usage in simulated_home().glob("runs/*/usage"))
     try:
         pods = [usage.parent for usage in run_dir.glob("tenants/*/*/usage")]
     except OSError as error:
         raise Refusal(f"cannot read {run_dir}: {error.strerror}") from error
-    runs = [usage.parent for usage in runtime_directory().glob("*/runs/*/usage")]
+    runs = [usage.parent for usage in runtime_directory().glob("machine/runs/*/usage")]
     return look((*pods, *runs))
 
 
-def _shown(told: Report) -> RenderableType:
-    if not told.cards:
-        return "nobody has a slice of this machine's cards"
-    return Group(*map(_table, told.cards))
+def _shown(told: Report, *, simulate: bool) -> Text:
+    lines = [line for card in told.cards for line in _lines(card)]
+    if not lines:
+        lines = ["no run and no pod has a slice of this machine's cards"]
+        if not simulate and any(simulated_home().glob("runs/*/usage")):
+            lines.append("there are runs on the simulated machine: aliquot top --simulate")
+    return Text("\n".join(lines), no_wrap=True, overflow="crop")
 
 
-def _table(card: CardReport) -> Table:
-    table = Table(*HEADINGS, title=f"card {card.uuid}", title_justify="left", box=None, pad_edge=False)
-    for tenant in card.tenants:
-        table.add_row(*_row(tenant))
-    return table
+def _lines(card: CardReport) -> Iterator[str]:
+    yield f"card {card.uuid}" if card.index is None else f"card {card.index}  {card.model}  {card.uuid}"
+    yield from (f"  {line}" for line in table([HEADINGS, *map(_row, card.tenants)]))
+    if not card.leased:
+        yield UNLEASED
 
 
 def _row(one: TenantReport) -> tuple[str, ...]:
     share = f"{_percent(one.share)}" + (f" to {_percent(one.most)}" if one.most > one.share else "")
     return (
-        one.tenant,
+        one.id or one.tenant,
+        "-" if one.pid is None else str(one.pid),
+        _command(one),
+        f"{size(one.used_bytes)} of {size(one.memory_bytes)}",
         one.mode,
-        str(one.priority),
         share,
-        *map(_percent, (one.guaranteed, one.used, one.lent, one.waiting)),
-        f"{format_bytes(one.used_bytes // MIB * MIB)} of {format_bytes(one.memory_bytes)}",
+        *map(_percent, (one.used, one.guaranteed, one.lent, one.waiting)),
+        str(one.priority),
         str(one.denied_allocations),
         "yes" if one.trusted else "no",
     )
+
+
+def _command(one: TenantReport) -> str:
+    """As much as there is room for, without the directory of the program."""
+    if not one.command:
+        return "-"
+    return one_line(shlex.join([Path(one.command[0]).name, *one.command[1:]]), LONGEST_COMMAND)
 
 
 def _percent(ratio: float | None) -> str:

@@ -13,6 +13,7 @@ from aliquot.cli.options import Refusal
 from aliquot.kube.access import AccessError
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
+from aliquot.kube.kubeconfig import load_access
 from aliquot.kube.objects import UNREADABLE
 from aliquot.kube.resources import PODS
 from aliquot.units import MIB, format_bytes
@@ -21,19 +22,27 @@ from aliquot.why import Answer, CauseKind, Change, Move, State
 
 @click.command()
 @extender_options
+@click.option("-n", "--namespace", help="The pod's namespace.  [default: the kubeconfig's]")
 @click.argument("pod", metavar="[NAMESPACE/]POD")
 def why(
     *,
     where: Where,
     as_json: bool,
+    namespace: str | None,
     pod: str,
 ) -> None:
     """Say why a pod waits, node by node, and what would help.
 
     Nothing is changed by asking. Pods that would have to move for it are named where you may list them.
     """
-    namespace, _, name = pod.rpartition("/")
-    question = {"namespace": namespace or "default", "pod": name}
+    written, slash, name = pod.rpartition("/")
+    if not name or "/" in written or (slash and not written):
+        raise click.UsageError(f"{pod!r} names no pod; write POD or NAMESPACE/POD")
+    if namespace and written and namespace != written:
+        raise click.UsageError(
+            f"--namespace {namespace} and {pod} name two namespaces; leave one of them out"
+        )
+    question = {"namespace": namespace or written or _own_namespace(where), "pod": name}
     answer = asyncio.run(_ask(where, question))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer)))
@@ -41,6 +50,14 @@ def why(
         click.echo("\n".join(_lines(answer)))
     if answer.state is State.ABSENT:
         raise SystemExit(1)
+
+
+def _own_namespace(where: Where) -> str:
+    """What kubectl would take; who asks an extender by its URL may have no kubeconfig."""
+    try:
+        return load_access(where.kubeconfig).namespace
+    except AccessError:
+        return "default"
 
 
 async def _ask(where: Where, question: Mapping[str, str]) -> Answer:

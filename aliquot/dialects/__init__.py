@@ -1,15 +1,15 @@
 """Other projects' resource names, each translated to ours.
 
-A dialect is one small module that knows the resources of one project and what they mean there. It reads
-nothing but the container and the pod's annotations, and answers in our resources; the rest of Aliquot never
-sees theirs.
+A dialect is one small module that knows the resources of one project and what they mean there. It answers in our
+resources; the rest of Aliquot never sees theirs. What else a manifest for that project can say is either honoured or
+refused, never dropped.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from aliquot.kube.objects import ResourceRequirements
+from aliquot.kube.objects import Pod, ResourceRequirements
 from aliquot.names import ResourceNames
 from aliquot.units import Quantity
 
@@ -46,9 +46,12 @@ class Dialect(Protocol):
     def amounts(self) -> Mapping[str, tuple[str, int]]:
         """Resource → the amount of `aliquot.amounts` that a quota of it bounds, and how much of that one unit is."""
 
-    @property
-    def unread(self) -> Mapping[str, str]:
-        """The project's annotations that are not read here → the annotation that says the same."""
+    def check(self, pod: Pod) -> None:
+        """Refuse what a pod with a slice says in the project's words beside amounts, where it is not honoured.
+
+        Raises:
+            DialectError: it says something of the kind; the message names all of it, with what to write instead.
+        """
 
     def translate(
         self, asked: ResourceRequirements, annotations: Mapping[str, str], names: ResourceNames

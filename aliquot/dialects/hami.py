@@ -8,24 +8,17 @@ Meanings are those of HAMi 2.10 (`pkg/device/nvidia/device.go` in Project-HAMi/H
   alone, more counts as 100.
 - All the memory and no cores: the card alone, since nobody else would fit.
 
-Where HAMi silently zeroes what it cannot read, the pod is refused here.
+Where HAMi silently zeroes what it cannot read, the pod is refused here. So is a pod that says something of HAMi's which
+is not honoured (`hami_unsupported`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aliquot.dialects import DialectError, Translation
-from aliquot.kube.objects import ResourceRequirements
-from aliquot.names import (
-    CARD_MODEL_ANNOTATION,
-    CARD_POLICY_ANNOTATION,
-    CARD_UUID_ANNOTATION,
-    NODE_POLICY_ANNOTATION,
-    NOT_CARD_MODEL_ANNOTATION,
-    NOT_CARD_UUID_ANNOTATION,
-    TOPOLOGY_ANNOTATION,
-    ResourceNames,
-)
+from aliquot.dialects.hami_unsupported import Unsupported, unsupported
+from aliquot.kube.objects import Pod, ResourceRequirements
+from aliquot.names import ResourceNames
 from aliquot.units import Quantity, QuantityError, parse_count, parse_percent
 
 _WHOLE = 100
@@ -61,24 +54,18 @@ class HamiDialect:
             self.core: ("cores", 1),
         }
 
-    @property
-    def unread(self) -> Mapping[str, str]:
-        """Annotations that choose nodes and cards: their words are others than ours."""
-        return {
-            "nvidia.com/use-gputype": CARD_MODEL_ANNOTATION,
-            "nvidia.com/nouse-gputype": NOT_CARD_MODEL_ANNOTATION,
-            "nvidia.com/use-gpuuuid": CARD_UUID_ANNOTATION,
-            "nvidia.com/nouse-gpuuuid": NOT_CARD_UUID_ANNOTATION,
-            "nvidia.com/numa-bind": TOPOLOGY_ANNOTATION,
-            "hami.io/node-scheduler-policy": NODE_POLICY_ANNOTATION,
-            "hami.io/gpu-scheduler-policy": CARD_POLICY_ANNOTATION,
-        }
+    def check(self, pod: Pod) -> None:
+        """Refuse what a pod with a slice says in HAMi's words beside its amounts, where it is not honoured."""
+        found = list(unsupported(pod, self.priority))
+        if found:
+            others = "".join(f"; and {one.where}: {_said(one)}" for one in found[1:])
+            raise DialectError(found[0].where, found[0].value, _said(found[0]) + others)
 
     def translate(
         self, asked: ResourceRequirements, annotations: Mapping[str, str], names: ResourceNames
     ) -> Translation | None:
         """Say a container's HAMi request in our resources."""
-        del annotations  # HAMi's annotations refine the placement, not the amounts
+        del annotations  # those of HAMi's that refine the placement are refused: see check()
         given = {name: self._number(asked, name) for name in self.resources[:4]}
         if not any(value is not None for value in given.values()):
             return None
@@ -119,3 +106,8 @@ class HamiDialect:
     def _given(self, asked: ResourceRequirements, name: str) -> Quantity | None:
         """Return what a container gives for a resource: limits, else requests."""
         return asked.limits.get(name, asked.requests.get(name))
+
+
+def _said(one: Unsupported) -> str:
+    """What is wrong with it, and the remedy."""
+    return f"{one.value!r} is HAMi's and not honoured here; {one.remedy}"

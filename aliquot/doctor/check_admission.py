@@ -14,6 +14,8 @@ POLICIES = (
     "aliquot-agents",
     "aliquot-agent-events",
 )
+KEEPERS_POLICY = "aliquot-secrets"
+"""What there is beside them where aliquot-certs keeps the certificates."""
 OURS = ("pods", "placement")
 """Webhooks that are there whatever dialects are on, by the first part of their names."""
 
@@ -79,8 +81,9 @@ def policies(cluster: Cluster) -> Iterator[Told]:
     """The ValidatingAdmissionPolicies: there, bound everywhere, and denying."""
     found = {one.metadata.name: one for one in cluster.policies.get()}
     bound = {one.spec.policy_name: one for one in cluster.bindings.get()}
-    missing = [name for name in POLICIES if name not in found or name not in bound]
-    if len(missing) == len(POLICIES):
+    wanted = (*POLICIES, KEEPERS_POLICY) if cluster.workload("aliquot-certs") else POLICIES
+    missing = [name for name in wanted if name not in found or name not in bound]
+    if len(missing) == len(wanted):
         yield warning(
             "there are no admission policies: whoever may edit pods' status writes placements, and pods with slices "
             "may reach other cards (SECURITY.md, T1 to T3).",
@@ -89,10 +92,10 @@ def policies(cluster: Cluster) -> Iterator[Told]:
         return
     if missing:
         yield failure(f"policies that are missing or not bound: {some(missing)}", UPGRADE, missing)
-    told = [one for name in POLICIES if name not in missing for one in _policy(found[name], bound[name])]
+    told = [one for name in wanted if name not in missing for one in _policy(found[name], bound[name])]
     yield from told
     if not told and not missing:
-        yield ok(f"{len(POLICIES)} policies are bound and deny")
+        yield ok(f"{len(wanted)} policies are bound and deny")
 
 
 def _policy(policy: Policy, binding: PolicyBinding) -> Iterator[Told]:

@@ -6,7 +6,6 @@ from aliquot.doctor.fact import NotKnownError
 from aliquot.doctor.finding import Told, count, failure, not_checked, ok, some, warning
 from aliquot.doctor.neighbours import HANDERS
 from aliquot.doctor.node import Card, Node, Process, Tenant
-from aliquot.names import DEFAULT_NAMES
 
 LASTING_S = 600
 """So long after its last process the pages of a container should be gone."""
@@ -45,8 +44,8 @@ def sockets(node: Node) -> Iterator[Told]:
 def registered(node: Node) -> Iterator[Told]:
     """What device plugins have told the kubelet: our slices, and nobody else's cards."""
     found = node.registered.get()
-    slices = found.get(DEFAULT_NAMES.gpu, 0)
-    ours = sum(number for resource, number in found.items() if DEFAULT_NAMES.owns(resource))
+    slices = found.get(node.names.gpu, 0)
+    ours = sum(number for resource, number in found.items() if node.names.owns(resource))
     if not ours:
         yield failure(
             "the kubelet knows no slices of this node.",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from aliquot.doctor.cluster import COMPONENTS, Cluster
 from aliquot.doctor.fact import NotKnownError
-from aliquot.doctor.finding import UPGRADE, Told, failure, not_checked, ok, some, warning
+from aliquot.doctor.finding import UPGRADE, Told, count, failure, not_checked, ok, some, warning
 from aliquot.names import API_VERSION
 
 
@@ -16,7 +16,7 @@ def components(cluster: Cluster) -> Iterator[Told]:
         if workload is None:
             yield from _absent(cluster, name)
         elif workload.wanted == 0:
-            yield from _none_wanted(name)
+            yield from _none_wanted(cluster, name)
         elif workload.ready < workload.wanted:
             told = failure if workload.ready == 0 or name == "aliquot-agent" else warning
             yield told(
@@ -29,6 +29,27 @@ def components(cluster: Cluster) -> Iterator[Told]:
             whole.append(f"{name} {workload.ready}/{workload.wanted}")
     if whole:
         yield ok(f"ready: {', '.join(whole)}")
+    yield from _lonely(cluster)
+
+
+def _lonely(cluster: Cluster) -> Iterator[Told]:
+    """kube-schedulers that run beside an extender that does not."""
+    for pod in cluster.own_pods.get():
+        status = pod.status
+        found = {one.name: one for one in (*status.init_container_statuses, *status.container_statuses)}
+        extender, beside = found.get("extender"), found.get("kube-scheduler")
+        if not extender or not beside or extender.ready or "running" not in beside.state:
+            continue
+        state, why = next(iter(extender.state.items()), ("unknown", {}))
+        name = pod.metadata.name
+        yield failure(
+            f"in pod {name} kube-scheduler runs and its extender does not answer ({why.get('reason') or state}, "
+            f"{count(extender.restart_count, 'restart')}): while this kube-scheduler leads, no pod with a slice is "
+            "scheduled.",
+            f"kubectl -n {cluster.namespace} logs {name} -c extender --previous; to have it started anew at once: "
+            f"kubectl -n {cluster.namespace} delete pod {name}",
+            [name],
+        )
 
 
 def _absent(cluster: Cluster, name: str) -> Iterator[Told]:
@@ -53,14 +74,18 @@ def _absent(cluster: Cluster, name: str) -> Iterator[Told]:
     )
 
 
-def _none_wanted(name: str) -> Iterator[Told]:
+def _none_wanted(cluster: Cluster, name: str) -> Iterator[Told]:
     if name == "aliquot-agent":
         yield warning(
             "aliquot-agent runs on no node: none has a label that says there are GPUs.",
             "kubectl label node NODE aliquot.dev/gpu-node=true",
         )
     else:
-        yield failure(f"{name} has 0 replicas.", f"kubectl scale deployment {name} --replicas 2", [name])
+        yield failure(
+            f"{name} has 0 replicas.",
+            f"kubectl -n {cluster.namespace} scale deployment {name} --replicas 2",
+            [name],
+        )
 
 
 def services(cluster: Cluster) -> Iterator[Told]:

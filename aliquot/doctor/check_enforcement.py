@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from aliquot.doctor.cluster import Cluster
-from aliquot.doctor.finding import UPGRADE, Told, some, warning
+from aliquot.doctor.finding import UPGRADE, Told, not_checked, some, warning
 from aliquot.doctor.objects import Workload
 from aliquot.names import ENFORCEMENT_ANNOTATION
 from aliquot.pool import Enforcement
@@ -11,8 +11,7 @@ from aliquot.pool import Enforcement
 
 def enforcement(cluster: Cluster) -> Iterator[Told]:
     """Where limits are not enforced: by the agents' flag, a pool, or a pod."""
-    agent = cluster.workload("aliquot-agent")
-    told = list(_by_agent(agent)) if agent else []
+    told = list(_by_agent(cluster.workload("aliquot-agent")))
     weak = [pool for pool in cluster.pools.get() if pool.spec.enforcement not in (None, Enforcement.ENFORCE)]
     if weak:
         told.append(
@@ -38,7 +37,15 @@ def enforcement(cluster: Cluster) -> Iterator[Told]:
     yield from cluster.pods.get().conclude(told, "limits are enforced everywhere")
 
 
-def _by_agent(agent: Workload) -> Iterator[Told]:
+def _by_agent(agent: Workload | None) -> Iterator[Told]:
+    """What the agents do, which are those that enforce."""
+    if agent is None or agent.wanted == 0:
+        state = "is not installed here" if agent is None else "runs on no node"
+        yield not_checked(
+            f"aliquot-agent {state}: it enforces limits, and whether another agent does is not known",
+            "aliquot doctor --node looks at each node.",
+        )
+        return
     word = agent.flag("enforcement", Enforcement.ENFORCE)
     if word != Enforcement.ENFORCE:
         yield warning(

@@ -45,7 +45,7 @@ def driver(node: Node) -> Iterator[Told]:
     elif found.cuda > NEWEST_CUDA:
         yield warning(
             f"the driver's CUDA is {cuda}, newer than the interceptor's table: what is new in it is not counted.",
-            "Look for a newer Aliquot (make check-new-cuda names what is new).",
+            "Look for a newer Aliquot (make -C tests check-new-cuda names what is new).",
         )
     else:
         yield ok(f"driver {found.version}, CUDA {cuda}, {count(len(found.cards), 'card')}")

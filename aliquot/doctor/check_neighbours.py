@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from aliquot.doctor.cluster import Cluster, Pods, holds
+from aliquot.doctor.cluster import Cluster, Pods, has_slice, holds
 from aliquot.doctor.finding import Told, count, failure, some, warning
 from aliquot.doctor.neighbours import CHANGERS, HANDERS, VISIBLE, Neighbour, is_tool
 from aliquot.doctor.objects import Node
 from aliquot.kube.objects import Container, Pod
-from aliquot.names import DEFAULT_NAMES
+from aliquot.names import ResourceNames
 from aliquot.units import QuantityError, parse_quantity
 
 NO_CARDS = frozenset(("", "void", "none"))
@@ -61,25 +61,29 @@ def bypasses(cluster: Cluster) -> Iterator[Told]:
     pods, sharing = cluster.pods.get(), cluster.sharing
     here = [p for p in pods.found if p.spec.node_name in sharing and not p.finished and not _ours(cluster, p)]
     tools = sum(is_tool(pod) for pod in here)
-    others = [pod for pod in here if not is_tool(pod)]
-    taking = [pod.key for pod in others if any(map(_takes, _without_slice(pod)))]
-    unsure = [pod.key for pod in others if pod.key not in taking and any(map(_may_take, _without_slice(pod)))]
+    names, others = cluster.names, [pod for pod in here if not is_tool(pod)]
+    taking = [pod.key for pod in others if any(map(_takes, _without_slice(pod, names)))]
+    unsure = [
+        pod.key for pod in others if pod.key not in taking and any(map(_may_take, _without_slice(pod, names)))
+    ]
     by_runtime = [
-        pod.key for pod in others if _by_runtime(pod) and pod.key not in taking and pod.key not in unsure
+        pod.key
+        for pod in others
+        if _by_runtime(pod, names) and pod.key not in taking and pod.key not in unsure
     ]
     beside = f"; {count(tools, 'pod')} of NVIDIA's own may see all cards" if tools else ""
     yield from pods.conclude(
-        list(_asking(taking, unsure, by_runtime)),
+        list(_asking(taking, unsure, by_runtime, names.memory)),
         f"no pod's specification asks for cards without a slice{beside}. Images' own variables are not to be seen "
         "here: aliquot doctor --node looks at the processes",
     )
 
 
-def _asking(taking: list[str], unsure: list[str], by_runtime: list[str]) -> Iterator[Told]:
+def _asking(taking: list[str], unsure: list[str], by_runtime: list[str], memory: str) -> Iterator[Told]:
     if taking:
         yield failure(
             f"{count(len(taking), 'pod')} without a slice asks NVIDIA's runtime for cards by {VISIBLE}: {some(taking)}",
-            "Give it a slice (resources.limits: aliquot.dev/gpu-mem) and take the variable out; and set "
+            f"Give it a slice (resources.limits: {memory}) and take the variable out; and set "
             "accept-nvidia-visible-devices-envvar-when-unprivileged = false in NVIDIA's container toolkit.",
             sorted(taking),
         )
@@ -104,11 +108,11 @@ def _ours(cluster: Cluster, pod: Pod) -> bool:
     )
 
 
-def _without_slice(pod: Pod) -> list[Container]:
+def _without_slice(pod: Pod, names: ResourceNames) -> list[Container]:
     return [
         container
         for container in (*pod.spec.containers, *pod.spec.init_containers)
-        if not any(DEFAULT_NAMES.owns(name) for name in container.resources.limits)
+        if not has_slice(container, names)
     ]
 
 
@@ -120,6 +124,6 @@ def _may_take(container: Container) -> bool:
     return any(env.name == VISIBLE and env.value_from is not None for env in container.env)
 
 
-def _by_runtime(pod: Pod) -> bool:
-    silent = [c for c in _without_slice(pod) if all(env.name != VISIBLE for env in c.env)]
-    return "nvidia" in (pod.spec.runtime_class_name or "") and bool(silent) and not holds(pod)
+def _by_runtime(pod: Pod, names: ResourceNames) -> bool:
+    silent = [c for c in _without_slice(pod, names) if all(env.name != VISIBLE for env in c.env)]
+    return "nvidia" in (pod.spec.runtime_class_name or "") and bool(silent) and not holds(pod, names)

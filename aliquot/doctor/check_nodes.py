@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from aliquot.doctor.cluster import Cluster, holds
-from aliquot.doctor.finding import Told, count, failure, ok, some, warning
+from aliquot.doctor.finding import Told, count, failure, not_checked, ok, some, warning
 from aliquot.doctor.objects import Workload
 from aliquot.inventory import GPUNode
 from aliquot.kube.objects import Node, Pod
-from aliquot.names import DEFAULT_NAMES, PLACEMENT_ANNOTATION
+from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.placement import PlacementError, read_placement
 from aliquot.units import QuantityError, parse_quantity
 
@@ -23,7 +23,8 @@ def inventory(cluster: Cluster) -> Iterator[Told]:
     told = list(_gone(set(gpu_nodes) - set(nodes)))
     told += _without_inventory(cluster, agent, set(gpu_nodes))
     told += _without_agent(cluster, agent, {name for name in gpu_nodes if name in nodes})
-    strange = [name for name, node in gpu_nodes.items() if name in nodes and _differs(node, nodes[name])]
+    gpu = cluster.names.gpu
+    strange = [name for name, node in gpu_nodes.items() if name in nodes and _differs(node, nodes[name], gpu)]
     if strange:
         told.append(
             failure(
@@ -37,6 +38,13 @@ def inventory(cluster: Cluster) -> Iterator[Told]:
     if not gpu_nodes and not told:
         told.append(
             warning("no node shares its cards yet.", "kubectl label node NODE aliquot.dev/gpu-node=true")
+        )
+    if agent is None and gpu_nodes and not told:
+        told.append(
+            not_checked(
+                "aliquot-agent is not installed here: whether an agent keeps the GPUNodes true is not known",
+                "aliquot doctor --node looks at each node.",
+            )
         )
     cards = sum(len(node.status.cards) for node in gpu_nodes.values())
     yield from told or [
@@ -103,13 +111,13 @@ def _without_agent(cluster: Cluster, agent: Workload | None, known: set[str]) ->
         )
 
 
-def _differs(gpu_node: GPUNode, node: Node) -> bool:
+def _differs(gpu_node: GPUNode, node: Node, slices: str) -> bool:
     """Whether the kubelet offers other slices than the cards that are well make; ids in use may stay beyond them."""
     status = gpu_node.status
     whole = [card for card in status.cards if not card.mig_enabled]
     least = status.slices_per_card * sum(card.healthy for card in whole)
     try:
-        offered = parse_quantity(node.status.allocatable.get(DEFAULT_NAMES.gpu, 0))
+        offered = parse_quantity(node.status.allocatable.get(slices, 0))
     except QuantityError:
         return True
     return offered < least or (bool(offered) and not whole)
@@ -121,11 +129,11 @@ def slices(cluster: Cluster) -> Iterator[Told]:
     cards = {
         node.metadata.name: {card.uuid for card in node.status.cards} for node in cluster.gpu_nodes.get()
     }
-    mig_only = {pod.key for pod in cluster.pods.get().found if not _wants_slices(pod)}
+    mig_only = {pod.key for pod in cluster.pods.get().found if not _wants_slices(pod, cluster.names)}
     bound = [
         pod
         for pod in cluster.pods.get().found
-        if pod.spec.node_name and not pod.finished and (holds(pod) or _placed(pod))
+        if pod.spec.node_name and not pod.finished and (holds(pod, cluster.names) or _placed(pod))
     ]
     unplaced, wrong, lost, lasting = list[str](), list[str](), list[str](), list[str]()
     for pod in bound:
@@ -172,9 +180,9 @@ def _stranded(unplaced: list[str], wrong: list[str], lost: list[str], lasting: l
         )
 
 
-def _wants_slices(pod: Pod) -> bool:
+def _wants_slices(pod: Pod, names: ResourceNames) -> bool:
     containers = (*pod.spec.containers, *pod.spec.init_containers)
-    return any(name in DEFAULT_NAMES.slices for c in containers for name in c.resources.limits)
+    return any(name in names.slices for c in containers for name in c.resources.limits)
 
 
 def _placed(pod: Pod) -> bool:

@@ -9,7 +9,6 @@ from aliquot.doctor.cluster import Cluster
 from aliquot.doctor.finding import UPGRADE, Told, failure, not_checked, some, warning
 from aliquot.names import SCHEDULER_NAME
 
-RESOURCES = ("aliquot.dev/gpu", "aliquot.dev/gpu-mem", "aliquot.dev/gpu-mem-percent", "aliquot.dev/gpu-core")
 EVERY_NODE = 100
 IGNORED_S = 60
 TLS_FILES = ("caFile", "certFile", "keyFile")
@@ -85,7 +84,7 @@ def _extender(cluster: Cluster, document: dict[str, Any]) -> Iterator[Told]:
     one = extenders[0]
     named = {each.get("name") for each in one.get("managedResources") or ()}
     wrong = {
-        "is asked for resources": named.issuperset(RESOURCES),
+        "is asked for resources": named.issuperset(cluster.names.slices),
         "ignorable is not false": not one.get("ignorable"),
         "nodeCacheCapable is not true": one.get("nodeCacheCapable") is True,
         "bindVerb is not there": bool(one.get("bindVerb")),

@@ -36,7 +36,12 @@ def _certificate(cluster: Cluster, name: str, secret: Secret | None) -> Iterator
     label = f"{name}-tls"
     found = certificates_in(secret.bytes_of(CERT)) if secret else []
     if not secret or not found:
-        yield failure(f"Secret {label} has no certificate: its pods do not start.", _renew(cluster), [label])
+        remedy = _renew(cluster) if secret else _make(cluster, label)
+        yield failure(
+            f"Secret {label} {'has no certificate' if secret else 'is not there'}: its pods do not start.",
+            remedy,
+            [label],
+        )
         return
     leaf, now = found[0], cluster.now
     begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
@@ -81,6 +86,16 @@ def _renew(cluster: Cluster) -> str:
         f"Made by aliquot-certs: kubectl -n {cluster.namespace} rollout restart deployment/aliquot-certs, and see its "
         "log. By cert-manager or by hand: make it anew (docs/chart.md, Certificates)."
     )
+
+
+def _make(cluster: Cluster, label: str) -> str:
+    """How a Secret comes back that is not there."""
+    if cluster.workload("aliquot-certs") is None:
+        return "cert-manager makes it, or you do (docs/chart.md, Certificates)."
+    log = f"kubectl -n {cluster.namespace} logs deployment/aliquot-certs"
+    if any(right.when == "heals" for right in cluster.rights):
+        return f"aliquot-certs makes it anew within a minute. If it does not, see why: {log}"
+    return f"{UPGRADE} makes {label} anew, and aliquot-certs fills it within a minute ({log})."
 
 
 def _day(moment: dt.datetime) -> str:

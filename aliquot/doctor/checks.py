@@ -8,8 +8,11 @@ from aliquot.doctor import (
     check_components,
     check_enforcement,
     check_machine,
+    check_names,
     check_neighbours,
     check_nodes,
+    check_pods,
+    check_pools,
     check_scheduler,
     check_trust,
     check_versions,
@@ -33,8 +36,14 @@ CLUSTER_CHECKS: Final[tuple[Check[Cluster], ...]] = (
     Check("rights", "trust", "accounts may do what they need", check_trust.rights),
     Check("policies", "trust", "the admission policies hold everywhere", check_admission.policies),
     Check("enforcement", "trust", "limits are enforced", check_enforcement.enforcement),
+    Check("pools", "nodes", "every GPUPool has cards, and no card is over-promised", check_pools.pools),
     Check("inventory", "nodes", "nodes with cards have an agent and a true GPUNode", check_nodes.inventory),
+    Check("names", "nodes", "all parts and pods use the same names of resources", check_names.names),
     Check("slices", "nodes", "no slice is stranded", check_nodes.slices),
+    Check("unscheduled", "nodes", "no pod with a slice came past the webhook", check_pods.unscheduled),
+    Check(
+        "kubelet-restarts", "nodes", "pods outlive a restart of their kubelet", check_pods.kubelet_restarts
+    ),
     Check("neighbours", "nodes", "nobody else hands out the same cards", check_neighbours.neighbours),
     Check("bypasses", "nodes", "no pod gets cards without a slice", check_neighbours.bypasses),
 )

@@ -21,8 +21,8 @@ from aliquot.doctor.objects import (
 from aliquot.doctor.rights import Right
 from aliquot.inventory import GPUNode
 from aliquot.keeping import Secret
-from aliquot.kube.objects import KubeObject, Pod
-from aliquot.names import DEFAULT_NAMES
+from aliquot.kube.objects import Container, KubeObject, Pod
+from aliquot.names import DEFAULT_NAMES, DOMAIN, ResourceNames
 from aliquot.pool import GPUPool
 
 COMPONENTS: Final = ("aliquot-certs", "aliquot-webhook", "aliquot-scheduler", "aliquot-agent")
@@ -106,13 +106,31 @@ class Cluster:
         return frozenset(node.metadata.name for node in self.gpu_nodes.get())
 
     @cached_property
+    def names(self) -> ResourceNames:
+        """The resources' names. Raises NotKnownError."""
+        return names_told(self.workloads)
+
+    @cached_property
     def dialects(self) -> frozenset[str]:
         """Other projects' names that pods may use, as the webhook is told. Raises NotKnownError."""
         webhook = self.workload("aliquot-webhook")
         return webhook.listed("dialects") if webhook else frozenset()
 
 
-def holds(pod: Pod) -> bool:
-    """Whether a container of a pod asks for a slice or a MIG instance in our names."""
-    containers = (*pod.spec.containers, *pod.spec.init_containers)
-    return any(DEFAULT_NAMES.owns(name) for c in containers for name in c.resources.limits)
+def names_told(workloads: Mapping[str, Fact[Workload | None]]) -> ResourceNames:
+    """The resources' names, as the flags of the first component say that is installed. Raises NotKnownError."""
+    for name in ("aliquot-webhook", "aliquot-scheduler", "aliquot-agent"):
+        fact: Fact[Workload | None] = workloads.get(name, UNREAD)
+        if one := fact.get():
+            return ResourceNames.of(one.flag("resource-domain", DOMAIN))
+    return DEFAULT_NAMES
+
+
+def holds(pod: Pod, names: ResourceNames) -> bool:
+    """Whether a container of a pod has a slice or a MIG instance."""
+    return any(has_slice(one, names) for one in (*pod.spec.containers, *pod.spec.init_containers))
+
+
+def has_slice(container: Container, names: ResourceNames) -> bool:
+    """Whether a container has a slice or a MIG instance, perhaps since before the admin chose another domain."""
+    return any(names.owns(name) or names.misnamed(name) for name in container.resources.limits)

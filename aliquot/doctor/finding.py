@@ -7,7 +7,9 @@ from typing import Final
 import msgspec
 
 MOST_SHOWN: Final = 4
-UPGRADE: Final = "helm upgrade aliquot CHART --reset-then-reuse-values"
+NAMESPACE: Final = "{namespace}"
+"""What `for_namespace` writes Aliquot's namespace for."""
+UPGRADE: Final = f"helm upgrade aliquot CHART --namespace {NAMESPACE} --reset-then-reuse-values"
 """What mends most of what the chart has made and somebody has changed."""
 
 
@@ -71,3 +73,10 @@ def some(names: Iterable[str]) -> str:
 def count(number: int, noun: str) -> str:
     """`1 node`, `3 nodes`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def for_namespace(findings: Iterable[Finding], namespace: str) -> tuple[Finding, ...]:
+    """The same, with Aliquot's namespace in their remedies, to be typed as they stand."""
+    return tuple(
+        msgspec.structs.replace(one, remedy=one.remedy.replace(NAMESPACE, namespace)) for one in findings
+    )

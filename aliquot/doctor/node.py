@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aliquot.doctor.fact import UNREAD, Fact
+from aliquot.names import DEFAULT_NAMES, ResourceNames
 
 
 def usual(path: Path) -> Path:
@@ -149,6 +150,7 @@ class Node:
         versions: What programs of the host say of themselves.
         processes: Those that use a card, by the host's pid.
         living: UIDs of pods that have a process.
+        names: The resources' names.
     """
 
     places: Places
@@ -164,6 +166,7 @@ class Node:
     processes: Fact[Mapping[int, Process]] = UNREAD
     living: Fact[frozenset[str]] = UNREAD
     tenants: Fact[tuple[Tenant, ...]] = UNREAD
+    names: ResourceNames = DEFAULT_NAMES
 
     def version(self, program: str) -> str:
         """What a program of the host says of its version. Raises NotKnownError."""

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from aliquot.kube.objects import Condition, KubeObject, KubeStruct, NodeStatus, ObjectMeta, PodSpec
+from aliquot.kube.objects import Condition, Container, KubeObject, KubeStruct, NodeStatus, ObjectMeta, PodSpec
 from aliquot.kube.objects import Node as PlainNode
 from aliquot.kube.resources import Resource
 from aliquot.kube.selectors import NodeSelector
@@ -98,9 +98,15 @@ class Workload(KubeObject, frozen=True, kw_only=True):
         return self.spec.replicas if wanted is None else wanted
 
     @property
+    def containers(self) -> tuple[Container, ...]:
+        """The containers of its pods, with their sidecars."""
+        spec = self.spec.template.spec
+        return (*spec.init_containers, *spec.containers)
+
+    @property
     def words(self) -> tuple[str, ...]:
         """The command lines of its containers, one after another."""
-        return tuple(word for one in self.spec.template.spec.containers for word in (*one.command, *one.args))
+        return tuple(word for one in self.containers for word in (*one.command, *one.args))
 
     def flag(self, name: str, default: str = "") -> str:
         """The value of `--name=value`, the last one."""
@@ -109,7 +115,7 @@ class Workload(KubeObject, frozen=True, kw_only=True):
 
     def listed(self, name: str) -> frozenset[str]:
         """The words after `--name` in a container's arguments, up to the next flag."""
-        for container in self.spec.template.spec.containers:
+        for container in self.containers:
             if f"--{name}" in container.args:
                 after = container.args[container.args.index(f"--{name}") + 1 :]
                 return frozenset(takewhile(lambda word: not word.startswith("-"), after))

@@ -14,9 +14,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from aliquot.dialects.projects import HAMI, in_other_domain, speaks
 from aliquot.doctor import objects
-from aliquot.doctor.cluster import COMPONENTS, Cluster, Pods, holds
-from aliquot.doctor.fact import Fact
+from aliquot.doctor.check_admission import KEEPERS_POLICY
+from aliquot.doctor.cluster import COMPONENTS, Cluster, Pods, holds, names_told
+from aliquot.doctor.fact import Fact, NotKnownError
 from aliquot.doctor.finding import some
 from aliquot.doctor.neighbours import VISIBLE, is_neighbour
 from aliquot.doctor.objects import Workload
@@ -26,7 +28,7 @@ from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE, KubeObject, Pod
 from aliquot.kube.resources import GPU_NODES, GPU_POOLS, PODS, Resource
-from aliquot.names import API_GROUP, PLACEMENT_ANNOTATION, SCHEDULER_NAME
+from aliquot.names import API_GROUP, DEFAULT_NAMES, PLACEMENT_ANNOTATION, SCHEDULER_NAME, ResourceNames
 
 T = TypeVar("T")
 F = TypeVar("F")
@@ -64,6 +66,7 @@ class Reader:
         if isinstance(version, ApiError):
             return Cluster(self.namespace, unreachable=str(version))
         workloads = await self._workloads()
+        found = await self._objects(_names(workloads))
         # Of what may not be seen the rights are asked for all the same.
         installed = {name: Workload() if fact.reason else fact.get() for name, fact in workloads.items()}
         return Cluster(
@@ -73,17 +76,17 @@ class Reader:
             definitions=await _each(DEFINITIONS, lambda name: self._get(objects.DEFINITIONS, name)),
             secrets=await _each(TLS_SECRETS, lambda name: self._get(SECRETS, name, self.namespace)),
             ready=await _each(SERVICES, self._ready),
-            rights=await _each(_needed(installed), self._may),
-            **await self._objects(),
+            rights=await _each(_needed(installed, heals=_heals(found)), self._may),
+            **found,
         )
 
-    async def _objects(self) -> dict[str, Any]:
+    async def _objects(self, names: ResourceNames) -> dict[str, Any]:
         """The facts of one request or one list each, by their names in Cluster."""
         reads: dict[str, Awaitable[Any]] = {
             "nodes": self._list(objects.NODES),
             "gpu_nodes": self._list(GPU_NODES),
             "pools": self._list(GPU_POOLS),
-            "pods": self._pods(),
+            "pods": self._pods(names),
             "own_pods": self._list(PODS, namespace=self.namespace),
             "policies": self._list(objects.POLICIES),
             "bindings": self._list(objects.POLICY_BINDINGS),
@@ -132,7 +135,7 @@ class Reader:
             return Fact.unknown(f"some {resource.plural} are not as expected: {found.unreadable[0]}")
         return Fact.of(found.items)
 
-    async def _pods(self) -> Fact[Pods]:
+    async def _pods(self, names: ResourceNames) -> Fact[Pods]:
         kept, strange, looked_at = list[Pod](), list[str](), 0
         try:
             async for page in self.api.pages(PODS):
@@ -140,7 +143,7 @@ class Reader:
                     why = f"the first {looked_at} pods were looked at, and there are more (--most-pods)"
                     return Fact.of(Pods(tuple(kept), why))
                 looked_at += len(page.items) + len(page.unreadable)
-                kept += filter(self._of_interest, page.items)
+                kept += (pod for pod in page.items if self._of_interest(pod, names))
                 strange += page.unreadable
         except ApiError as error:
             return Fact.unknown(_why("list pods", error))
@@ -148,7 +151,7 @@ class Reader:
             Pods(tuple(kept), f"pods that are not as expected: {some(strange)}" if strange else "")
         )
 
-    def _of_interest(self, pod: Pod) -> bool:
+    def _of_interest(self, pod: Pod, names: ResourceNames) -> bool:
         spec = pod.spec
         return (
             pod.metadata.namespace == self.namespace
@@ -157,7 +160,9 @@ class Reader:
             or bool(spec.runtime_class_name)
             or any(env.name == VISIBLE for c in (*spec.containers, *spec.init_containers) for env in c.env)
             or is_neighbour(pod)
-            or holds(pod)
+            or holds(pod, names)
+            or bool(in_other_domain(pod, names))
+            or (not spec.node_name and speaks(pod, HAMI))
         )
 
     async def _ready(self, service: str) -> Fact[str]:
@@ -216,7 +221,16 @@ async def _each(names: Iterable[T], read: Callable[[T], Awaitable[F]]) -> dict[T
     return dict(zip(every, await asyncio.gather(*map(one, every)), strict=True))
 
 
-def _needed(installed: Mapping[str, Workload | None]) -> tuple[Right, ...]:
+def _heals(found: Mapping[str, Any]) -> bool:
+    """Whether the chart lets the keeper of certificates make Secrets: where a policy that denies says which."""
+    bindings: Fact[tuple[objects.PolicyBinding, ...]] = found["bindings"]
+    return not bindings.reason and any(
+        one.metadata.name == KEEPERS_POLICY and "Deny" in one.spec.validation_actions
+        for one in bindings.get()
+    )
+
+
+def _needed(installed: Mapping[str, Workload | None], *, heals: bool) -> tuple[Right, ...]:
     """The rights that are needed by what is installed."""
     webhook, scheduler = installed.get("aliquot-webhook"), installed.get("aliquot-scheduler")
     parts = {
@@ -227,8 +241,10 @@ def _needed(installed: Mapping[str, Workload | None]) -> tuple[Right, ...]:
             and (
                 scheduler.flag("preemption", "extender") == "extender"
                 or scheduler.flag("reclaims-per-minute", "10") != "0"
+                or scheduler.flag("group-grace-seconds", "60") != "0"
             )
         ),
+        "heals": heals,
         "own": bool(scheduler and "kube-scheduler" in scheduler.words),
     }
 
@@ -237,6 +253,14 @@ def _needed(installed: Mapping[str, Workload | None]) -> tuple[Right, ...]:
         return bool(installed.get(right.account)) and parts[right.when] and bool(installed.get(served, True))
 
     return tuple(filter(needs, RIGHTS + KUBE_SCHEDULER))
+
+
+def _names(workloads: Mapping[str, Fact[Workload | None]]) -> ResourceNames:
+    """The resources' names; the default ones where they may not be seen."""
+    try:
+        return names_told(workloads)
+    except NotKnownError:
+        return DEFAULT_NAMES
 
 
 def _why(what: str, error: ApiError, namespace: str = "") -> str:

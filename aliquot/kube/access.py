@@ -20,10 +20,10 @@ class AccessError(Exception):
 
 @dataclass
 class Access:
-    """One API server: its URL without a trailing slash, TLS, and a source of authorization headers.
+    """One API server: its URL without a trailing slash, TLS, a source of authorization headers, and a namespace.
 
     `authorize` returns the Authorization header of now, or None with client certificates; where it cannot, for now, it
-    raises an OSError or a ValueError.
+    raises an OSError or a ValueError. `namespace` is meant where a command names none.
     """
 
     server: str
@@ -31,6 +31,7 @@ class Access:
     server_name: str | None = None
     proxy: str | None = None
     authorize: Callable[[], str | None] | None = None
+    namespace: str = "default"
     _header: str | None = field(default=None, init=False)
     _fresh_until: float = field(default=0.0, init=False)
 

@@ -48,6 +48,7 @@ class _User(msgspec.Struct, rename="kebab"):
 class _Context(msgspec.Struct):
     cluster: str
     user: str = ""
+    namespace: str = ""
 
 
 class _NamedCluster(msgspec.Struct):
@@ -98,13 +99,14 @@ def load_access(
 def _of_pod(account: Path, environment: Mapping[str, str]) -> Access | None:
     """The service account of the pod we run in, if we run in one that has one."""
     host, port = (environment.get(f"KUBERNETES_SERVICE_{word}") for word in ("HOST", "PORT"))
-    authority, token = account / "ca.crt", account / "token"
+    authority, token, namespace = (account / name for name in ("ca.crt", "token", "namespace"))
     if not host or not port or not authority.is_file() or not token.is_file():
         return None
     return Access(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         tls=ssl.create_default_context(cafile=authority),
         authorize=partial(_bearer, token),
+        namespace=namespace.read_text().strip() if namespace.is_file() else "default",
     )
 
 
@@ -127,6 +129,7 @@ def _of_kubeconfig(paths: str, context: str | None) -> Access:
         server_name=cluster.tls_server_name or None,
         proxy=cluster.proxy_url or None,
         authorize=_authorize(user, file.parent),
+        namespace=chosen.namespace or "default",
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from kubernetes.client import Configuration
-from kubernetes.config import ConfigException, load_kube_config
+from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
 
 from aliquot.kube.access import Access
 
@@ -23,8 +23,10 @@ def load_with_plugins(paths: str, context: str | None) -> Access:
     configuration = Configuration(proxy="")
     try:
         load_kube_config(paths, context, configuration, persist_config=False)
+        contexts, current = list_kube_config_contexts(paths)
     except ConfigException as error:
         raise ValueError(str(error)) from error
+    chosen = next((one for one in contexts if one["name"] == context), current)
     server = str(configuration.host).rstrip("/")
     return Access(
         server=server,
@@ -32,6 +34,7 @@ def load_with_plugins(paths: str, context: str | None) -> Access:
         server_name=configuration.tls_server_name or None,
         proxy=configuration.proxy or None,
         authorize=partial(_authorization, configuration),
+        namespace=chosen["context"].get("namespace") or "default",
     )
 
 

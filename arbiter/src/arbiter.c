@@ -58,7 +58,8 @@ static void beat(aq_arbiter *arbiter) {
   if (before && told > before + SILENT_NS) interrupt(arbiter, told);
 }
 
-/* Until no gate is closed any more: who was kept out has answered by then, or will ring. */
+/* Until no gate is closed any more: who was kept out has answered by then, or will ring. Of a tenant whose gate was closed all
+ * slots are read: a process that had said nothing when it was last read, and began again before the gate was closed, has not rung. */
 static uint64_t work(aq_arbiter *arbiter) {
   uint64_t now = 0, next = 0;
   bool again = true;
@@ -67,7 +68,7 @@ static uint64_t work(aq_arbiter *arbiter) {
     next = aq_law_step(arbiter->law, now);
     again = false;
     for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-      if (aq_guest_tell(guest)) aq_guest_read(guest, arbiter->law, AQ_KNOWN_SLOTS, now_ns()), again = true;
+      if (aq_guest_tell(guest)) aq_guest_read(guest, arbiter->law, AQ_ALL_SLOTS, now_ns()), again = true;
   }
   return again ? now : next;
 }

@@ -34,8 +34,8 @@ int aq_files_card(const aq_files *files, const char *uuid);
 /* Reads what a tenant has had, and its bells. Returns NULL, or what is wrong with its page. */
 const char *aq_files_read(aq_files *files, aq_words *words);
 
-/* Adds what its processes have to do, as of `now`: of all, or of those in slots where there were any already. Who comes to
- * another slot rings. */
+/* Adds what its processes have to do, as of `now`: of all, or of those in slots where there were any already. A process that
+ * begins to work in another slot may not have rung: whether nothing is in flight is only told by a look at all. */
 const char *aq_files_read_work(aq_files *files, bool all, uint64_t now, aq_words *words);
 
 /* Sees which processes that say to have work have ended. */

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from aliquot.certs import write_pair
+from aliquot.sandbox.cluster.processes import free_port
 from bench.extender.wire import Wire
-from sandbox.cluster.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -69,7 +69,7 @@ class Leader:
         argv = [
             sys.executable,
             "-m",
-            "scheduler_ext",
+            "aliquot.scheduler_ext",
             "--kubeconfig",
             str(kubeconfig),
             "--port",

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pynvml
 
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.library import library_path
-from libshim.usage_page import create_usage
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.library import library_path
+from aliquot.libshim.usage_page import create_usage
 
 PROGRAM = Path(__file__).with_name("torch_steps.py")
 PYTHON = os.environ.get("ALIQUOT_GPU_PYTHON", sys.executable)

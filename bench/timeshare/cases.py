@@ -1,4 +1,4 @@
-"""What `make bench-compute` measures, as data: tenants, what they bought, and what they do with it."""
+"""What `make -C bench compute` measures, as data: tenants, what they bought, and what they do with it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -5,12 +5,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from arbiter import Arbiter
-from plugin.card_table import CardTable
-from plugin.cards import Card
-from plugin.leases import Leases
-from plugin.quanta import LOOK_EVERY_S, Quanta
-from plugin.tenants import Tenants
+from aliquot.arbiter import Arbiter
+from aliquot.plugin.card_table import CardTable
+from aliquot.plugin.cards import Card
+from aliquot.plugin.leases import Leases
+from aliquot.plugin.quanta import LOOK_EVERY_S, Quanta
+from aliquot.plugin.tenants import Tenants
 
 
 def quanta_over(arbiter: Arbiter, run_dir: Path, uuids: Sequence[str], card_mib: int) -> Quanta:

@@ -11,24 +11,23 @@ from pathlib import Path
 
 import numpy as np
 
-from arbiter import Arbiter, Terms
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.library import library_path
-from libshim.usage_page import create_usage
-from sandbox.gpus import SimCard, SimMachine
-from sandbox.record import SWITCHED, Record
+from aliquot.arbiter import Arbiter, Terms
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.library import library_path
+from aliquot.libshim.usage_page import create_usage
+from aliquot.sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.record import SWITCHED, Record
 
 from .cases import Case, Law, Load, Mode, Tenant
 from .fitting import looked_at
 from .timeline import Timeline
+from .wakes import QUIET_US, SOURCE, compile_program, watched
 
 NATIVE = Path(__file__).resolve().parents[1] / "native"
 KERNELS = Path(__file__).resolve().parents[2] / "sandbox" / "kernels"
 MIB = 1 << 20
 HEAD_START_NS = 100_000_000
 PATIENCE_S = 60
-QUIET_US = 2000.0
-"""A machine that wakes threads later than this says nothing about shares."""
 
 
 class RunError(Exception):
@@ -110,15 +109,9 @@ def programs() -> Iterator[Programs]:
         machine = SimMachine(root / "machine", [SimCard()])
         machine.create()
         yield Programs(
-            _compile(root / "load", NATIVE / "load.c", machine.lib_dir / "libcuda.so.1", "-lm"),
-            _compile(root / "wakes", NATIVE / "wakes.c"),
+            compile_program(root / "load", NATIVE / "load.c", machine.lib_dir / "libcuda.so.1", "-lm"),
+            compile_program(root / "wakes", SOURCE),
         )
-
-
-def _compile(target: Path, *arguments: object) -> Path:
-    command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O2", "-o", str(target)]
-    subprocess.run([*command, *map(str, arguments), "-lpthread"], check=True)
-    return target
 
 
 # ---- tenants ----
@@ -248,19 +241,6 @@ def _sleep_until(when_ns: int) -> None:
     time.sleep(max(0, when_ns - time.monotonic_ns()) / 1e9)
 
 
-@contextlib.contextmanager
-def _watched(command: Path) -> Iterator[list[float]]:
-    """Measures wake-ups meanwhile; the 99th percentile is in the list afterwards."""
-    found: list[float] = []
-    process = _start([str(command)], {})
-    try:
-        yield found
-        output, _ = process.communicate()
-        found.append(float(output))
-    finally:
-        _end(process)
-
-
 # ---- the run ----
 
 
@@ -337,7 +317,7 @@ def run(tools: Programs, case: Case, seconds: float) -> Run:
         SimulationError: the card's record does not reach back to the beginning.
     """
     with _staged(tools, case, seconds) as stage:
-        with _leased(case, stage.root, stage.places, stage.uuids), _watched(tools.wakes) as wake_p99_us:
+        with _leased(case, stage.root, stage.places, stage.uuids), watched(tools.wakes) as wake_p99_us:
             begin = stage.release()
             end = begin + round(seconds * 1e9)
             _sleep_until(end)

@@ -159,8 +159,8 @@ def _calls() -> list[Made]:
         ),
         graph(
             "Pods moved for others",
-            "A second: evicted to reclaim what was borrowed or for a higher priority, refused by a disruption "
-            "budget, and resizes answered.",
+            "A second: evicted to reclaim what was borrowed, for a higher priority or because their group is "
+            "incomplete, refused by a disruption budget, and resizes answered.",
             Unit.PER_SECOND,
             Query(
                 f"sum by (outcome) (rate(aliquot_scheduler_evictions_total[{WINDOW}]))",
@@ -169,6 +169,10 @@ def _calls() -> list[Made]:
             Query(
                 f"sum by (outcome) (rate(aliquot_scheduler_preemptions_total[{WINDOW}]))",
                 "preemption {{outcome}}",
+            ),
+            Query(
+                f"sum by (outcome) (rate(aliquot_scheduler_group_evictions_total[{WINDOW}]))",
+                "incomplete group {{outcome}}",
             ),
             Query(
                 f"sum by (outcome) (rate(aliquot_scheduler_resizes_total[{WINDOW}]))", "resize {{outcome}}"

@@ -6,18 +6,25 @@ from cuda.core import Device
 
 STEP_MIB = 256
 MIB = 1 << 20
+GIB = 1 << 30
+
+
+def size(amount: int) -> str:
+    """An amount of memory as `aliquot` writes it."""
+    return f"{amount // GIB}Gi" if amount % GIB == 0 else f"{amount // MIB}Mi"
+
 
 device = Device()
 device.set_current()
 stream = device.create_stream()
 total = driver.cuMemGetInfo()[2]
-print(f"the card: {device.name}, {total // MIB} MiB")
+print(f"the card: {device.name}, {size(total)}")
 
 blocks = []
 try:
     while len(blocks) * STEP_MIB * MIB <= total:
         blocks.append(device.allocate(STEP_MIB * MIB, stream=stream))
 except Exception as error:
-    print(f"{len(blocks) * STEP_MIB} MiB taken, then {str(error).split(':')[0]}")
+    print(f"{size(len(blocks) * STEP_MIB * MIB)} taken, then {str(error).split(':')[0]}")
 else:
     print("more memory than the card has was given out")

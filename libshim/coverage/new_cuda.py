@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from libshim.coverage.bindings import Bindings, Function, plain, read_wheel, shapes_of_row
-from libshim.coverage.harmless import REASONS
-from libshim.coverage.table import Row, read_table
+from aliquot.libshim.coverage.bindings import Bindings, Function, plain, read_wheel, shapes_of_row
+from aliquot.libshim.coverage.harmless import REASONS
+from aliquot.libshim.coverage.table import Row, read_table
 
 PACKAGE = "cuda-bindings"
 

@@ -1,8 +1,8 @@
 """Prints the hook table: `entry | versions | duty | tests`.
 
 Which tests enter which hook is no list kept by hand: the native tests run on the tracing flavour of the interceptor
-(`make coverage-report`), which leaves a JSON object of test id: symbols entered. Exits with 1 when a hook was entered
-by no test.
+(`make -C tests coverage-report`), which leaves a JSON object of test id: symbols entered. Exits with 1 when a hook was
+entered by no test.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from libshim.coverage.table import Row, read_table
+from aliquot.libshim.coverage.table import Row, read_table
 
 SHOWN = 3
 FLAVOURS = {"LEGACY": "", "PER_THREAD": ", per-thread stream", "ANY": ""}

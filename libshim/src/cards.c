@@ -44,11 +44,37 @@ int aq_card_of_uuid(const char *uuid) {
   return parse_uuid(uuid, bytes) ? card_of_bytes(bytes) : AQ_NO_CARD;
 }
 
+static bool is_limited(int card) { return aq_slice.control->cards[card].memory_limit != AQ_MEMORY_MAX; }
+static bool is_capped(int card) { return aq_slice.control->cards[card].core_percent != 0; }
+
+/* A limit for a card that is not there was meant for another one: for this one, where it has none. `count`: how many are. */
+static void end_where_misnumbered(int card, int count, bool (*has)(int card), const char *variable) {
+  int lost = count;
+  if (has(card)) return;
+  for (; lost < AQ_MAX_CARDS && !has(lost); lost++) continue;
+  if (lost < AQ_MAX_CARDS)
+    aq_tenant_end("%s_%d names no card: this program sees %d, counted from 0; write %s_%d, or %s for all of them", variable, lost,
+                  count, variable, card, variable);
+}
+
+static int card_of_ordinal(CUdevice device) {
+  static uint32_t checked; /* a bit for each card; the environment's limits do not change */
+  int count = 0;
+  if (device < 0 || device >= AQ_MAX_CARDS) return AQ_NO_CARD;
+  uint32_t bit = UINT32_C(1) << device;
+  if (__atomic_load_n(&checked, __ATOMIC_RELAXED) & bit) return device;
+  if (!AQ_CUDA(cuDeviceGetCount) || AQ_CUDA(cuDeviceGetCount)(&count)) return device;
+  end_where_misnumbered(device, count, is_limited, "CUDA_DEVICE_MEMORY_LIMIT");
+  end_where_misnumbered(device, count, is_capped, "CUDA_DEVICE_SM_LIMIT");
+  __atomic_fetch_or(&checked, bit, __ATOMIC_RELAXED);
+  return device;
+}
+
 /* A MIG instance has a UUID of its own, which only the newer question tells. */
 static int ask(CUdevice device) {
   CUuuid uuid;
   int card = AQ_NO_CARD;
-  if (aq_slice.by_ordinal) return device >= 0 && device < AQ_MAX_CARDS ? device : AQ_NO_CARD;
+  if (aq_slice.by_ordinal) return card_of_ordinal(device);
   if (AQ_CUDA(cuDeviceGetUuid_v2) && AQ_CUDA(cuDeviceGetUuid_v2)(&uuid, device) == CUDA_SUCCESS)
     card = card_of_bytes((const uint8_t *)uuid.bytes);
   if (card == AQ_NO_CARD && AQ_CUDA(cuDeviceGetUuid) && AQ_CUDA(cuDeviceGetUuid)(&uuid, device) == CUDA_SUCCESS)

@@ -58,7 +58,7 @@ static CUresult set(request *r, int limit, size_t value) {
   aq_charge before = r->block.charge;
   bool more = reserved(value, (uintptr_t)r->block.detail, r->each) > before.bytes;
   if (more && !resize(r, value)) {
-    aq_quota_refused(r->device);
+    aq_quota_refused_growth(r->device, &before, reserved(value, (uintptr_t)r->block.detail, r->each));
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   CUresult result = AQ_CUDA(cuCtxSetLimit)(limit, value);

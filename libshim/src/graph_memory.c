@@ -275,7 +275,7 @@ static bool begin_on(const need *for_one, CUstream stream, growing *g) {
   bool grows = fits(&r) || aq_memory_insist(&attempt);
   has_begun(for_one);
   g->count += grows;
-  if (!grows) aq_quota_refused(for_one->device);
+  if (!grows) aq_quota_refused(for_one->device, bytes);
   return grows;
 }
 

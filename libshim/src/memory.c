@@ -45,7 +45,7 @@ bool aq_memory_fits(CUdevice device, uint64_t bytes, aq_charge *charge) {
 
 bool aq_memory_take(CUdevice device, uint64_t bytes, aq_charge *charge) {
   if (aq_memory_fits(device, bytes, charge)) return true;
-  aq_quota_refused(device);
+  aq_quota_refused(device, bytes);
   return false;
 }
 

@@ -30,19 +30,20 @@ static told told_of_mipmap(CUmipmappedArray array, CUdevice device) {
   return answers ? (told){r.size, r.alignment} : (told){0, 0};
 }
 
-/* Charges the true size where it is known to be another. False: it does not fit. */
-static bool true_up(aq_charge *charge, told size) {
+/* Charges the true size where it is known to be another. False: it does not fit, which was counted as a refusal. */
+static bool true_up(CUdevice device, aq_charge *charge, told size) {
   bool rounded = size.bytes >= charge->bytes && size.bytes - charge->bytes < size.alignment;
-  if (!size.bytes || !charge->bytes || rounded) return true;
-  return aq_quota_resize(charge, size.bytes);
+  if (!size.bytes || !charge->bytes || rounded || aq_quota_resize(charge, size.bytes)) return true;
+  aq_quota_refused_growth(device, charge, size.bytes);
+  return false;
 }
 
 static CUresult keep_array(CUresult result, CUarray *array, aq_charge *charge) {
   CUdevice device = 0;
   uint64_t key = result == CUDA_SUCCESS ? (uintptr_t)*array : 0;
-  if (key && charge->card != AQ_NO_CARD && !aq_current_device(&device) && !true_up(charge, told_of_array(*array, device))) {
+  if (key && charge->card != AQ_NO_CARD && !aq_current_device(&device) &&
+      !true_up(device, charge, told_of_array(*array, device))) {
     destroy_array(key);
-    aq_quota_refused(device);
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   return aq_memory_keep(result, &(aq_block){.key = key, .charge = *charge, .kind = AQ_BLOCK_ARRAY}, destroy_array);
@@ -50,9 +51,8 @@ static CUresult keep_array(CUresult result, CUarray *array, aq_charge *charge) {
 
 static CUresult keep_mipmap(CUresult result, CUmipmappedArray *array, CUdevice device, aq_charge *charge) {
   uint64_t key = result == CUDA_SUCCESS ? (uintptr_t)*array : 0;
-  if (key && charge->card != AQ_NO_CARD && !true_up(charge, told_of_mipmap(*array, device))) {
+  if (key && charge->card != AQ_NO_CARD && !true_up(device, charge, told_of_mipmap(*array, device))) {
     destroy_mipmap(key);
-    aq_quota_refused(device);
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   return aq_memory_keep(result, &(aq_block){.key = key, .charge = *charge, .kind = AQ_BLOCK_MIPMAP}, destroy_mipmap);

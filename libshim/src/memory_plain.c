@@ -61,7 +61,7 @@ static uint64_t pitched_bytes(uint64_t width, uint64_t height) {
 static CUresult keep_pitched(CUresult result, uint64_t key, uint64_t bytes, CUdevice device, aq_charge *charge) {
   if (result == CUDA_SUCCESS && !aq_quota_resize(charge, bytes)) {
     free_memory(key);
-    aq_quota_refused(device);
+    aq_quota_refused_growth(device, charge, bytes);
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   return keep(result, key, charge);

@@ -82,7 +82,7 @@ static CUresult allocate_in_pool(const flavour *f, CUdeviceptr *dptr, size_t byt
   if (result != CUDA_SUCCESS || (grown && keep(*dptr, bytes, account) == CUDA_SUCCESS)) return result;
   f->release(*dptr, stream);
   aq_pools_trim();
-  aq_quota_refused(device);
+  aq_quota_refused(device, bytes);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

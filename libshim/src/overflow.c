@@ -51,7 +51,7 @@ CUresult aq_overflow_allocate(CUdevice device, uint64_t bytes, CUdeviceptr *dptr
   bool able = dptr && AQ_CUDA(cuMemAllocManaged) && AQ_CUDA(cuMemFree_v2);
   if (able && is_allowed(card, bytes) && aq_quota_take_entry(AQ_OVERFLOW_CARDS + card, bytes, &charge))
     return allocate(device, bytes, dptr, &charge);
-  aq_quota_refused(device);
+  aq_quota_refused(device, bytes);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -88,7 +88,7 @@ static bool join_or_wait(CUdevice device, int card, bool *first) {
   joining j = {device, card, false};
   aq_attempt attempt = {.fits = join_card, .request = &j, .device = device, .bytes = context_bytes(card)};
   bool fits = join_card(&j) || aq_memory_insist(&attempt);
-  if (!fits) aq_quota_refused(device);
+  if (!fits) aq_quota_refused(device, attempt.bytes);
   *first = j.first;
   return fits;
 }

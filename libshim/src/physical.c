@@ -156,7 +156,7 @@ bool aq_physical_reach(aq_physical *physical, uint64_t bytes) {
   else if (bytes > physical->charge.bytes)
     fits = aq_quota_resize(&physical->charge, bytes);
   aq_lock_release(&growing);
-  if (!fits) aq_quota_refused(physical->device);
+  if (!fits) aq_quota_refused_growth(physical->device, &physical->charge, bytes);
   return fits;
 }
 

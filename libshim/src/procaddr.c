@@ -33,12 +33,13 @@ static bool is_row(const aq_hook *row, ask_function ask, const char *symbol, con
   return ask(symbol, &its, row->since, flags) == CUDA_SUCCESS && its == answer;
 }
 
+/* The driver takes a negative version for a very new one, and so do we. */
 static void *replacement(ask_function ask, const char *symbol, void *answer, int version, uint64_t flags) {
   int known = driver_version();
   size_t count;
   const aq_hook *rows = aq_hooks(&count);
   for (size_t i = 0; i < count; i++) {
-    bool spoken = rows[i].since <= version && (!known || rows[i].since <= known);
+    bool spoken = (unsigned)rows[i].since <= (unsigned)version && (!known || rows[i].since <= known);
     if (spoken && !strcmp(rows[i].name, symbol) && is_row(&rows[i], ask, symbol, answer, flags)) return rows[i].hook;
   }
   return answer;

@@ -11,6 +11,7 @@
 #include "grant.h"
 #include "ledger.h"
 #include "lock.h"
+#include "refusal.h"
 #include "work.h"
 
 #define COLLECT_EVERY_NS UINT64_C(1000000000)
@@ -129,10 +130,17 @@ bool aq_quota_resize(aq_charge *charge, uint64_t bytes) {
   return true;
 }
 
-void aq_quota_refused(CUdevice device) {
+void aq_quota_refused(CUdevice device, uint64_t bytes) {
   if (aq_tenant_mode() != AQ_GUARD) return;
   int card = aq_card_of_device(device);
-  if (card != AQ_NO_CARD) count_refusal(card);
+  if (card == AQ_NO_CARD) return;
+  count_refusal(card);
+  if (enforced()) aq_refusal_tell(device, card, bytes);
+}
+
+void aq_quota_refused_growth(CUdevice device, const aq_charge *charge, uint64_t bytes) {
+  uint64_t had = charge->card == AQ_NO_CARD ? 0 : charge->bytes;
+  aq_quota_refused(device, bytes > had ? bytes - had : 0);
 }
 
 /* Gives back what others left behind, at most once a second: a program that waits for memory asks for it here. It takes no

@@ -34,8 +34,11 @@ void aq_quota_give(const aq_charge *charge);
 /* Changes a charge to `bytes`, now that the true size is known. False: the rest does not fit; nothing was changed. */
 bool aq_quota_resize(aq_charge *charge, uint64_t bytes);
 
-/* Counts a refusal on a device. */
-void aq_quota_refused(CUdevice device);
+/* Counts a refusal of `bytes` more on a device, and tells the user of a run (refusal.h). */
+void aq_quota_refused(CUdevice device, uint64_t bytes);
+
+/* The same of a charge that could not be changed to `bytes`. */
+void aq_quota_refused_growth(CUdevice device, const aq_charge *charge, uint64_t bytes);
 
 /* The slice as the program may see it: the part of `total` and `available` (the driver's words) that is its own. Of a card,
  * returns the part of `total` that is in use: what is neither that nor available is its neighbours'. */

@@ -11,6 +11,7 @@
 #include "overhead.h"
 #include "physical.h"
 #include "pool.h"
+#include "preload.h"
 #include "quota.h"
 #include "returning.h"
 #include "sharing.h"
@@ -35,7 +36,10 @@ static void in_child(void) {
   aq_tenant_forget();
 }
 
-__attribute__((constructor)) static void start(void) { pthread_atfork(NULL, NULL, in_child); }
+__attribute__((constructor)) static void start(void) {
+  pthread_atfork(NULL, NULL, in_child);
+  aq_preload_keep();
+}
 
 /* What is killed instead is collected by others. */
 __attribute__((destructor)) static void end(void) { aq_quota_leave(); }

@@ -1,7 +1,8 @@
 /* Finds out, at the first call that matters, which slice this process lives in.
  *
  * The fixed mounts of a container come first, because no environment can move them; then the environment, for
- * `aliquot run`; then HAMi-core's. What is there but cannot be read means no device memory, never all of it.
+ * `aliquot run`; then HAMi-core's. A page that is there but cannot be read means no device memory, never all of it;
+ * limits of HAMi-core's environment that cannot be kept end the program.
  * A usage page that the tenant truncates while it runs kills its own processes by SIGBUS at their next allocation:
  * a mapping cannot be guarded against that without a signal handler, which would be the host program's business.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -10,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +30,10 @@
 #define USAGE_PATH "/run/aliquot/usage"
 #define CONTROL_ENV "ALIQUOT_CONTROL_PAGE"
 #define USAGE_ENV "ALIQUOT_USAGE_PAGE"
+#define QUIET_ENV "ALIQUOT_QUIET"
+#define RUN_PREFIX "run/"
 #define SHIM_VERSION "aliquot 0.1.0"
+#define NO_SLICE 125 /* the exit status of `aliquot run` where there is no slice to give */
 
 int aq_tenant_decided = AQ_UNDECIDED;
 aq_tenant aq_slice;
@@ -160,10 +165,26 @@ static aq_mode deny(refusal *why, const char *usage_path) {
   return AQ_DENY;
 }
 
+static bool is_quiet(void) {
+  const char *quiet = getenv(QUIET_ENV);
+  return quiet && *quiet && strcmp(quiet, "0");
+}
+
+/* The id of a run; a pod's tenant is namespace/pod/container, also in a namespace called run. */
+static void find_run(const char *control) {
+  aq_control_page page;
+  if (!strcmp(control, CONTROL_PATH) || is_quiet() || aq_control_snapshot(aq_slice.control, &page)) return;
+  page.tenant[sizeof page.tenant - 1] = '\0';
+  const char *id = page.tenant + strlen(RUN_PREFIX);
+  if (strncmp(page.tenant, RUN_PREFIX, strlen(RUN_PREFIX)) || strchr(id, '/') || strlen(id) >= sizeof aq_slice.run) return;
+  memcpy(aq_slice.run, id, strlen(id) + 1);
+}
+
 static aq_mode decide_by_pages(const char *control, refusal *why) {
   const char *usage = !strcmp(control, CONTROL_PATH) ? USAGE_PATH : find_page(USAGE_PATH, USAGE_ENV);
   if (!usage) refuse(why, control, "there is no usage page beside it (" USAGE_ENV ")");
   if (!usage || !map_control(control, why) || !map_usage(usage, why)) return deny(why, usage);
+  find_run(control);
   aq_slice.by_ordinal = false;
   return AQ_GUARD;
 }
@@ -173,14 +194,12 @@ static aq_mode decide_by_hami(refusal *why) {
   extern char **environ;
   aq_hami_read(environ, &env);
   if (!env.present || env.disabled) return AQ_PASS;
-  if (env.problem[0]) {
-    refuse(why, "environment", env.problem);
-    return deny(why, env.usage_path);
-  }
+  if (env.problem[0]) aq_tenant_end("%s", env.problem);
   aq_hami_step_aside(&env);
   int error = aq_hami_create_usage(env.usage_path);
   if (error) refuse(why, env.usage_path, strerror(error));
-  if (error || !map_usage(env.usage_path, why)) return deny(why, NULL);
+  if (error || !map_usage(env.usage_path, why))
+    aq_tenant_end("its limits need a page that processes share: %s; CUDA_DEVICE_MEMORY_SHARED_CACHE names another", why->text);
   from_environment.enforcement = AQ_ENFORCE_ENFORCE;
   from_environment.card_count = AQ_MAX_CARDS;
   for (int card = 0; card < AQ_MAX_CARDS; card++) {
@@ -210,6 +229,16 @@ aq_mode aq_tenant_decide(void) {
   }
   aq_lock_release(&deciding);
   return (aq_mode)mode;
+}
+
+void aq_tenant_end(const char *format, ...) {
+  char why[AQ_NOTE_SIZE];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(why, sizeof why, format, arguments);
+  va_end(arguments);
+  aq_say("this program was ended: %s", why);
+  _exit(NO_SLICE);
 }
 
 void aq_tenant_note(const char *text) {

@@ -17,6 +17,7 @@ typedef enum {
 } aq_mode;
 
 #define AQ_NO_CARD (-1)
+#define AQ_RUN_ID_SIZE 16
 
 typedef struct {
   const aq_control_page *control;
@@ -24,6 +25,7 @@ typedef struct {
   aq_usage_annex *annex; /* NULL: the usage page's file has none */
   aq_page_file usage_file;
   aq_process self;
+  char run[AQ_RUN_ID_SIZE]; /* the id of the `aliquot run` that this is, if its user may be told of refusals; else empty */
   bool by_ordinal; /* HAMi-core's environment names cards by CUDA ordinal; a control page by UUID */
 } aq_tenant;
 
@@ -43,6 +45,10 @@ static inline aq_mode aq_tenant_mode(void) {
 static inline uint32_t aq_enforcement(void) {
   return __atomic_load_n(&aq_slice.control->enforcement, __ATOMIC_RELAXED);
 }
+
+/* Ends the program: a limit that its environment asks for cannot be kept, and there is no agent that a note would reach. Called
+ * where the program first uses the card, so that shells and the like, which only pass the environment on, go on. */
+__attribute__((format(printf, 1, 2), noreturn)) void aq_tenant_end(const char *format, ...);
 
 /* Writes what could not be enforced into the usage page, where there is one. */
 void aq_tenant_note(const char *text);

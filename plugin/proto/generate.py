@@ -37,7 +37,7 @@ def rewrite(path: Path) -> Path:
     """Gives the file its own descriptor pool and the full name of its sibling."""
     package = ".".join(path.relative_to(path.parents[2]).parent.parts)
     text = path.read_text().replace(DEFAULT_POOL, OWN_POOL)
-    path.write_text(text.replace(f"from {package} import", f"from plugin.pb.{package} import"))
+    path.write_text(text.replace(f"from {package} import", f"from aliquot.plugin.pb.{package} import"))
     return path
 
 

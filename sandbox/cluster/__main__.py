@@ -1,4 +1,4 @@
-"""`python -m sandbox.cluster up [--dir D] [--nodes N] [--config C]`: a pocket cluster until Ctrl-C."""
+"""`python -m aliquot.sandbox.cluster up [--dir D] [--nodes N] [--config C]`: a pocket cluster until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import yaml
 
-from sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.cluster import PocketCluster
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m sandbox.cluster", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m aliquot.sandbox.cluster", description=__doc__)
     parser.add_argument("verb", choices=["up"])
     parser.add_argument("--dir", type=Path, help="state; kept (default: a temporary directory)")
     parser.add_argument("--nodes", type=int, default=1)

@@ -16,12 +16,12 @@ import aiohttp
 import msgspec
 import yaml
 
-from sandbox.cluster.objects import full_name, uid_of
+from aliquot.sandbox.cluster.objects import full_name, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

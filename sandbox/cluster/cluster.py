@@ -4,7 +4,7 @@ with PocketCluster(tmp_path) as cluster:
     cluster.start_apiserver()
     cluster.start_kubelet("node1")
     cluster.start_scheduler(extenders=[...])
-    cluster.start("webhook", [sys.executable, "-m", "webhook", ...], ready_url="http://127.0.0.1:81/readyz")
+    cluster.start("webhook", [sys.executable, "-m", "aliquot.webhook", ...], ready_url="http://127.0.0.1:81/readyz")
     cluster.kubectl.apply(Path("examples/pod.yaml"))
 """
 
@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING, Any, Self
 import urllib3
 import yaml
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.kubelet import runtime
-from sandbox.cluster.kubelet.kubelet import READY_FILE
-from sandbox.cluster.processes import Process, free_port
+import aliquot
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.kubelet import runtime
+from aliquot.sandbox.cluster.kubelet.kubelet import READY_FILE
+from aliquot.sandbox.cluster.processes import Process, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
-SOURCE_ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = Path(aliquot.__file__).parents[1]
+"""Where the package is imported from: site-packages, or a checkout."""
 LONGEST_SOCKET_PATH = 107
 SCHEDULER_NAMES = ("default-scheduler", "aliquot-scheduler")
 """Profiles of the stand-in scheduler: it stands for all schedulers of the cluster."""
@@ -102,7 +104,9 @@ class PocketCluster:
         """Start the API server on a free port and wait until it serves."""
         directory = self.root / "apiserver"
         argv = ["--dir", str(directory), "--port", str(free_port()), *flags]
-        self.start("apiserver", _module("sandbox.cluster.apiserver", argv), ready=self._apiserver_ready)
+        self.start(
+            "apiserver", _module("aliquot.sandbox.cluster.apiserver", argv), ready=self._apiserver_ready
+        )
 
     def start_kubelet(
         self, node: str, *flags: str, dev_root: Path = Path("/dev"), env: Mapping[str, str] | None = None
@@ -115,7 +119,9 @@ class PocketCluster:
         argv = ["--node", node, "--kubeconfig", str(self.kubeconfig), "--dir", str(paths.root)]
         argv += ["--dev-root", str(dev_root), *flags]
         name = f"kubelet-{node}"
-        self.start(name, _module("sandbox.cluster.kubelet", argv), env, ready=lambda: self._node_ready(node))
+        self.start(
+            name, _module("aliquot.sandbox.cluster.kubelet", argv), env, ready=lambda: self._node_ready(node)
+        )
         return paths
 
     def start_scheduler(self, extenders: Sequence[Obj] = (), *flags: str) -> None:
@@ -129,7 +135,7 @@ class PocketCluster:
         }
         config.write_text(yaml.safe_dump(document))
         argv = ["--kubeconfig", str(self.kubeconfig), "--config", str(config), *flags]
-        self.start("scheduler", _module("sandbox.cluster.scheduler", argv))
+        self.start("scheduler", _module("aliquot.sandbox.cluster.scheduler", argv))
 
     def start(
         self,
@@ -152,7 +158,7 @@ class PocketCluster:
         whole = {
             **self._env,
             **FRUGAL,
-            "PYTHONPATH": str(SOURCE_ROOT),
+            "PYTHONPATH": str(PACKAGES),
             "PYTHONUNBUFFERED": "1",
             **(env or {}),
         }

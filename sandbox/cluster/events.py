@@ -7,12 +7,12 @@ import itertools
 import time
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.objects import dig, name_of, namespace_of, timestamp
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.objects import dig, name_of, namespace_of, timestamp
 
 if TYPE_CHECKING:
-    from sandbox.cluster.client import Client
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.client import Client
+    from aliquot.sandbox.cluster.objects import Obj
 
 
 class Recorder:

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 import urllib3
 import yaml
 
-from sandbox.cluster.client import ApiError, Credentials
-from sandbox.cluster.objects import Obj, dig, name_of, namespace_of
-from sandbox.cluster.processes import PATIENCE_SECONDS, wait_for
+from aliquot.sandbox.cluster.client import ApiError, Credentials
+from aliquot.sandbox.cluster.objects import Obj, dig, name_of, namespace_of
+from aliquot.sandbox.cluster.processes import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,7 @@
 """What a CUDA driver answers: a C program asks it, and two transcripts can be held against each other.
 
-    python -m sandbox.probe run > transcript.jsonl          # the driver that this machine has
-    python -m sandbox.probe compare simulator.jsonl gpu.jsonl
+    python -m aliquot.sandbox.probe run > transcript.jsonl          # the driver that this machine has
+    python -m aliquot.sandbox.probe compare simulator.jsonl gpu.jsonl
 
 The probe shares nothing with the simulated driver, whose mistakes it is to find.
 """

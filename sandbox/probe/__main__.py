@@ -1,15 +1,15 @@
-"""`python -m sandbox.probe run` and `python -m sandbox.probe compare A B`."""
+"""`python -m aliquot.sandbox.probe run` and `python -m aliquot.sandbox.probe compare A B`."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from sandbox.probe import Difference, ProbeError, compare, run
+from aliquot.sandbox.probe import Difference, ProbeError, compare, run
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m sandbox.probe", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m aliquot.sandbox.probe", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", help="ask this machine's driver and print the transcript")
     two = commands.add_parser("compare", help="hold two transcripts against each other")

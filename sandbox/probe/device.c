@@ -56,6 +56,7 @@ static void without(void)
     say("context.none.cuCtxGetDevice", ASK((int *), 2000, "cuCtxGetDevice")(&number));
     say("context.none.cuCtxSynchronize", ASK((void), 2000, "cuCtxSynchronize")());
     say("context.none.cuCtxPopCurrent", ASK((void **), 4000, "cuCtxPopCurrent")(&handle));
+    handle = &handle;
     say("context.none.cuCtxGetCurrent", ASK((void **), 4000, "cuCtxGetCurrent")(&handle));
     say("context.none.cuCtxGetCurrent.is_null", handle == NULL);
     say("context.none.cuCtxSetCurrent.NULL", ASK((void *), 4000, "cuCtxSetCurrent")(NULL));

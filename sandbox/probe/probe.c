@@ -3,7 +3,7 @@
  *
  *     cc -o probe *.c -ldl && ./probe > transcript.jsonl
  *
- * Run it on a real GPU that nobody else uses, and on the simulated driver, and compare (`python -m sandbox.probe compare`).
+ * Run it on a real GPU that nobody else uses, and on the simulated driver, and compare (`python -m aliquot.sandbox.probe compare`).
  * Every group of questions is asked in a process of its own: a crash is an answer too. Lines that begin with `card.` describe
  * the card and are expected to differ.
  */

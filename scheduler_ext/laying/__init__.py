@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler_ext.laying._laying import ffi, lib
+from aliquot.scheduler_ext.laying._laying import ffi, lib
 
 __all__ = ["Array", "Lent", "ffi", "lib", "pointer"]
 

@@ -24,7 +24,7 @@ def declarations(header: Path) -> str:
 ffibuilder = FFI()
 ffibuilder.cdef(declarations(SOURCES / "laying.h"))
 ffibuilder.set_source(
-    "scheduler_ext.laying._laying",
+    "aliquot.scheduler_ext.laying._laying",
     '#include "laying.h"',
     sources=[f"scheduler_ext/laying/src/{source.name}" for source in sorted(SOURCES.glob("*.c"))],
     depends=[f"scheduler_ext/laying/src/{header.name}" for header in sorted(SOURCES.glob("*.h"))],

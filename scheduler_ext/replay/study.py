@@ -10,8 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aliquot.policy import Preference
-from scheduler_ext.replay.run import Cluster, Heard, InProcess, Site, churn, inflated, named, quiet, replay
-from scheduler_ext.replay.trace import TraceNode, TracePod
+from aliquot.scheduler_ext.replay.run import (
+    Cluster,
+    Heard,
+    InProcess,
+    Site,
+    churn,
+    inflated,
+    named,
+    quiet,
+    replay,
+)
+from aliquot.scheduler_ext.replay.trace import TraceNode, TracePod
 
 MARKS = (90, 95, 100, 110, 120, 130, 140, 150)
 """How much has been asked for, in percent of the cards, when it is noted how much is allocated."""

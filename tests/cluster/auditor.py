@@ -13,11 +13,11 @@ from typing import Any
 
 import grpc
 
+from aliquot.libshim.control_page import read_control
 from aliquot.processes import POD_UID
-from libshim.control_page import read_control
-from sandbox.cluster.pb.podresources.v1.api_pb2 import ListPodResourcesRequest
-from sandbox.cluster.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.pb.podresources.v1.api_pb2 import ListPodResourcesRequest
+from aliquot.sandbox.cluster.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.installation import NAMESPACE, RUN, SLICE, Installation
 from tests.cluster.node import KUBELET_DIRECTORY
 from tests.cluster.runtime import CDI_DIRECTORY

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
-from sandbox.gpus import SimCard
+from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.sandbox.gpus import SimCard
 from tests.cluster.auditor import audit, audit_clean
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.existing import VARIABLE, KubeconfigError, given

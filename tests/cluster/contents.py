@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.kubectl import Kubectl
 
 
 def collections(kubectl: Kubectl) -> Iterator[str]:

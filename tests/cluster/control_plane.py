@@ -24,9 +24,9 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.processes import Process, free_port, wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.processes import Process, free_port, wait_for
 from tests.cluster.access import is_served, token, write_kubeconfig
 from tests.cluster.authority import Authority, Identity, key_pem
 from tests.cluster.programs import program

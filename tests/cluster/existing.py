@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 
 import yaml
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.kubectl import Kubectl
 from tests.cluster.access import write_kubeconfig
 
 VARIABLE: Final = "ALIQUOT_TEST_KUBECONFIG"

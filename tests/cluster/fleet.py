@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import yaml
 
-from sandbox.cluster.client import MERGE_PATCH, Client, Credentials
+from aliquot.sandbox.cluster.client import MERGE_PATCH, Client, Credentials
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import program
 from tests.integration.extenders import GPU, MEM, Extender, manifest
 
 if TYPE_CHECKING:
-    from sandbox.cluster.cluster import PocketCluster
+    from aliquot.sandbox.cluster.cluster import PocketCluster
 
 ROOT: Final = Path(__file__).parents[2]
 CRDS: Final = ROOT / "deploy/crds"

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.access import Cluster, is_served
 from tests.cluster.programs import program
 
@@ -19,6 +19,8 @@ Json = dict[str, Any]
 NAME: Final = "aliquot"
 NAMESPACE: Final = "aliquot-system"
 SERVED_S: Final = 60.0
+REGISTRY: Final = "registry.example.com/gpu"
+"""Where the chart is told that its images are; nothing is pulled from there."""
 CHART: Final = Path(__file__).parents[2] / "deploy/charts/aliquot"
 
 
@@ -35,7 +37,7 @@ def helm(*words: str) -> str:
 def rendered(values: Json | None = None, namespace: str = NAMESPACE) -> list[Json]:
     """The chart's objects as Helm would apply them."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        yaml.safe_dump(values or {}, file)
+        yaml.safe_dump({"image": {"registry": REGISTRY}, **(values or {})}, file)
         file.flush()
         text = helm("template", NAME, str(CHART), "--namespace", namespace, "--values", file.name)
     return [found for found in yaml.safe_load_all(text) if found]
@@ -59,7 +61,8 @@ class HelmRelease:
 
     def install(self, *flags: str) -> str:
         """`helm install`, with the namespace."""
-        return self.helm("install", NAME, str(CHART), "--create-namespace", *flags)
+        given = ["--set", f"image.registry={REGISTRY}", *flags]
+        return self.helm("install", NAME, str(CHART), "--create-namespace", *given)
 
     def install_idle(self, **values: Any) -> None:
         """`helm install` with these values, and with such that no node runs any of it; its resources are served."""

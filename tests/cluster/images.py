@@ -18,6 +18,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.cluster.helm import REGISTRY
 from tests.cluster.programs import kubernetes_version, program
 from tests.cluster.runtime import PAUSE
 from tests.tools.cache import cache_dir
@@ -30,6 +31,7 @@ LOCKED = ROOT / "deploy/images/requirements.txt"
 OURS = (
     *("*.toml", "setup.py", "README.md", "LICENSE"),
     *("aliquot", "arbiter", "libshim", "plugin", "sandbox", "scheduler_ext", "webhook"),
+    *("deploy/crds", "deploy/scheduler", "deploy/webhook", "examples/inference"),
 )
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 VERSIONED = ("pyproject.toml", "libshim/src/tenant.c")
@@ -109,7 +111,7 @@ def service_image(version: str = VERSION) -> Path:
     As another version, it is built from the same sources but for their version, and its interceptor is another file.
     """
     layers = [system_layer(), python_layer(("--requirement", str(LOCKED))), our_layer(version)]
-    return image([f"docker.io/aliquot/{name}:{version}" for name in ("agent", "control")], layers)
+    return image([f"{REGISTRY}/aliquot/{name}:{version}" for name in ("agent", "control")], layers)
 
 
 def scheduler_image() -> Path:
@@ -135,12 +137,15 @@ def our_layer(version: str) -> Path:
     """This tree as a version, built as a wheel and installed."""
     listed = subprocess.run(["git", "ls-files", "-z", *OURS], cwd=ROOT, capture_output=True, check=True)
     files = [
-        Path(name.decode())
-        for name in listed.stdout.split(b"\0")
-        if name and (ROOT / name.decode()).is_file()
+        Path(name.decode()) for name in listed.stdout.split(b"\0") if name and (ROOT / name.decode()).exists()
     ]
-    recipe = repr([COMPILE, version, *((str(path), _digest((ROOT / path).read_bytes())) for path in files)])
+    recipe = repr([COMPILE, version, *((str(path), _digest(_content(ROOT / path))) for path in files)])
     return _cached(f"aliquot_{version}", recipe, functools.partial(_fill_ours, files=files, version=version))
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file; of a link, where it leads."""
+    return os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
 
 
 def image(names: Sequence[str], layers: Sequence[Path], entrypoint: Sequence[str] = ()) -> Path:
@@ -253,7 +258,7 @@ def _fill_ours(tar: tarfile.TarFile, files: Sequence[Path], version: str) -> Non
         source = Path(scratch) / "source"
         for path in files:
             (source / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, source / path)
+            shutil.copy(ROOT / path, source / path, follow_symlinks=False)
         for name in VERSIONED:
             (source / name).write_text((source / name).read_text().replace(VERSION, version))
         _run(

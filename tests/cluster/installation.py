@@ -13,21 +13,23 @@ from typing import Any, Self
 
 import yaml
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.processes import wait_for
-from sandbox.gpus import SimCard
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.sandbox.gpus import SimCard
 from tests.cluster import images
 from tests.cluster.control_plane import SERVICE_NETWORK, START_S, ControlPlane
+from tests.cluster.helm import REGISTRY
 from tests.cluster.node import NAME, Node, check_rights
 from tests.cluster.programs import program
-from tests.cluster.release import NAMESPACE, PROBE, Release
+from tests.cluster.release import NAMESPACE, Release, probe
 from tests.cluster.runtime import SIMULATED
 from tests.cluster.services import remove_addresses
 
 ROOT = Path(__file__).parents[2]
 MACHINE = SIMULATED / "machine"
 VALUES: Mapping[str, Any] = {
+    "image": {"registry": REGISTRY},
     "dialects": ["hami"],
     "webhook": {"replicas": 1},
     "scheduler": {"replicas": 1},
@@ -130,9 +132,13 @@ class Installation:
             for resource, name in WORKLOADS:
                 self.kubectl.wait_for(resource, name, _is_whole, patience, NAMESPACE)
             self.kubectl.wait_for(
-                "nodes", NAME, lambda n: _slices_of(n) == str(self.slices), START_S, namespace=""
+                "nodes", NAME, lambda n: self._slices_of(n) == str(self.slices), START_S, namespace=""
             )
-            wait_for("the webhook to be called", lambda: not self.release.refusal(PROBE), START_S)
+            wait_for(
+                "the webhook to be called",
+                lambda: not self.release.refusal(probe(self.release.domain)),
+                START_S,
+            )
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{self.report()}") from error
 
@@ -158,7 +164,11 @@ class Installation:
 
     def _await_slices(self) -> None:
         """Return once an agent serves the kubelet; what the API server says may be of the agent before."""
-        wait_for("the kubelet to have slices", lambda: self.node.offered(SLICE) == self.slices, START_S)
+        resource = f"{self.release.domain}/gpu"
+        wait_for("the kubelet to have slices", lambda: self.node.offered(resource) == self.slices, START_S)
+
+    def _slices_of(self, node: Mapping[str, Any]) -> str:
+        return str(node["status"]["allocatable"].get(f"{self.release.domain}/gpu", ""))
 
     def pid_of(self, script: str) -> int:
         """The process of a service, by its id on the node; 0 where there is none."""
@@ -231,10 +241,6 @@ def _is_whole(workload: Mapping[str, Any]) -> bool:
     current = status.get("updatedNumberScheduled", status.get("updatedReplicas", 0))
     ready = status.get("numberReady", status.get("readyReplicas", 0))
     return bool(seen and wanted and wanted == current == ready == status.get("replicas", wanted))
-
-
-def _slices_of(node: Mapping[str, Any]) -> str:
-    return str(node["status"]["allocatable"].get(SLICE, ""))
 
 
 def _has_api_address() -> bool:

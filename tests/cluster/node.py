@@ -25,10 +25,10 @@ import grpc
 import pytest
 import yaml
 
-from sandbox.cluster.pb.podresources.v1.api_pb2 import AllocatableResourcesRequest
-from sandbox.cluster.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
-from sandbox.cluster.processes import Process, free_port, wait_for
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.cluster.pb.podresources.v1.api_pb2 import AllocatableResourcesRequest
+from aliquot.sandbox.cluster.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
+from aliquot.sandbox.cluster.processes import Process, free_port, wait_for
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.cluster.box import CGROUPS, Box
 from tests.cluster.control_plane import START_S, ControlPlane, healthy
 from tests.cluster.programs import program

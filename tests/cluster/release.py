@@ -12,38 +12,41 @@ from typing import Final
 
 import yaml
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.processes import free_port, wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.processes import free_port, wait_for
 from tests.cluster.control_plane import LOOPBACK, ControlPlane, healthy
 from tests.cluster.helm import NAMESPACE, HelmRelease, Json
 from tests.cluster.programs import program
 
 MODULES: Final = {
     "aliquot": "aliquot.cli",
-    "aliquot-webhook": "webhook",
-    "aliquot-scheduler-ext": "scheduler_ext",
+    "aliquot-webhook": "aliquot.webhook",
+    "aliquot-scheduler-ext": "aliquot.scheduler_ext",
 }
 MOUNTED: Final = "/etc/aliquot/tls"
 WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/aliquot"
 PODS: Final = "/api/v1/namespaces/default/pods"
-PROBE: Final = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "probe"},
-    "spec": {
-        "containers": [
-            {"name": "main", "image": "x", "resources": {"limits": {"aliquot.dev/gpu-mem": "1Gi"}}}
-        ]
-    },
-}
+
+
+def probe(domain: str) -> Json:
+    """A pod with a slice, by resources of this domain."""
+    limits = {f"{domain}/gpu-mem": "1Gi"}
+    container = {"name": "main", "image": "x", "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe"},
+        "spec": {"containers": [container]},
+    }
 
 
 class Release(HelmRelease):
-    """Aliquot's release on a control plane."""
+    """Aliquot's release on a control plane; `domain` is that of the resources it was installed with."""
 
     def __init__(self, plane: ControlPlane) -> None:
         super().__init__(plane)
         self.plane = plane
+        self.domain = "aliquot.dev"
 
     def refusal(self, pod: Json) -> str:
         """Why the API server would not have a pod of the default namespace now; empty where it would."""
@@ -73,13 +76,14 @@ class Release(HelmRelease):
     def container(self, workload: str, name: str) -> Json:
         """A container of a Deployment, as it is in the cluster."""
         pod = self.kubectl.get("deployments.apps", workload, NAMESPACE)["spec"]["template"]["spec"]
-        (found,) = [each for each in pod["containers"] if each["name"] == name]
+        every = (*pod.get("initContainers", ()), *pod["containers"])
+        (found,) = [each for each in every if each["name"] == name]
         return found
 
     def command(self, workload: str, name: str, changes: dict[str, str]) -> list[str]:
         """A container's command line with the rights of its account, and paths and addresses of this machine."""
         container = self.container(workload, name)
-        program_name, *first = container["command"]
+        program_name, *first = unsupervised(container["command"])
         words = [*first, *container["args"]]
         for ours, here in changes.items():
             words = [word.replace(ours, here) for word in words]
@@ -119,7 +123,7 @@ class Release(HelmRelease):
 
     def _calls(self, port: int, *, answers: bool) -> bool:
         """Whether a pod with a slice is let in, or, where nobody answers there, refused in words that name the port."""
-        refusal = self.refusal(PROBE)
+        refusal = self.refusal(probe(self.domain))
         return not refusal if answers else f":{port}/" in refusal
 
     def start_extender(self, name: str) -> int:
@@ -175,3 +179,8 @@ class Release(HelmRelease):
 
     def _start(self, name: str, command: list[str], port: int) -> None:
         self.plane.start(name, command, partial(healthy, f"https://{LOOPBACK}:{port}/readyz"))
+
+
+def unsupervised(command: list[str]) -> list[str]:
+    """What a container's command starts, where that is a supervisor."""
+    return command[command.index("--") + 1 :] if "--" in command else command

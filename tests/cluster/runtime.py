@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sandbox.cluster.processes import Process
+from aliquot.sandbox.cluster.processes import Process
 from tests.cluster.box import Box
 from tests.cluster.control_plane import START_S
 from tests.cluster.programs import program

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.cluster.client import Client, Credentials
-from sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.client import Client, Credentials
+from aliquot.sandbox.cluster.objects import Obj
 
 TERM_S = "7200"
 KEY = "kubernetes.io/service-name"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import Control, read_control, update_control
+from aliquot.libshim.control_page import Control, read_control, update_control
 from tests.cluster.auditor import audit, leftovers, specs_of
 from tests.cluster.installation import RUN, Installation
 from tests.cluster.test_journey import client, said

@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 import yaml
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import program_or_skip
 from tests.integration.extenders import Extender, add_node, create

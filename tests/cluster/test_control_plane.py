@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import program_or_skip
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.installation import MACHINE, NAMESPACE, Installation
 from tests.cluster.node import NAME
 from tests.cluster.runtime import SIMULATION

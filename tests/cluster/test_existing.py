@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.client import ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.existing import VARIABLE, Existing, Json, KubeconfigError, given, written_out
 from tests.cluster.helm import rendered

@@ -11,12 +11,14 @@ import urllib3
 import yaml
 
 from aliquot.names import PLACEMENT_ANNOTATION
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.processes import free_port, wait_for
-from sandbox.gpus import SimCard
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.processes import free_port, wait_for
+from aliquot.sandbox.gpus import SimCard
 from tests.cluster.control_plane import LOOPBACK, ControlPlane, healthy
+from tests.cluster.helm import CHART, REGISTRY, helm
 from tests.cluster.programs import program_or_skip
-from tests.cluster.release import NAMESPACE, Release
+from tests.cluster.release import NAMESPACE, Release, probe
 from tests.integration.plugin.conftest import short_directory
 from tests.integration.plugin.world import World
 
@@ -70,6 +72,35 @@ def test_it_is_installed_upgraded_rolled_back_and_taken_away(release: Release):
     assert not release.kubectl.list("secrets", NAMESPACE)
 
 
+def test_definitions_that_were_kept_are_taken_over_by_a_release_elsewhere(release: Release):
+    """They stay when the release goes, and Helm has written on them whose they were."""
+    release.install()
+    release.helm("uninstall", "aliquot")
+    scopes = ["--create-namespace", "--kubeconfig", str(release.plane.kubeconfig)]
+    command = ["install", "aliquot", str(CHART), "--namespace", "gpu", *scopes]
+    command += ["--set", f"image.registry={REGISTRY}"]
+    with pytest.raises(AssertionError, match=r"invalid ownership metadata"):
+        helm(*command)
+    assert "Aliquot" in helm(*command, "--take-ownership")
+
+
+def test_the_keeper_makes_its_own_secrets_anew_and_no_others(release: Release):
+    """One that was deleted comes back; what would be filled with an account's token, or has another name, does not."""
+    release.install()
+    release.keep_certificates()
+    for name in SECRETS:
+        release.kubectl.delete("secrets", name, NAMESPACE)
+    release.keep_certificates()
+    assert all(release.secret(name) for name in SECRETS)
+    release.kubectl.delete("secrets", "aliquot-ca", NAMESPACE)
+    keeper = Kubectl(release.account("aliquot-certs"))
+    account = {"kubernetes.io/service-account.name": "aliquot-scheduler"}
+    for name, kind in (("aliquot-ca", "kubernetes.io/service-account-token"), ("mine", "Opaque")):
+        metadata = {"name": name, "namespace": NAMESPACE, "annotations": account}
+        with pytest.raises(ApiError, match="the keeper of certificates, which makes its own alone"):
+            keeper.create({"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": metadata})
+
+
 @pytest.mark.parametrize("mode", ["own", "existing"])
 def test_its_programs_have_the_rights_that_they_need(release: Release, mode: str):
     """From certificates to a bound pod: each as its own account, flags and files as the chart has them.
@@ -97,6 +128,26 @@ def test_its_programs_have_the_rights_that_they_need(release: Release, mode: str
     for name in ("webhook", "leader", "follower", "aliquot-scheduler"):
         log = release.plane.processes[name].log.read_text()
         assert "forbidden" not in log.lower(), log
+
+
+def test_pods_ask_by_the_names_that_the_admin_has_chosen(release: Release):
+    """Shown to the webhook, guarded by the policies and bound with a card; names of the default domain are refused."""
+    release.domain = "gpu.example.com"
+    release.install("--set", f"resourceDomain={release.domain}")
+    release.keep_certificates()
+    release.start_own_scheduler(release.start_extender("leader"))
+    release.lead_webhook_to(release.start_webhook())
+    add_node(release, "n1", f"{release.domain}/gpu")
+    old = release.refusal(probe("aliquot.dev"))
+    assert f"aliquot.dev/gpu-mem: here this resource is called {release.domain}/gpu-mem" in old
+    privileged = probe(release.domain)
+    privileged["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    assert "container main is privileged" in release.refusal(privileged)
+    release.kubectl.create(probe(release.domain))
+    bound = release.kubectl.wait_for("pods", "probe", lambda found: found["spec"].get("nodeName"), 120)
+    assert bound["spec"]["schedulerName"] == "aliquot-scheduler"
+    assert bound["spec"]["containers"][0]["resources"]["requests"][f"{release.domain}/gpu"] == "1"
+    assert CARD["uuid"] in bound["metadata"]["annotations"][PLACEMENT_ANNOTATION]
 
 
 def test_the_agent_has_the_rights_that_it_needs(release: Release, tmp_path: Path):
@@ -189,12 +240,12 @@ def try_pod(release: Release, workload: dict[str, Any], namespace: str) -> None:
     release.kubectl.request("POST", f"/api/v1/namespaces/{namespace}/pods", body, {"dryRun": "All"})
 
 
-def add_node(release: Release, name: str) -> None:
-    """A node as its kubelet and agent would tell of it."""
+def add_node(release: Release, name: str, slices: str = "aliquot.dev/gpu") -> None:
+    """A node as its kubelet and agent would tell of it; `slices` is the resource by which it counts them."""
     kubectl = release.kubectl
     kubectl.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
     kubectl.patch("nodes", name, {"spec": {"taints": None}}, "")
-    capacity = {"cpu": "8", "memory": "32Gi", "pods": "110", "aliquot.dev/gpu": "10"}
+    capacity = {"cpu": "8", "memory": "32Gi", "pods": "110", slices: "10"}
     conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}]
     status = {"capacity": capacity, "allocatable": capacity, "conditions": conditions}
     kubectl.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, media_type=MERGE)

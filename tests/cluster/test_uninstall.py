@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.auditor import audit
 from tests.cluster.contents import collections
 from tests.cluster.installation import NAMESPACE, RUN, Installation

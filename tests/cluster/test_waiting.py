@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import program_or_skip
 from tests.integration.extenders import GPU, Extender, create, manifest, patch_status, publish
@@ -96,7 +96,7 @@ def test_a_pod_from_before_there_were_slices_runs_soon(plane: PocketCluster):
     await_refusal(plane, "early", "0/1 nodes are available")
     publish_card(plane)
     create(plane, name="second")
-    await_refusal(plane, "second", "node offers too few slices")
+    await_refusal(plane, "second", "agent is away, its kubelet offers no slice")
     assert not bound(plane)
     offer(plane, 10)
     await_bound(plane, "early", "second")
@@ -113,6 +113,6 @@ def test_no_pod_is_placed_beyond_what_the_kubelet_has(plane: PocketCluster):
     create(plane, 1, "other")
     await_bound(plane, "first", "other")
     create(plane, 1, "third")
-    await_refusal(plane, "third", "no slice left on the node")
+    await_refusal(plane, "third", "no slice left on the node (agent.slicesPerCard bounds them)")
     plane.kubectl.delete("pods", "other", grace=0)
     await_bound(plane, "first", "third")

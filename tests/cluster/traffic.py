@@ -3,9 +3,9 @@
 import time
 from collections import Counter
 
-from libshim.usage_page import read_usage
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.processes import wait_for
+from aliquot.libshim.usage_page import read_usage
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.auditor import processes
 from tests.cluster.installation import ROOT, RUN, Installation
 from tests.cluster.test_journey import PATIENCE_S, client, said

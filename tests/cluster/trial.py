@@ -17,7 +17,7 @@ from typing import Final, Self
 
 import yaml
 
-from sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.kubectl import Kubectl
 from tests.cluster.access import token, write_kubeconfig
 from tests.cluster.existing import VARIABLE, written_out
 from tests.cluster.helm import NAME, NAMESPACE, HelmRelease, rendered, resource_of

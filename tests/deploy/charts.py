@@ -19,6 +19,8 @@ Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/charts/aliquot"
 NAMESPACE = "aliquot-system"
+REGISTRY = "registry.example.com/gpu"
+"""Where every case has its images from that says nothing else: without one the chart is refused."""
 OTHERS = ("cert-manager.io/v1", "monitoring.coreos.com/v1")
 """APIs of other projects that the cluster of every case has."""
 KUBERNETES = "v1.30.0"
@@ -47,7 +49,10 @@ CASES: Mapping[str, Json] = {
     },
     "as little as works": {
         "webhook": {"replicas": 1, "quotas": False},
-        "scheduler": {"replicas": 1, "extender": {"reclaimsPerMinute": 0, "preemption": "kube-scheduler"}},
+        "scheduler": {
+            "replicas": 1,
+            "extender": {"reclaimsPerMinute": 0, "preemption": "kube-scheduler", "groupGraceSeconds": 0},
+        },
         "networkPolicies": {"enabled": False},
         "policies": {"enabled": False},
         "crds": {"install": False},
@@ -60,6 +65,7 @@ CASES: Mapping[str, Json] = {
     "tried first": {"enforcement": "observe", "agent": {"arbiter": False, "forwarders": False}},
     "nodes without NVIDIA's runtime": {"agent": {"privileged": True, "hostPID": True}},
     "about to go": {"agent": {"removeFiles": True}},
+    "other names": {"resourceDomain": "gpu.example.com", "dialects": ["hami"]},
     "only the agent": {
         "webhook": {"enabled": False},
         "scheduler": {"enabled": False},
@@ -122,6 +128,7 @@ def files(
     upgrade: bool = False,
 ) -> dict[str, str]:
     """Each template's text. Raises helm_python.HelmError where Helm refuses the values."""
+    values = {**values, "image": {"registry": REGISTRY, **values.get("image", {})}}
     options = {
         "name": "aliquot",
         "namespace": NAMESPACE,
@@ -142,7 +149,7 @@ def objects(values: Mapping[str, Any], *, kubernetes: str = KUBERNETES) -> list[
     return [found for name, text in sorted(texts) if name.endswith(".yaml") for found in read(text) if found]
 
 
-class _Strict(yaml.SafeLoader):
+class _Strict(yaml.CSafeLoader):
     """Reads YAML as the API server does, which refuses a key that is there twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Json:

@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from aliquot.cli.certs import certs, keep
-from plugin.settings import parse_settings
-from scheduler_ext.options import parse_arguments as parse_extender
+from aliquot.plugin.settings import parse_settings
+from aliquot.scheduler_ext.options import parse_arguments as parse_extender
+from aliquot.webhook.__main__ import parse_arguments as parse_webhook
 from tests.deploy.charts import CASES, NAMESPACE, ROOT, case, containers, objects, one
-from webhook.__main__ import parse_arguments as parse_webhook
 
 PARSERS: dict[str, Callable[[list[str]], Any]] = {
     "aliquot-plugin": parse_settings,
@@ -24,7 +24,8 @@ OTHERS = {"aliquot", "kube-scheduler", "sh"}
 def parsed(found: Any) -> Iterator[tuple[str, Any]]:
     """What each of our programs has understood."""
     for _, container in containers(found):
-        program, *first = container["command"]
+        command = container["command"]
+        program, *first = command[command.index("--") + 1 :] if "--" in command else command
         assert program in PARSERS.keys() | OTHERS, program
         if program in PARSERS:
             words = [_filled(word) for word in (*first, *container["args"])]
@@ -145,8 +146,16 @@ def test_the_keeper_of_certificates_understands_its_flags():
     assert leaves == {f"aliquot-{name}-tls": (f"aliquot-{name}.{NAMESPACE}.svc",) for name in services}
     secrets = {each["metadata"]["name"] for each in found if each["kind"] == "Secret"}
     assert secrets == {"aliquot-ca", *leaves}
-    (rule,) = one(found, "Role", "aliquot-certs")["rules"]
-    assert set(rule["resourceNames"]) == secrets
+    named, makes = one(found, "Role", "aliquot-certs")["rules"]
+    assert set(named["resourceNames"]) == secrets
+    assert makes == {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}
+
+
+@pytest.mark.parametrize("policies", [{"enabled": False}, {"validationActions": ["Warn"]}])
+def test_the_keeper_makes_no_secrets_where_no_policy_says_which(policies: dict[str, Any]):
+    """A right to make Secrets is one to make an account's token."""
+    (rule,) = one(objects({"policies": policies}), "Role", "aliquot-certs")["rules"]
+    assert "create" not in rule["verbs"]
 
 
 @pytest.mark.parametrize("name", ["defaults", "hami", "a scheduler that is there"])

@@ -35,7 +35,7 @@ def test_the_control_plane_is_restricted(name: str):
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["runAsUser"] > 0
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in spec["containers"]:
+        for _, container in containers([workload]):
             context = container["securityContext"]
             assert context["allowPrivilegeEscalation"] is False
             assert context["readOnlyRootFilesystem"] is True
@@ -132,11 +132,13 @@ def evicts(found: dict[str, Json]) -> bool:
 
 
 def test_rights_go_with_what_they_are_for():
-    """No evictions where the extender neither preempts nor reclaims, no quotas for a webhook that follows none."""
+    """No evictions where nothing of the extender evicts, no quotas for a webhook that follows none."""
     little = rights(case("as little as works"))
     assert not evicts(little)
-    for least in ({"reclaimsPerMinute": 0}, {"preemption": "none"}):
-        assert evicts(rights(objects({"scheduler": {"extender": least}}))), "the other needs it yet"
+    off = {"reclaimsPerMinute": 0, "preemption": "none", "groupGraceSeconds": 0}
+    for needs in off:
+        least = {key: value for key, value in off.items() if key != needs}
+        assert evicts(rights(objects({"scheduler": {"extender": least}}))), f"{needs} needs it yet"
     groups = {group for rule in little["ClusterRole/aliquot-webhook"]["rules"] for group in rule["apiGroups"]}
     assert "aliquot.dev" not in groups
     assert "ClusterRoleBinding/aliquot-metrics" not in little
@@ -179,9 +181,7 @@ def test_nobody_reaches_a_pod_by_a_port_that_is_not_listed():
             for port in rule["ports"]
         }
         ports = {
-            port["name"]
-            for one in workload["spec"]["template"]["spec"]["containers"]
-            for port in one.get("ports", ())
+            port["name"] for _, container in containers([workload]) for port in container.get("ports", ())
         }
         assert allowed == ports
 

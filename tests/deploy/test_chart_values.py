@@ -62,10 +62,28 @@ def test_nothing_unknown_is_let_through():
         ({"scheduler": {"extender": {"nodePolicy": "binpack"}}}, "/scheduler/extender/nodePolicy"),
         ({"certificates": {"mode": "none"}}, "/certificates/mode"),
         ({"image": {"registry": "https://x"}}, "/image/registry"),
+        (
+            {"image": {"registry": ""}},
+            "image.registry: name the registry where you have pushed Aliquot's images",
+        ),
+        ({"image": {"registry": "somebody"}}, "from a public registry"),
+        (
+            {"image": {"registry": None}},
+            "image.registry: name the registry where you have pushed Aliquot's images",
+        ),
         ({"certificates": {"mode": "existing"}}, "set certificates.caBundle to the PEM of the CA"),
         ({"certificates": {"caBundle": "x"}}, "certificates.caBundle is for certificates.mode existing"),
         ({"certificates": {"mode": "cert-manager"}}, "install cert-manager first, or use mode self"),
         ({"monitoring": {"rules": {"enabled": True}}}, "install Prometheus Operator first"),
+        ({"resourceDomain": 5}, "/resourceDomain"),
+        (
+            {"resourceDomain": "GPU.example.com"},
+            'resourceDomain: "GPU.example.com" is not a DNS name in lower case with a dot in it',
+        ),
+        ({"resourceDomain": "gpu"}, "choose a domain of your own, such as gpu.example.com"),
+        ({"resourceDomain": f"{'a' * 60}.com"}, "at most 63 characters"),
+        ({"resourceDomain": "requests.example.com"}, "which has a meaning of its own in a ResourceQuota"),
+        ({"resourceDomain": "nvidia.com"}, '"nvidia.com" belongs to Kubernetes or another project'),
         ({"agent": {"runDir": "/run/../"}}, "is no absolute path of a directory below /"),
     ],
 )

@@ -16,9 +16,9 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.usage_page import create_usage
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.usage_page import create_usage
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.tools.debian import unpack
 
 HERE = Path(__file__).resolve().parent

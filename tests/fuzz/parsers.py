@@ -21,22 +21,22 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from aliquot.dialects.hami import HamiDialect
+from aliquot.libshim.control_page import CardLimit, Control, create_control, read_control
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import create_usage, read_card_usages, read_newest_wish, read_usage
 from aliquot.names import ResourceNames
 from aliquot.placement import PlacementError, decode_placement, encode_placement
+from aliquot.plugin.checkpoint import read_checkpoint
+from aliquot.plugin.tenants import living
 from aliquot.processes import read_processes
 from aliquot.request import RequestError, read_pod_request
+from aliquot.scheduler_ext.dryrun import read_dry_run
+from aliquot.scheduler_ext.wire import WireError, read_bind, read_filter, read_preempt
 from aliquot.units import QuantityError, format_bytes, parse_bytes, parse_count, parse_percent, parse_quantity
-from libshim.control_page import CardLimit, Control, create_control, read_control
-from libshim.page_file import PageError
-from libshim.usage_page import create_usage, read_card_usages, read_newest_wish, read_usage
-from plugin.checkpoint import read_checkpoint
-from plugin.tenants import living
-from scheduler_ext.dryrun import read_dry_run
-from scheduler_ext.wire import WireError, read_bind, read_filter, read_preempt
-from webhook.metrics import WebhookMetrics
-from webhook.mutate import Mutator
-from webhook.review import ReviewError, read_review
-from webhook.server import Webhook
+from aliquot.webhook.metrics import WebhookMetrics
+from aliquot.webhook.mutate import Mutator
+from aliquot.webhook.review import ReviewError, read_review
+from aliquot.webhook.server import Webhook
 
 HERE = Path(__file__).resolve().parent
 WIRE = HERE.parent / "data" / "wire"

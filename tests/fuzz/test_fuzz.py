@@ -27,6 +27,7 @@ def fuzzing(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return Workshop(tmp_path_factory.mktemp("fuzzing"), compiler, environment, fuzzer=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_corpus_breaks_no_promise(replaying: Workshop, tmp_path: Path, target: str):
     """Every input that a fuzzer found worth keeping runs to its end."""

@@ -1,1 +1,1 @@
-"""The quota on a real card, with the libraries that people use. `make test-gpu` runs it; `make test` leaves it out."""
+"""The quota on a real card, with libraries that people use. `make -C tests gpu` runs it; `make test` leaves it out."""

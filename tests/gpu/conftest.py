@@ -10,9 +10,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.library import library_path
-from libshim.usage_page import Usage, create_usage, read_usage
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.library import library_path
+from aliquot.libshim.usage_page import Usage, create_usage, read_usage
 
 PROGRAMS = Path(__file__).with_name("programs")
 PYTHON = os.environ.get("ALIQUOT_GPU_PYTHON", sys.executable)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.probe import compare, run
+from aliquot.sandbox.probe import compare, run
 from tests.gpu.conftest import Card
 
 DATA = Path(__file__).parents[1] / "data" / "probe"

@@ -16,8 +16,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from aliquot.keeping import CA_SECRET, certificates_in
-from sandbox.cluster.cluster import FRUGAL, PocketCluster
-from sandbox.cluster.processes import free_port, wait_for
+from aliquot.sandbox.cluster.cluster import FRUGAL, PocketCluster
+from aliquot.sandbox.cluster.processes import free_port, wait_for
 
 Document = dict[str, Any]
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
 from aliquot.request import ContainerKind
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import free_port
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import free_port
 from tests.cluster.control_plane import healthy
 from tests.deploy import charts
 
@@ -76,8 +76,8 @@ class Doctored:
         made.node("gpu-1")
         made.agent("gpu-1")
         made.keep_certificates()
-        made.serve("aliquot-webhook", "webhook", "https", ["--accept-tokens", "--quotas"])
-        made.serve("aliquot-scheduler", "scheduler_ext", "extender", ["--accept-tokens"])
+        made.serve("aliquot-webhook", "aliquot.webhook", "https", ["--accept-tokens", "--quotas"])
+        made.serve("aliquot-scheduler", "aliquot.scheduler_ext", "extender", ["--accept-tokens"])
         for kind, plural in (("Deployment", "deployments"), ("DaemonSet", "daemonsets")):
             for one in objects:
                 if one["kind"] == kind:

@@ -4,8 +4,8 @@ import random
 import time
 from typing import Any
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import Document, Extender, create, patch_status
 
 PLACEMENT = "aliquot.dev/placement"

@@ -11,8 +11,8 @@ from typing import Any
 
 import urllib3
 
-from sandbox.cluster.cluster import FRUGAL, PocketCluster
-from sandbox.cluster.processes import Process, free_port, wait_for
+from aliquot.sandbox.cluster.cluster import FRUGAL, PocketCluster
+from aliquot.sandbox.cluster.processes import Process, free_port, wait_for
 
 Document = dict[str, Any]
 
@@ -29,7 +29,7 @@ class Extender:
         self.port = free_port()
         self.url = f"{scheme}://127.0.0.1:{self.port}"
         self.pool = urllib3.PoolManager(cert_reqs="CERT_NONE", retries=False)
-        argv = [sys.executable, "-m", "scheduler_ext", "--kubeconfig", str(cluster.kubeconfig)]
+        argv = [sys.executable, "-m", "aliquot.scheduler_ext", "--kubeconfig", str(cluster.kubeconfig)]
         self.process = Process(
             "extender",
             [*argv, "--port", str(self.port), *flags],
@@ -135,14 +135,42 @@ def add_node(cluster: PocketCluster, name: str, uuids: list[str], **card: Any) -
 
 
 @contextmanager
-def two_nodes(root: Path) -> Iterator[PocketCluster]:
-    """An API server, and nodes `n1` and `n2` with two cards of 16 GiB each (`n1-a`, …)."""
+def no_nodes(root: Path) -> Iterator[PocketCluster]:
+    """An API server that knows GPUNodes."""
     with PocketCluster(root) as cluster:
         cluster.start_apiserver()
-        cluster.kubectl.apply(Path("deploy/crds/gpunodes.yaml"))
-        for name in ("n1", "n2"):
-            add_node(cluster, name, [f"{name}-a", f"{name}-b"])
+        cluster.kubectl.apply(ROOT / "deploy/crds/gpunodes.yaml")
         yield cluster
+
+
+def add_two_nodes(cluster: PocketCluster) -> list[str]:
+    """Nodes `n1` and `n2` with two cards of 16 GiB each (`n1-a`, …)."""
+    names = ["n1", "n2"]
+    for name in names:
+        add_node(cluster, name, [f"{name}-a", f"{name}-b"])
+    return names
+
+
+@contextmanager
+def two_nodes(root: Path) -> Iterator[PocketCluster]:
+    """An API server and two nodes."""
+    with no_nodes(root) as cluster:
+        add_two_nodes(cluster)
+        yield cluster
+
+
+@contextmanager
+def fresh_nodes(running: Extender) -> Iterator[list[str]]:
+    """Two nodes for one test, known to an extender that runs; no node and no pod is left afterwards."""
+    kubectl, names = running.cluster.kubectl, add_two_nodes(running.cluster)
+    wait_for("the extender to know the cards", lambda: len(running.known()) == 2 * len(names))
+    yield names
+    for pod in kubectl.list("pods", "default"):
+        kubectl.delete("pods", pod["metadata"]["name"], grace=0)
+    for kind in ("nodes", "gpunodes.aliquot.dev"):
+        for node in kubectl.list(kind):
+            kubectl.delete(kind, node["metadata"]["name"])
+    wait_for("the extender to forget", lambda: not running.known() and not running.places())
 
 
 def publish(cluster: PocketCluster, name: str, cards: list[Document]) -> None:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from aliquot.cli.simulate import mark_ready
+from aliquot.libshim._pages import ffi
+from aliquot.libshim.control_page import CardTime, read_times
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from bench.timeshare.run import KERNELS, programs
-from libshim._pages import ffi
-from libshim.control_page import CardTime, read_times
-from sandbox.gpus import SimCard, SimMachine
 from tests.integration.shells import ALIQUOT, WAIT_S, Shell
 
 FOR_MS = 120_000
@@ -57,7 +58,7 @@ class Bench:
         root = shell.runtime / "aliquot" / "simulated" / "machine"
         self.machine = SimMachine(root, [SimCard(), SimCard()])
         self.machine.create()
-        (root / "ready").touch()
+        mark_ready(root)
         self._load = [str(load), str(KERNELS), "kernel_us=1000", f"for_ms={FOR_MS}"]
         self._stack = ExitStack()
 

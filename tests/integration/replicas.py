@@ -9,8 +9,8 @@ from pathlib import Path
 import urllib3
 
 from aliquot.certs import write_pair
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import Extender
 from tests.integration.wires import Wire
 
@@ -54,9 +54,9 @@ class Replica(Extender):
 class Replicas:
     """All of them."""
 
-    def __init__(self, cluster: PocketCluster, root: Path, count: int = 3) -> None:
+    def __init__(self, cluster: PocketCluster, root: Path, *flags: str, count: int = 3) -> None:
         self.cluster = cluster
-        self.all = [Replica(cluster, root, f"replica-{n}") for n in range(count)]
+        self.all = [Replica(cluster, root, f"replica-{n}", *flags) for n in range(count)]
 
     def holder(self) -> Replica | None:
         """Who has the Lease, by the API server's word."""
@@ -79,9 +79,9 @@ class Replicas:
 
 
 @contextmanager
-def three(cluster: PocketCluster, root: Path) -> Iterator[Replicas]:
+def three(cluster: PocketCluster, root: Path, *flags: str) -> Iterator[Replicas]:
     """Three replicas, started and ready; one leads."""
-    replicas = Replicas(cluster, root)
+    replicas = Replicas(cluster, root, *flags)
     try:
         for replica in replicas.all:
             replica.start()

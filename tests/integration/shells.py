@@ -7,6 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
+
+from aliquot import names
 
 ALIQUOT = [sys.executable, "-m", "aliquot.cli"]
 WAIT_S = 60.0
@@ -19,7 +22,12 @@ class Shell:
     def __init__(self, runtime: Path) -> None:
         self.runtime = runtime
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ALIQUOT_")}
-        self.environment = {**inherited, "XDG_RUNTIME_DIR": str(runtime)}
+        inherited.pop("CUDA_VISIBLE_DEVICES", None)
+        self.environment = {
+            **inherited,
+            "XDG_RUNTIME_DIR": str(runtime),
+            names.CLAIMS_ENV: str(runtime / "claims"),
+        }
 
     def aliquot(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Runs `aliquot` to its end."""
@@ -33,11 +41,18 @@ class Shell:
             check=False,
         )
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Starts `aliquot run --simulate …`; its standard input is a pipe."""
-        command = [*ALIQUOT, "run", "--simulate", *arguments]
+    def start(
+        self, *arguments: str, simulate: bool = True, stderr: int | None = None
+    ) -> subprocess.Popen[str]:
+        """Starts `aliquot run …`, by default with `--simulate`; its standard input is a pipe."""
+        command = [*ALIQUOT, "run", *(["--simulate"] if simulate else []), *arguments]
         return subprocess.Popen(
-            command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
         )
 
     def cards(self) -> list[dict[str, object]]:
@@ -64,6 +79,15 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
+def line_with(stream: IO[str] | None, words: str) -> str:
+    """The next line of a process's output that has these words."""
+    assert stream is not None
+    for line in stream:
+        if words in line:
+            return line.strip()
+    raise AssertionError(f"ended without {words!r}")
+
+
 TENANT = """
 import sys
 from cuda.bindings import driver
@@ -83,9 +107,10 @@ for line in sys.stdin:
 class Tenant:
     """A CUDA program in a run, that does what it is told."""
 
-    def __init__(self, shell: Shell, *options: str) -> None:
-        self.process = shell.start(*options, sys.executable, "-c", TENANT)
+    def __init__(self, shell: Shell, *options: str, simulate: bool = True, stderr: int | None = None) -> None:
+        self.process = shell.start(*options, sys.executable, "-c", TENANT, simulate=simulate, stderr=stderr)
         self.name = str(self.process.pid)
+        """A pid is one of the names of a run."""
         assert self.answer() == "ready"
 
     def answer(self) -> str:

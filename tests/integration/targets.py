@@ -8,8 +8,8 @@ from pathlib import Path
 
 import urllib3
 
-from sandbox.cluster.processes import free_port
-from sandbox.gpus import SimCard
+from aliquot.sandbox.cluster.processes import free_port
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.extenders import create, two_nodes
 from tests.integration.identities import Identities
 from tests.integration.plugin.conftest import new_world, start_api

@@ -10,8 +10,8 @@ import pytest
 import urllib3
 import yaml
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import Extender, create, two_nodes
 from tests.integration.identities import Document, Identities, grant, make_account, token_of
 from tests.integration.replicas import NAMESPACE, TAKES_OVER_S
@@ -153,6 +153,7 @@ def test_questions_are_for_those_who_may(cluster: PocketCluster, extender: Guard
     assert extender.as_(SCHEDULER, "GET", path).status == 200
 
 
+@pytest.mark.slow
 def test_a_right_that_is_taken_away_is_gone_soon(cluster: PocketCluster, extender: Guarded):
     """An answer is kept for seconds, not for ever."""
     brief = make_account(cluster, "brief")
@@ -204,6 +205,14 @@ def test_the_command_is_let_in_through_the_api_server_and_past_it(
     cert, key = map(str, identities.issue(SCHEDULER))
     assert aliquot(Path("/no/kubeconfig"), *past, "--cert", cert, "--key", key).returncode == 0
     poor = make_account(cluster, "poor")
+    tenant = aliquot(kubeconfig_of(cluster, poor, tmp_path / "tenant"), *through)
+    assert tenant.returncode == 125
+    assert (
+        "you may not ask the extender: your user needs the Role aliquot-ask of namespace default"
+        in tenant.stderr
+    )
+    assert "kubectl -n default create rolebinding aliquot-ask --role=aliquot-ask --user=USER" in tenant.stderr
+    assert 'cannot get resource "services/proxy"' in tenant.stderr
     grant(
         cluster,
         poor,
@@ -215,6 +224,7 @@ def test_the_command_is_let_in_through_the_api_server_and_past_it(
     for words in (through, past):
         refused = aliquot(mine, *words)
         assert refused.returncode == 125
+        assert "needs the Role aliquot-ask of namespace" in refused.stderr
         assert "no token of the service account aliquot-system/aliquot-asker" in refused.stderr
         assert 'cannot create resource "serviceaccounts/token"' in refused.stderr
         assert "needs a client certificate (--client-ca) or a bearer token" in refused.stderr
@@ -262,6 +272,7 @@ def test_without_the_api_server_tokens_cannot_be_checked_and_certificates_can(
             extender.process.stop()
 
 
+@pytest.mark.slow
 def test_replicas_know_each_other_by_name(cluster: PocketCluster, identities: Identities):
     """A certificate that names no address will do, and a follower passes on what it has let in itself."""
     replicas = []
@@ -314,7 +325,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("service", ["scheduler_ext", "plugin"])
+@pytest.mark.parametrize("service", ["aliquot.scheduler_ext", "aliquot.plugin"])
 @pytest.mark.parametrize("flags", WRONG)
 def test_flags_that_make_no_sense(service: str, flags: str):
     """Said at the start, with the flag's name."""

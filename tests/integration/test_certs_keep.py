@@ -19,8 +19,8 @@ from cryptography import x509
 
 from aliquot.keeping import CA_SECRET, Keeper, Terms, Wanted, certificates_in, usual
 from aliquot.kube.api import Api
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import free_port, wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import free_port, wait_for
 from tests.integration.certificates import (
     DAY,
     LEAVES,
@@ -212,6 +212,7 @@ JOURNEY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before-a-write", "after-a-write"])
 @pytest.mark.parametrize("moment", JOURNEY)
 def test_a_keeper_may_be_killed_at_any_write(cluster: PocketCluster, moment: str, after: bool):
@@ -232,6 +233,7 @@ def test_a_keeper_may_be_killed_at_any_write(cluster: PocketCluster, moment: str
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["the first look", "renewed leaves", "a CA that takes over"])
 def test_who_is_overtaken_overwrites_nothing(cluster: PocketCluster, moment: str):
     """At each of its writes: what the other one has made stays."""

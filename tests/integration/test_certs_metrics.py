@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import free_port, wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import free_port, wait_for
 from tests.integration.identities import grant, make_account, token_of
 from tests.integration.test_callers import METRICS, bearer
 from tests.integration.test_certs_keep import secret

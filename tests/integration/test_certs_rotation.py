@@ -12,8 +12,8 @@ import pytest
 import urllib3
 import yaml
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import free_port
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import free_port
 from tests.integration.certificates import NAMESPACE, bundle, keeping, prepare, secret
 from tests.integration.extenders import Extender, create, manifest, two_nodes
 
@@ -79,7 +79,7 @@ def test_rotation_under_load_fails_nobody(tmp_path: Path):
 def _load(cluster: PocketCluster, webhook: Projection, scheduler: Projection) -> None:
     port = free_port()
     cert, key, _ = webhook.files
-    argv = [sys.executable, "-m", "webhook", "--host", "127.0.0.1", "--port", str(port)]
+    argv = [sys.executable, "-m", "aliquot.webhook", "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--tls-cert", cert, "--tls-key", key]
     cluster.start("webhook", argv, ready_url=f"https://127.0.0.1:{port}/readyz")
     _lead_to(cluster, port)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aliquot.certs import write_pair
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.cluster import PocketCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.cluster.kubectl import Kubectl
+    from aliquot.sandbox.cluster.kubectl import Kubectl
 
 Obj = dict[str, Any]
 

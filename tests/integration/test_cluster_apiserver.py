@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import urllib3
 
-from sandbox.cluster.client import ApiError, Credentials
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.client import ApiError, Credentials
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.cluster.kubectl import Kubectl
+    from aliquot.sandbox.cluster.kubectl import Kubectl
 
 Obj = dict[str, Any]
 

@@ -9,7 +9,7 @@ import pytest
 import urllib3
 import yaml
 
-from sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.cluster import PocketCluster
 
 Document = dict[str, Any]
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path

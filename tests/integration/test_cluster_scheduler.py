@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandbox.cluster.cluster import PocketCluster, extender_entry
-from sandbox.cluster.objects import dig
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster, extender_entry
+from aliquot.sandbox.cluster.objects import dig
+from aliquot.sandbox.cluster.processes import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,32 +4,38 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
-from tests.integration.extenders import Document, Extender, create, manifest, two_nodes
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
+from tests.integration.extenders import Document, Extender, create, fresh_nodes, manifest, no_nodes
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-@pytest.fixture(name="cluster")
-def run_cluster(tmp_path: Path) -> Iterator[PocketCluster]:
-    """Two nodes with two cards of 16 GiB each."""
-    with two_nodes(tmp_path / "d") as cluster:
+@pytest.fixture(scope="module", name="cluster")
+def run_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PocketCluster]:
+    """An API server that knows GPUNodes."""
+    with no_nodes(tmp_path_factory.mktemp("d")) as cluster:
         yield cluster
 
 
-@pytest.fixture(name="extender")
+@pytest.fixture(scope="module", name="running")
 def run_extender(cluster: PocketCluster) -> Iterator[Extender]:
     """An extender that spreads pods over the cards: fragments everywhere."""
     extender = Extender(cluster, "--node-policy", "Spread", "--card-policy", "Spread")
     extender.start()
     yield extender
     extender.process.stop()
+
+
+@pytest.fixture(name="extender")
+def see_nodes(running: Extender) -> Iterator[Extender]:
+    """The extender, and two nodes with two cards of 16 GiB each."""
+    with fresh_nodes(running):
+        yield running
 
 
 def bind(cluster: PocketCluster, extender: Extender, gib: int) -> Document:
@@ -142,6 +148,8 @@ def test_nobody_moves_whom_a_budget_keeps(cluster: PocketCluster, extender: Exte
     budget = {"metadata": {"name": "b", "namespace": "default"}, "spec": {"selector": {}}}
     cluster.kubectl.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"} | budget)
     wait_for("the budget to be known", lambda: not moving(extender))
+    cluster.kubectl.delete("poddisruptionbudgets.policy", "b")
+    wait_for("the budget to be forgotten", lambda: moving(extender))
 
 
 @pytest.mark.parametrize(

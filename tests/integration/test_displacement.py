@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
-from scheduler_ext.evictor import OFFER_SECONDS
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.scheduler_ext.evictor import OFFER_SECONDS
 from tests.integration.evictions import (
     bound,
     end,
@@ -98,6 +98,7 @@ def fill(cluster: PocketCluster, priority: int) -> list[str]:
     return [name_of(runs(cluster, "guest", 16, priority=priority)) for _ in range(4)]
 
 
+@pytest.mark.slow
 def test_the_right_pod_goes_and_nobody_steals_its_place(cluster: PocketCluster, extender: Extender) -> None:
     """The one of lowest priority, with a word on both pods; the place is the waiting pod's before it has gone."""
     others = [name_of(runs(cluster, "guest", 16, priority=one)) for one in (50, 20, 50, 10)]
@@ -134,7 +135,7 @@ def sum_of(extender: Extender, name: str) -> float:
         ("a disruption budget allows none", {"priority": 100}),
         ("they have not run for long enough", {"priority": 100}),
         ("no card is large enough", {"priority": 100}),
-        ("its quota is used up", {"priority": 100}),
+        ("its quota lets in no pod as large", {"priority": 100}),
     ],
 )
 def test_nobody_is_evicted_without_leave(
@@ -147,7 +148,7 @@ def test_nobody_is_evicted_without_leave(
     if "long enough" in why:
         limit(cluster, minRunSeconds=3600)
     if "quota" in why:
-        limit(cluster, limit={"memoryMiB": 65 * 1024})
+        limit(cluster, podMax={"memoryMiB": 8 * 1024})
     pod = create(cluster, 32 if "large" in why else 12, namespace="guest", **spec)
     refused(cluster, pod)
     settles(extender)
@@ -160,6 +161,7 @@ def limit(cluster: PocketCluster, **spec: Any) -> None:
     cluster.kubectl.apply({**body, "spec": {"namespaces": ["guest"], **spec}})
 
 
+@pytest.mark.slow
 def test_two_wait_and_one_pod_may_go(cluster: PocketCluster, extender: Extender) -> None:
     """The higher gets its card, and nobody else is evicted for the other, who may not have the rest."""
     for _ in range(3):
@@ -192,18 +194,17 @@ def test_two_wait_and_two_may_go(cluster: PocketCluster, extender: Extender) -> 
 def test_a_pod_of_higher_priority_takes_what_leaves_already(
     cluster: PocketCluster, extender: Extender
 ) -> None:
-    """Nobody else is evicted for it; whoever of the two gets no place then has another evicted."""
+    """Nobody else is evicted for it; the pod that others were leaving for has another one evicted."""
     others = [name_of(runs(cluster, "guest", 16, priority=one)) for one in (1, 500, 500, 2)]
     middle = asks(cluster, 12, 50)
     wait_for("a pod to be evicted", lambda: evicted(cluster))
     high = asks(cluster, 12, 100)
     refused(cluster, high)
+    wait_for("another to be evicted", lambda: len(evicted(cluster)) > 1)
     settles(extender)
-    assert evicted(cluster) == {others[0]}
-    end(cluster, "guest", {others[0]})
-    wait_for("another to be evicted", lambda: evicted(cluster))
-    assert evicted(cluster) == {others[3]}
-    end(cluster, "guest", {others[3]})
+    assert evicted(cluster) == {others[0], others[3]}
+    assert told(cluster, "Preempting", name_of(high)) == []
+    end(cluster, "guest", {others[0], others[3]})
     arrives(cluster, high)
     arrives(cluster, middle)
 
@@ -329,3 +330,18 @@ def test_kube_scheduler_and_extender_do_not_both_evict(cluster: PocketCluster, e
         hasty.process.stop()
         extender.start()
         cluster.start_scheduler([entry(extender, preemptVerb="")], *HURRY)
+
+
+@pytest.mark.slow
+def test_a_pod_makes_way_within_a_limit(cluster: PocketCluster, extender: Extender) -> None:
+    """The lowest of its quota, wherever it is; nobody else."""
+    others = [name_of(runs(cluster, "guest", 16, priority=one)) for one in (50, 20, 10, 50)]
+    limit(cluster, limit={"memoryMiB": 65 * 1024})
+    high = asks(cluster, 12, 100)
+    wait_for("a pod to be evicted", lambda: evicted(cluster))
+    settles(extender)
+    assert evicted(cluster) == {others[2]}
+    end(cluster, "guest", evicted(cluster))
+    arrives(cluster, high)
+    settles(extender)
+    assert evicted(cluster) == set()

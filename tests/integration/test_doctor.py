@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from aliquot.certs import new_authority, new_leaf
-from sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.cluster import PocketCluster
 from tests.integration.doctored import NAMESPACE, Doctored
 from tests.integration.identities import grant, make_account, token_of
 
@@ -85,6 +85,7 @@ def metadata(thing: Json) -> Json:
     return {"metadata": {"name": thing["metadata"]["name"]}}
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_broken_in_many_ways(doctored: Doctored):
     """Each is named with what to do, nothing else is; once they are mended all is well again."""
     binding = doctored.cluster.kubectl.get(

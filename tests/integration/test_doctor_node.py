@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.usage_page import create_usage
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.usage_page import create_usage
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.integration.plugin.conftest import short_directory
 from tests.native.shells import OUT, Shell
 from tests.native.tenants import Tenant

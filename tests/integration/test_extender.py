@@ -10,8 +10,8 @@ import urllib3
 import yaml
 
 from aliquot.certs import write_pair
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import (
     GPU,
     MEM,
@@ -19,7 +19,9 @@ from tests.integration.extenders import (
     Extender,
     add_node,
     create,
+    fresh_nodes,
     manifest,
+    no_nodes,
     patch_status,
     publish,
 )
@@ -34,9 +36,7 @@ PLACEMENT = "aliquot.dev/placement"
 @pytest.fixture(scope="module", name="cluster")
 def run_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PocketCluster]:
     """An API server that knows GPUNodes."""
-    with PocketCluster(tmp_path_factory.mktemp("c")) as cluster:
-        cluster.start_apiserver()
-        cluster.kubectl.apply(ROOT / "deploy/crds/gpunodes.yaml")
+    with no_nodes(tmp_path_factory.mktemp("c")) as cluster:
         yield cluster
 
 
@@ -49,26 +49,17 @@ def run_extender(cluster: PocketCluster) -> Iterator[Extender]:
     extender.process.stop()
 
 
+@pytest.fixture(name="nodes")
+def make_nodes(running: Extender) -> Iterator[list[str]]:
+    """Two nodes with two cards of 16 GiB each, and no pods."""
+    with fresh_nodes(running) as names:
+        yield names
+
+
 @pytest.fixture(name="extender")
 def see_nodes(running: Extender, nodes: list[str]) -> Extender:
-    """The extender, once it has seen this test's nodes."""
-    wait_for("the extender to know the cards", lambda: len(running.known()) == 2 * len(nodes))
+    """The extender, which has seen this test's nodes."""
     return running
-
-
-@pytest.fixture(name="nodes")
-def make_nodes(cluster: PocketCluster, running: Extender) -> Iterator[list[str]]:
-    """Two nodes with two cards of 16 GiB each, and no pods."""
-    for name in ("n1", "n2"):
-        add_node(cluster, name, [f"{name}-a", f"{name}-b"])
-    yield ["n1", "n2"]
-    for pod in cluster.kubectl.list("pods", "default"):
-        cluster.kubectl.delete("pods", pod["metadata"]["name"], grace=0)
-    for node in cluster.kubectl.list("nodes"):
-        cluster.kubectl.delete("nodes", node["metadata"]["name"])
-    for node in cluster.kubectl.list("gpunodes.aliquot.dev"):
-        cluster.kubectl.delete("gpunodes.aliquot.dev", node["metadata"]["name"])
-    wait_for("the extender to forget", lambda: not running.known() and not running.places())
 
 
 def stored(cluster: PocketCluster, pod: Document) -> Document:
@@ -198,6 +189,25 @@ def restart(extender: Extender) -> None:
     """SIGKILL, and a fresh process."""
     extender.process.kill()
     extender.start()
+
+
+def test_pods_from_before_the_webhook_are_told(cluster: PocketCluster, extender: Extender):
+    """No scheduler asks Aliquot for them; pods that ask for no slice, or of our scheduler, are not told."""
+    missed = create(cluster, schedulerName="default-scheduler")["metadata"]["name"]
+    seen = create(cluster)["metadata"]["name"]
+    plain = manifest(schedulerName="default-scheduler")
+    plain["spec"]["containers"][0]["resources"] = {}
+    cluster.kubectl.create(plain)
+    extender.process.kill()
+    extender.start()
+    wait_for("the event", lambda: cluster.kubectl.events(missed))
+    (event,) = cluster.kubectl.events(missed)
+    assert event == (
+        "PastWebhook: schedulerName is default-scheduler, which does not ask Aliquot: the pod was made while the "
+        "webhook was away, and waits for ever; delete it and make it anew"
+    )
+    assert not cluster.kubectl.events(seen)
+    assert not cluster.kubectl.events(plain["metadata"]["name"])
 
 
 def test_a_bind_repeated_elsewhere_is_refused(cluster: PocketCluster, extender: Extender):

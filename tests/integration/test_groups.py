@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aliquot.certs import write_pair
-from sandbox.cluster.cluster import PocketCluster, extender_entry
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster, extender_entry
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import GPU, MEM, ROOT, Extender, add_node, manifest
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ def test_a_group_waits_for_its_object(field: Field):
     wait_for("the pod", lambda: field.bound() == {pod}, SOON_S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [0, 3])
 def test_groups_race(field: Field, kills: int):
     """Six groups and lone pods for four cards, and an extender that is killed: everybody has a turn, groups as one."""

@@ -24,7 +24,7 @@ P99_CEILING_S = 2.0
 """Ten times the worst figure of bench/hostile.py."""
 EVERY_DAY = "extender, by a stranger"
 CASES = [
-    pytest.param(target, marks=[pytest.mark.timed, *([] if target == EVERY_DAY else [pytest.mark.slow])])
+    pytest.param(target, marks=[pytest.mark.timing, *([] if target == EVERY_DAY else [pytest.mark.slow])])
     for target in TARGETS
 ]
 

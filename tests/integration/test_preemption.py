@@ -8,8 +8,8 @@ import urllib3
 import yaml
 
 from aliquot.certs import write_pair
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import Document, Extender, add_node, create
 
 ROOT = Path(__file__).parents[2]

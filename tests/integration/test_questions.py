@@ -7,10 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
-from tests.integration.extenders import NUMBER, Document, Extender, add_node, create, manifest, two_nodes
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
+from tests.integration.extenders import (
+    NUMBER,
+    Document,
+    Extender,
+    add_node,
+    create,
+    fresh_nodes,
+    manifest,
+    no_nodes,
+    two_nodes,
+)
 from tests.integration.replicas import three
 
 IMAGINED = {
@@ -26,20 +37,27 @@ IMAGINED = {
 }
 
 
-@pytest.fixture(name="cluster")
-def run_cluster(tmp_path: Path) -> Iterator[PocketCluster]:
-    """Two nodes with two cards of 16 GiB each."""
-    with two_nodes(tmp_path / "c") as cluster:
+@pytest.fixture(scope="module", name="cluster")
+def run_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PocketCluster]:
+    """An API server that knows GPUNodes."""
+    with no_nodes(tmp_path_factory.mktemp("c")) as cluster:
         yield cluster
 
 
-@pytest.fixture(name="extender")
+@pytest.fixture(scope="module", name="running")
 def run_extender(cluster: PocketCluster) -> Iterator[Extender]:
-    """The only extender, which knows both nodes."""
+    """The only extender."""
     extender = Extender(cluster)
     extender.start()
     yield extender
     extender.process.stop()
+
+
+@pytest.fixture(name="extender")
+def see_nodes(running: Extender) -> Iterator[Extender]:
+    """The extender, and two nodes with two cards of 16 GiB each."""
+    with fresh_nodes(running):
+        yield running
 
 
 def dry_run(extender: Extender, pod: Document, **nodes: object) -> Document:
@@ -178,9 +196,40 @@ def test_why_not(cluster: PocketCluster, extender: Extender):
     assert "no extender of this version" in wrong.stderr
 
 
-def test_every_replica_answers_with_what_the_leader_has_reserved(cluster: PocketCluster, tmp_path: Path):
+def test_the_namespace_is_an_option_too(cluster: PocketCluster, extender: Extender):
+    """As kubectl has it; two that differ are refused."""
+    for words in (["-n", "team-a", "nobody"], ["--namespace", "team-a", "team-a/nobody"]):
+        told = aliquot_why(cluster, "--extender", extender.url, *words)
+        assert (told.returncode, told.stdout) == (1, "team-a/nobody: there is no such pod\n")
+    both = aliquot_why(cluster, "--extender", extender.url, "-n", "team-a", "team-b/nobody")
+    assert both.returncode == 2
+    assert "--namespace team-a and team-b/nobody name two namespaces" in both.stderr
+
+
+@pytest.mark.parametrize("word", ["a/b/c", "/b", "a/", ""])
+def test_what_names_no_pod_is_refused(cluster: PocketCluster, word: str):
+    """Nothing is asked."""
+    told = aliquot_why(cluster, word)
+    assert told.returncode == 2
+    assert f"{word!r} names no pod; write POD or NAMESPACE/POD" in told.stderr
+
+
+def test_without_a_namespace_the_kubeconfigs_is_meant(
+    cluster: PocketCluster, extender: Extender, tmp_path: Path
+):
+    """As kubectl has it."""
+    document = yaml.safe_load(cluster.kubeconfig.read_text())
+    document["contexts"][0]["context"]["namespace"] = "team-a"
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(document))
+    told = aliquot_why(cluster, "--extender", extender.url, "--kubeconfig", str(kubeconfig), "nobody")
+    assert (told.returncode, told.stdout) == (1, "team-a/nobody: there is no such pod\n")
+
+
+@pytest.mark.slow
+def test_every_replica_answers_with_what_the_leader_has_reserved(tmp_path: Path):
     """Followers do not know reservations; they pass questions on."""
-    with three(cluster, tmp_path) as replicas:
+    with two_nodes(tmp_path / "c") as cluster, three(cluster, tmp_path) as replicas:
         leader = replicas.leader()
         wait_for("the leader to know the cards", lambda: len(leader.known()) == 4)
         for _ in range(2):

@@ -11,10 +11,10 @@ import pytest
 import urllib3
 import yaml
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import Document, Extender, add_node, create, manifest, publish
 
 ROOT = Path(__file__).parents[2]
@@ -282,6 +282,7 @@ def held(kubectl: Kubectl, namespace: str) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_no_race_and_no_kill_exceeds_a_limit(cluster: PocketCluster, extender: Extender) -> None:
     """Six callers race for 20 GiB of one namespace, and another borrows no more than a guarantee of 40 leaves."""
     seed = random.SystemRandom().randrange(1 << 32)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.evictions import (
     bound,
     end,
@@ -104,6 +104,7 @@ def test_what_was_borrowed_is_given_back_to_whom_it_is_guaranteed(
     assert told.count(("Reclaiming", pod["metadata"]["name"])) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("why", "owner", "guest"),
     [
@@ -152,6 +153,7 @@ def create_with(cluster: PocketCluster, annotations: dict[str, str]) -> Document
     return pod
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("_round", range(3))
 def test_a_leader_killed_in_between_evicts_nobody_in_vain(
     cluster: PocketCluster, extender: Extender, _round: int

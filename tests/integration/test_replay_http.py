@@ -8,8 +8,8 @@ import pytest
 
 from aliquot.cli.replay_http import OverHttp
 from aliquot.policy import Policy, Preference
-from scheduler_ext.replay.run import Cluster, InProcess, Site, inflated, named, quiet, replay
-from scheduler_ext.replay.trace import TraceNode, TracePod, read_nodes, read_pods
+from aliquot.scheduler_ext.replay.run import Cluster, InProcess, Site, inflated, named, quiet, replay
+from aliquot.scheduler_ext.replay.trace import TraceNode, TracePod, read_nodes, read_pods
 from tests.unit.scheduler_ext.traces import write_nodes, write_pods
 
 
@@ -37,6 +37,7 @@ def replayed(site: Site, nodes: dict[str, TraceNode], pods: Sequence[TracePod]) 
     return noted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [Policy.FRAG_AWARE, Policy.SPREAD])
 def test_the_same_pods_get_the_same_cards_over_http(tmp_path: Path, policy: Policy):
     """Node by node and card by card, those refused included; pods without cards too."""

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import Document, add_node, binding, create
 from tests.integration.journey.auditor import check_cards, check_promise, placement_of
 from tests.integration.replicas import TAKES_OVER_S, Replica, Replicas, three

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import Document, add_node, create, manifest, patch_status
 from tests.integration.replicas import LEASE, LEASES, NAMESPACE, TAKES_OVER_S, Replica, Replicas, three
 from tests.integration.wires import Mode
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(name="cluster")
@@ -101,7 +103,6 @@ def test_a_leader_that_ends_hands_over_at_once(cluster: PocketCluster, replicas:
     place(replicas.leader(leader), create(cluster))
 
 
-@pytest.mark.slow
 def test_a_killed_leader_is_followed_and_what_was_bound_is_kept(cluster: PocketCluster, replicas: Replicas):
     """SIGKILL: another answers; the pod that was bound counts, the reservation is made again by its bind."""
     leader = replicas.leader()
@@ -115,7 +116,20 @@ def test_a_killed_leader_is_followed_and_what_was_bound_is_kept(cluster: PocketC
     assert bound(cluster) == {name_of(held), name_of(reserved)}
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "hangs"])
+def test_a_call_is_held_until_another_replica_leads(
+    cluster: PocketCluster, tmp_path: Path, number: signal.Signals
+):
+    """It is answered once, without an error after which kube-scheduler would wait longer each time."""
+    with three(cluster, tmp_path, "--hold-seconds", str(TAKES_OVER_S)) as replicas:
+        leader = replicas.leader()
+        follower = replicas.others(leader)[0]
+        leader.signal(number)
+        asked = {"Pod": create(cluster), "Nodes": None, "NodeNames": ["n1"]}
+        answer = follower.pool.request("POST", f"{follower.url}/filter", json=asked, timeout=2 * TAKES_OVER_S)
+        assert answer.json() == {"NodeNames": ["n1"]}
+
+
 def test_a_group_has_no_places_with_a_new_leader_until_it_is_placed_anew(
     cluster: PocketCluster, replicas: Replicas
 ):
@@ -142,7 +156,6 @@ def test_a_group_has_no_places_with_a_new_leader_until_it_is_placed_anew(
     assert bound(cluster) == {name_of(pod) for pod in pods}
 
 
-@pytest.mark.slow
 def test_a_new_leader_counts_what_its_watch_has_not_told_it(cluster: PocketCluster, replicas: Replicas):
     """The followers' watches are silent when the leader binds, and when it is killed."""
     leader = replicas.leader()
@@ -161,7 +174,6 @@ def take_over_from_a_deaf(cluster: PocketCluster, replicas: Replicas, leader: Re
     return successor
 
 
-@pytest.mark.slow
 def test_a_stopped_leader_binds_nothing_when_it_goes_on(cluster: PocketCluster, replicas: Replicas):
     """Stopped with a call before it, and deaf to the watch: it wakes up as a leader, and its time is over."""
     leader = replicas.leader()
@@ -193,7 +205,6 @@ def bind_patiently(replica: Replica, pod: Document) -> str:
         return str(error)
 
 
-@pytest.mark.slow
 def test_a_leader_that_hears_nothing_any_more_stops_binding(cluster: PocketCluster, replicas: Replicas):
     """It runs on and what it sends arrives, but its Lease is not renewed: it refuses before another begins."""
     leader = replicas.leader()
@@ -208,7 +219,6 @@ def test_a_leader_that_hears_nothing_any_more_stops_binding(cluster: PocketClust
     assert bound(cluster) == {"new"}
 
 
-@pytest.mark.slow
 def test_while_the_api_server_is_away_a_leader_keeps_its_office(cluster: PocketCluster, replicas: Replicas):
     """Nobody can take the Lease meanwhile; afterwards somebody answers, and what was bound is counted."""
     place(replicas.leader(), create(cluster, gib=12))
@@ -221,7 +231,6 @@ def test_while_the_api_server_is_away_a_leader_keeps_its_office(cluster: PocketC
     assert "no room" in leader.bind(create(cluster, gib=12), "n1")
 
 
-@pytest.mark.slow
 def test_a_lease_that_somebody_deletes_lets_two_lead_never(cluster: PocketCluster, replicas: Replicas):
     """The old leader hears nothing of it; whoever makes a new Lease waits until that one cannot write any more."""
     leader = replicas.leader()

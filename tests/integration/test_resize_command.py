@@ -2,12 +2,13 @@
 
 import fcntl
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from aliquot.cli.runs import Registry
 from aliquot.cli.slices import Slice
-from libshim.control_page import read_control
+from aliquot.libshim.control_page import read_control
 from tests.integration.shells import ALIQUOT, Shell, Tenant
 from tests.tools.kills import restored, states_during
 
@@ -30,9 +31,8 @@ def test_a_raised_limit_holds_at_once_without_a_restart(shell: Shell):
     """What was refused is given after the limit was raised, to the same process, which sees the larger card."""
     tenant = Tenant(shell, "--mem", "2Gi")
     assert tenant.ask("alloc", 3072) == "CUDA_ERROR_OUT_OF_MEMORY"
-    assert resized(shell, tenant.name, "--mem", "6Gi") == (
-        f"run {tenant.name}: 6Gi, no cap (was 2Gi, no cap)\n"
-    )
+    (run,) = shell.run_directories()
+    assert resized(shell, tenant.name, "--mem", "6Gi") == f"run {run}: 6Gi, uncapped (was 2Gi, uncapped)\n"
     assert tenant.ask("total") == "6144"
     assert tenant.ask("alloc", 3072) == "CUDA_SUCCESS"
     assert shell.promised() == [6 * GIB, 0]
@@ -70,6 +70,61 @@ def test_growing_respects_what_others_hold(shell: Shell):
     large.end()
 
 
+RELATIVE = [
+    (["--mem", "+512Mi"], "2560Mi, 30 %"),
+    (["--mem", "-512Mi"], "1536Mi, 30 %"),
+    (["--mem", "50%"], "8Gi, 30 %"),
+    (["--core", "+10"], "2Gi, 40 %"),
+    (["--core", "-10%"], "2Gi, 20 %"),
+    (["--core", "none"], "2Gi, uncapped"),
+]
+
+
+@pytest.mark.parametrize(("change", "after"), RELATIVE, ids=[" ".join(row[0]) for row in RELATIVE])
+def test_a_change_may_be_relative(shell: Shell, change: list[str], after: str):
+    """A sign says how much more or less; a percentage of memory is of the card."""
+    with shell.start("--mem", "2Gi", "--core", "30", "--", "sh", "-c", "echo ready; read x") as run:
+        assert run.stdout
+        assert run.stdout.readline() == "ready\n"
+        (name,) = shell.run_directories()
+        assert resized(shell, name, *change) == f"run {name}: {after} (was 2Gi, 30 %)\n"
+        run.communicate("", timeout=60)
+
+
+def test_a_run_has_one_id_in_every_command(shell: Shell):
+    """What `run` says, `cards` and `top` show, `resize` takes; as it takes the pids, and the id as pages have it."""
+    tenant = Tenant(shell, "--mem", "2Gi")
+    (name,) = shell.run_directories()
+    table = shell.aliquot("cards", "--simulate").stdout.splitlines()
+    assert table[2].split() == ["id", "pid", "memory", "used", "core", "command"]
+    assert table[3].split()[:2] == [name, tenant.name]
+    processes = shell.cards()[0]["slices"][0]["processes"]  # type: ignore[index]
+    for known in (name, f"run/{name}", tenant.name, *map(str, processes)):
+        assert resized(shell, known, "--mem", "2Gi").startswith(f"run {name}: ")
+    refused = resize(shell, "zzzz", "--mem", "3Gi")
+    assert f"there is no run 'zzzz'; there are {name} (" in refused.stderr
+    tenant.end()
+
+
+def test_a_run_of_the_simulated_machine_is_found_without_the_option(shell: Shell):
+    """The id is enough: what is printed to be typed works as it stands."""
+    tenant = Tenant(shell, "--mem", "2Gi")
+    done = shell.aliquot("resize", *shell.run_directories(), "--mem", "+1Gi")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert tenant.ask("total") == "3072"
+    tenant.end()
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
+def test_a_wrong_id_is_named_where_only_the_simulated_machine_has_runs(shell: Shell):
+    """Without the option and without a driver it is the id that is wrong."""
+    tenant = Tenant(shell, "--mem", "2Gi")
+    done = shell.aliquot("resize", "zzzz", "--mem", "1Gi")
+    assert done.returncode == 125
+    assert f"there is no run 'zzzz'; there are {shell.run_directories()[0]} (" in done.stderr
+    tenant.end()
+
+
 def test_a_raised_core_limit_speeds_the_run_up(shell: Shell):
     """The listing shows the new share; none lifts the cap."""
     tenant = Tenant(shell, "--core", "10")
@@ -87,6 +142,8 @@ def test_a_raised_core_limit_speeds_the_run_up(shell: Shell):
         (["1"], 2, "say what to change: --mem 4Gi, --core 50, or both"),
         (["1", "--mem", "0"], 2, "0 is no slice"),
         (["1", "--core", "101"], 2, "101 is no percentage"),
+        (["1", "--mem", "+2g"], 2, "did you mean +2Gi?"),
+        (["1", "--mem", "-0.5"], 2, "did you mean -512Mi?"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_a_reason(

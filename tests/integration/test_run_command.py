@@ -1,5 +1,7 @@
 """`aliquot run` and `aliquot cards`, as a person starts them, on the simulated machine."""
 
+import errno
+import os
 import re
 import signal
 import subprocess
@@ -9,7 +11,8 @@ from typing import IO
 
 import pytest
 
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.cli.options import words_of
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.integration.shells import ALIQUOT, WAIT_S, Shell, until
 
 ROOT = Path(__file__).parents[2]
@@ -64,10 +67,20 @@ def test_a_cuda_program_sees_and_gets_its_slice(shell: Shell):
 def test_the_readmes_command_prints_what_the_readme_says(shell: Shell):
     """The first command that a newcomer copies."""
     readme = (ROOT / "README.md").read_text()
-    command, *expected = readme.partition("$ .venv/bin/aliquot run ")[2].partition("\n$")[0].splitlines()
+    command, *expected = readme.partition("$ .venv/bin/aliquot run ")[2].partition("\n```")[0].splitlines()
     arguments = [sys.executable if word == ".venv/bin/python" else word for word in command.split()]
-    done = shell.aliquot("run", *arguments, cwd=ROOT)
-    assert done.stdout.splitlines() == expected, done.stderr
+    done = subprocess.run(
+        [*ALIQUOT, "run", *arguments],
+        cwd=ROOT,
+        env={**shell.environment, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    told = re.sub(r"\b(run|resize) \w{4}\b", r"\1 kx7f", done.stdout)
+    assert told.splitlines() == expected
 
 
 def test_a_program_does_not_wait_for_what_a_run_has_no_use_for(shell: Shell):
@@ -75,8 +88,8 @@ def test_a_program_does_not_wait_for_what_a_run_has_no_use_for(shell: Shell):
     shell.environment["PYTHONPROFILEIMPORTTIME"] = "1"
     done = shell.aliquot("run", "--simulate", "--mem", "1Gi", "true")
     assert done.returncode == 0, done.stderr
-    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
-    assert "libshim" in imported
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "aliquot.libshim" in imported
     assert not imported & {"numpy", "grpc", "aiohttp", "kubernetes", "rich", "prometheus_client", "yaml"}
 
 
@@ -193,6 +206,10 @@ REFUSED = [
     (["--mem", "2Gi"], 2, "no command to run"),
     (["--", "true"], 2, "say how much"),
     (["--mem", "4096", "--", "true"], 2, "did you mean 4096Mi?"),
+    (["--mem", "2g", "--", "true"], 2, "did you mean 2Gi?"),
+    (["--mem", "2GiB", "--", "true"], 2, "did you mean 2Gi?"),
+    (["--mem", "0.5", "--", "true"], 2, "did you mean 512Mi?"),
+    (["--mem", "101%", "--", "true"], 2, "from 1 to 100"),
     (["--mem", "-1", "--", "true"], 2, "negative"),
     (["--mem", "0", "--", "true"], 2, "0 is no slice"),
     (["--core", "101", "--", "true"], 2, "from 1 to 100"),
@@ -238,7 +255,8 @@ def test_a_script_without_its_interpreter_is_not_called_missing(shell: Shell, tm
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o755)
     done = shell.aliquot("run", "--simulate", "--mem", "1Gi", "--", str(script))
-    assert (done.returncode, done.stderr) == (126, f"aliquot run: {script}: its interpreter is missing\n")
+    assert done.returncode == 126
+    assert done.stderr.splitlines()[-1] == f"aliquot run: {script}: its interpreter is missing"
 
 
 def test_the_exit_status_is_seen_where_sigchld_is_ignored(shell: Shell):
@@ -261,17 +279,24 @@ def test_cards_shows_any_command_on_one_line(shell: Shell):
         run.communicate(timeout=WAIT_S)
     assert done.returncode == 0, done.stderr
     row = done.stdout.splitlines()[3]
-    assert row.split()[0] == str(run.pid)
+    assert row.split()[1] == str(run.pid)
     assert "[/red] [bold]" in row
     assert row.endswith("x'")
     assert "\x1b" not in done.stdout
+
+
+def test_arguments_in_another_encoding_reach_the_command_as_they_are(shell: Shell):
+    """A file's name, for example, that is no UTF-8."""
+    with shell.start("--mem", "1Gi", "--", "sh", "-c", 'printf %s "$0" | od -An -tx1', "\udcff") as run:
+        out, _ = run.communicate(timeout=WAIT_S)
+    assert (run.returncode, out.strip()) == (0, "ff")
 
 
 HELD = [
     (["--core", "30"], "30 %", ("capped", 30, 0)),
     (["--core", "30", "--mode", "burst", "--priority", "7"], "30 to 100 %", ("burst", 100, 7)),
     (["--core", "30", "--core-limit", "60"], "30 to 60 %", ("burst", 60, 0)),
-    (["--mode", "uncapped"], "no cap", ("uncapped", 100, 0)),
+    (["--mode", "uncapped"], "uncapped", ("uncapped", 100, 0)),
 ]
 
 
@@ -323,11 +348,11 @@ def test_a_lost_card_does_not_hide_the_others(shell: Shell, tmp_path: Path):
 
 
 def test_a_slice_cannot_be_sliced_again(shell: Shell):
-    """Inside a run there is no way to a larger slice."""
-    inner = [*ALIQUOT, "run", "--simulate", "--mem", "1Gi", "--", "true"]
-    done = shell.aliquot("run", "--simulate", "--mem", "1Gi", "--", *inner)
-    assert done.returncode == 125
-    assert "confined to a slice already" in done.stderr
+    """Inside a run there is no way to a larger slice, and no card that is larger than the slice is shown."""
+    for inner in (["run", "--simulate", "--mem", "1Gi", "--", "true"], ["cards", "--simulate"]):
+        done = shell.aliquot("run", "--simulate", "--mem", "1Gi", "--", *ALIQUOT, *inner)
+        assert (done.returncode, done.stdout) == (125, "")
+        assert "confined to a slice already" in done.stderr
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
@@ -347,3 +372,54 @@ def test_a_directory_of_somebody_else_is_not_used(shell: Shell, tmp_path: Path):
     done = shell.aliquot("cards", "--simulate")
     assert done.returncode == 125
     assert "belongs to somebody else" in done.stderr
+
+
+def test_a_full_directory_is_named_with_what_helps(shell: Shell, tmp_path: Path):
+    """On a file system without room, as /dev/shm of a container often is; a page is larger than a file may be here."""
+    shell.cards()
+    limited = [
+        "sh",
+        "-c",
+        'ulimit -f 8; exec "$@"',
+        "sh",
+        *ALIQUOT,
+        "run",
+        "--simulate",
+        "--mem",
+        "1Gi",
+        "true",
+    ]
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", ignoring, *limited],
+        env=shell.environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 125, done.stderr
+    assert f"cannot keep the record of runs: {shell.runtime}/aliquot/simulated: File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES])
+def test_each_failure_of_a_file_has_its_cure(code: int):
+    """The directory is named where the error names no file."""
+    words = words_of(OSError(code, os.strerror(code)), "keep the record of runs", Path("/runtime"))
+    assert words.startswith(f"cannot keep the record of runs: /runtime: {os.strerror(code)}; ")
+    assert words.endswith(", or set XDG_RUNTIME_DIR to a directory of yours on another file system")
+
+
+def test_a_terminal_without_a_character_is_shown_an_escape(shell: Shell):
+    """A command of any language has its line in the table, whatever the terminal can show."""
+    with shell.start("--mem", "1Gi", "--", "sh", "-c", "echo x; cat #é") as run:
+        assert line(run.stdout) == "x"
+        shell.environment["PYTHONIOENCODING"] = "ascii"
+        done = shell.aliquot("top", "--simulate", "--once", "--interval", "0.1")
+        run.communicate("", timeout=WAIT_S)
+    assert done.returncode == 0, done.stderr
+    assert "sh -c 'echo x; cat #\\xe9'" in done.stdout

@@ -3,16 +3,23 @@
 import subprocess
 import sys
 
-from libshim.control_page import read_control
-from libshim.usage_page import read_usage
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.cli.simulate import mark_ready
+from aliquot.libshim.control_page import read_control
+from aliquot.libshim.usage_page import read_usage
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.integration.shells import Shell, Tenant, until
+
+
+def make_machine(shell: Shell, card: SimCard) -> None:
+    """The user's simulated machine, with a card of its own kind."""
+    root = shell.runtime / "aliquot" / "simulated" / "machine"
+    SimMachine(root, [card]).create()
+    mark_ready(root)
 
 
 def test_what_a_context_costs_is_charged_to_its_run(shell: Shell):
     """The supervisor corrects the run by what the driver says, and the next run has the estimate from the start."""
-    SimMachine(shell.runtime / "aliquot" / "simulated" / "machine", [SimCard(context_mib=300)]).create()
-    (shell.runtime / "aliquot" / "simulated" / "machine" / "ready").touch()
+    make_machine(shell, SimCard(context_mib=300))
     tenant = Tenant(shell, "--mem", "4Gi")
     assert tenant.ask("alloc", 512) == "CUDA_SUCCESS"
     until(lambda: in_use_mib(shell) == 812)
@@ -37,16 +44,18 @@ print("wanted", flush=True)
 
 def test_a_look_that_fails_is_not_the_last(shell: Shell):
     """A page that could not be written once is corrected when it can be."""
-    SimMachine(shell.runtime / "aliquot" / "simulated" / "machine", [SimCard(context_mib=300)]).create()
-    (shell.runtime / "aliquot" / "simulated" / "machine" / "ready").touch()
+    make_machine(shell, SimCard(context_mib=300))
     tenant = Tenant(shell, "--mem", "4Gi")
     (control,) = shell.runtime.glob("aliquot/simulated/runs/*/control")
     command = [sys.executable, "-c", HOLDER, str(control)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        assert tenant.ask("alloc", 512) == "CUDA_SUCCESS"
-        assert holder.stdout.readline() == "wanted\n"
+        try:
+            assert holder.stdout.readline() == "held\n"
+            assert tenant.ask("alloc", 512) == "CUDA_SUCCESS"
+            assert holder.stdout.readline() == "wanted\n"
+        finally:
+            holder.kill()
     until(lambda: in_use_mib(shell) == 812)
     tenant.end()
 

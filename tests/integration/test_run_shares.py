@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from aliquot.core_shares import WHOLE_BP
-from libshim.control_page import read_control
+from aliquot.libshim.control_page import read_control
 from tests.integration.greedy import Bench, Greedy, greedy_load, holders, read_heartbeat
 from tests.integration.shells import Shell
-
-pytestmark = pytest.mark.timed
 
 TOLERANCE = 8.0
 """Points, in a second. Without an arbiter runs of 30 and 60 miss their shares by more than ten."""
@@ -66,7 +64,7 @@ def elected(shell: Shell, *candidates: Greedy) -> Greedy:
     return one
 
 
-@pytest.mark.alone
+@pytest.mark.timing
 def test_greedy_runs_have_their_shares(bench: Bench):
     """30 and 60 of a card that both always want, and nobody has the rest."""
     small, large = bench.greedy("--mem", "2Gi", "--core", "30"), bench.greedy("--mem", "2Gi", "--core", "60")
@@ -75,7 +73,7 @@ def test_greedy_runs_have_their_shares(bench: Bench):
     settle(bench, {small: 30, large: 60})
 
 
-@pytest.mark.alone
+@pytest.mark.timing
 def test_what_others_leave_is_lent_and_taken_back(bench: Bench):
     """A run of 30 that may burst has all of the card, then up to its bound, then what the other does not want."""
     bursting = bench.greedy("--mem", "2Gi", "--core", "30", "--mode", "burst")
@@ -90,7 +88,7 @@ def test_what_others_leave_is_lent_and_taken_back(bench: Bench):
     settle(bench, {bursting: 37.5, bounded: 62.5})
 
 
-@pytest.mark.alone
+@pytest.mark.timing
 def test_who_has_no_share_has_what_the_shares_leave(bench: Bench):
     """All of the card while it is alone, an equal part of the rest beside others, and all again when they have gone."""
     first = bench.greedy("--mem", "2Gi")
@@ -110,7 +108,7 @@ def test_who_has_no_share_has_what_the_shares_leave(bench: Bench):
     settle(bench, {first: 100})
 
 
-@pytest.mark.alone
+@pytest.mark.timing
 def test_the_higher_priority_has_what_nobody_claims(bench: Bench):
     """The shares themselves are kept."""
     low, high = (
@@ -122,7 +120,7 @@ def test_the_higher_priority_has_what_nobody_claims(bench: Bench):
     settle(bench, {low: 30, high: 70})
 
 
-@pytest.mark.alone
+@pytest.mark.timing
 def test_a_resize_moves_time_within_a_second(bench: Bench):
     """To the run that got more of it, and to the one without a share from the one that got less."""
     sized, rest = bench.greedy("--mem", "2Gi", "--core", "20"), bench.greedy("--mem", "2Gi")
@@ -142,6 +140,7 @@ def guaranteed(one: Greedy) -> float:
     return (one.time().guaranteed_ns - had) / (time.monotonic_ns() - before)
 
 
+@pytest.mark.timing
 def test_top_tells_what_is_due_to_runs_had_by_them_and_lent(bench: Bench):
     """As of pods: of one that may burst, beside one that wants less than its share."""
     bursting, idle = (
@@ -163,7 +162,7 @@ def test_top_tells_what_is_due_to_runs_had_by_them_and_lent(bench: Bench):
     within(PATIENCE_S, is_right)
 
 
-@pytest.mark.alone
+@pytest.mark.timing
 def test_when_the_one_that_leases_is_killed_another_does(bench: Bench):
     """Everybody goes on, the killed one's program too, and is lent time again, which nobody is without an arbiter."""
     runs = [bench.greedy("--mem", "2Gi", "--core", "20", "--mode", "burst") for _ in range(3)]
@@ -179,7 +178,7 @@ def test_when_the_one_that_leases_is_killed_another_does(bench: Bench):
     settle(bench, dict.fromkeys(runs, 100 / 3))
 
 
-@pytest.mark.alone
+@pytest.mark.timing
 def test_shares_are_caps_while_nobody_leases(bench: Bench):
     """The one that leases is stopped, with its lock: nobody has more than its share until it goes on."""
     runs = [bench.greedy("--mem", "2Gi", "--core", "30", "--mode", "burst") for _ in range(2)]
@@ -230,7 +229,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-@pytest.mark.alone
+@pytest.mark.timing
 def test_a_program_that_ignores_everything_keeps_nobody_from_going_on(bench: Bench):
     """It goes without the interceptor and takes what the card gives it; the others divide the rest by their shares."""
     first, second = (bench.greedy("--mem", "2Gi", "--core", "30", "--mode", "burst") for _ in range(2))
@@ -269,6 +268,7 @@ def all_leased(shell: Shell, count: int) -> bool:
     return shares == [WHOLE_BP // count] * count and min(beats) > time.monotonic_ns() - SILENT_NS
 
 
+@pytest.mark.slow
 def test_however_runs_come_and_are_killed_one_leases_to_all(bench: Bench):
     """Of living `aliquot`s one has the lock, and every run's share follows those that are there, orphans too."""
     seed = random.randrange(1 << 32)

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.shells import ALIQUOT, Shell
+from tests.integration.shells import ALIQUOT, WAIT_S, Shell, until
 
 WAIT = "import sys; print('ready', flush=True); sys.stdin.read()"
 
@@ -29,7 +31,7 @@ def running(shell: Shell) -> Iterator[Shell]:
 @contextmanager
 def watching(environment: Mapping[str, str], stdout: int) -> Iterator[subprocess.Popen[bytes]]:
     """A `top` that goes on, and heeds SIGINT even where the tests are run in a shell's background, which ignores it."""
-    command = [*ALIQUOT, "top", "--interval", "0.1"]
+    command = [*ALIQUOT, "top", "--simulate", "--interval", "0.1"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         top = subprocess.Popen(command, env=environment, stdout=stdout)
@@ -44,13 +46,15 @@ def watching(environment: Mapping[str, str], stdout: int) -> Iterator[subprocess
 
 def test_one_document_for_programs(running: Shell) -> None:
     """Ratios from 0 to 1, sizes in bytes; a run is leased its share even when it is alone with it."""
-    done = running.aliquot("top", "--json", "--interval", "0.2")
+    done = running.aliquot("top", "--simulate", "--json", "--interval", "0.2")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     ((tenant,),) = [card["tenants"] for card in told["cards"]]
     assert told["seconds"] >= 0.2
-    assert tenant.pop("tenant").startswith("run/")
+    name = tenant.pop("tenant")
     assert tenant.pop("usedBytes") == 0
+    assert (f"run/{tenant.pop('id')}", len(tenant.pop("command"))) == (name, 3)
+    assert tenant.pop("pid") == running.cards()[0]["slices"][0]["pid"]  # type: ignore[index]
     assert tenant == {
         "mode": "capped",
         "priority": 0,
@@ -68,20 +72,27 @@ def test_one_document_for_programs(running: Shell) -> None:
 
 def test_one_table_for_people(running: Shell) -> None:
     """A line for each tenant below its card; and words where there is nobody."""
-    done = running.aliquot("top", "--once", "--interval", "0.2")
+    done = running.aliquot("top", "--simulate", "--once", "--interval", "0.2")
     assert done.returncode == 0, done.stderr
     title, headings, line = done.stdout.splitlines()
-    assert title.startswith("card GPU-")
-    assert headings.split()[:3] == ["tenant", "mode", "prio"]
+    assert title.startswith("card 0  NVIDIA H200  GPU-")
+    assert headings.split()[:4] == ["id", "pid", "command", "memory"]
     assert headings.split()[-2:] == ["denied", "trusted"]
     assert line.split()[-2:] == ["0", "yes"]
-    assert line.split()[1:5] == ["capped", "0", "30.0", "%"]
+    assert line.split()[:2] == [*running.run_directories(), str(running.cards()[0]["slices"][0]["pid"])]  # type: ignore[index]
+    assert "0 of 2Gi  capped  30.0 %" in line
 
 
 def test_nobody_is_told_in_words(shell: Shell) -> None:
     """An empty table would look like a fault."""
     done = shell.aliquot("top", "--once", "--interval", "0.1")
-    assert (done.returncode, done.stdout) == (0, "nobody has a slice of this machine's cards\n")
+    assert (done.returncode, done.stdout) == (0, "no run and no pod has a slice of this machine's cards\n")
+
+
+def test_the_simulated_machines_runs_are_found(running: Shell) -> None:
+    """Without --simulate they are not of this machine; where they are is said."""
+    done = running.aliquot("top", "--once", "--interval", "0.1")
+    assert done.stdout.splitlines()[1:] == ["there are runs on the simulated machine: aliquot top --simulate"]
 
 
 def test_tables_follow_each_other_where_there_is_no_terminal(running: Shell) -> None:
@@ -108,3 +119,74 @@ def test_a_terminal_has_one_table_that_changes(running: Shell) -> None:
         assert b"\x1b[?1049h" in seen
         assert top.wait(60) == 0
     os.close(here)
+
+
+LOOP = (sys.executable, str(Path(__file__).parents[2] / "examples" / "run" / "loop.py"))
+
+
+def told(shell: Shell) -> dict[str, Any]:
+    """The only card that has tenants, as soon as one has."""
+    until(lambda: bool(seen(shell)))
+    (card,) = seen(shell)
+    return card
+
+
+def seen(shell: Shell) -> list[dict[str, Any]]:
+    """The cards that have tenants."""
+    done = shell.aliquot("top", "--simulate", "--json", "--interval", "0.5")
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["cards"]
+    return found
+
+
+def test_what_an_uncapped_run_uses_is_shown(shell: Shell) -> None:
+    """Nothing measures a run that is alone with its card, but NVML knows what it does there."""
+    with shell.start("--mem", "2Gi", "--", *LOOP) as run:
+        until(lambda: told(shell)["tenants"][0]["used"])
+        (tenant,) = told(shell)["tenants"]
+        assert (tenant["mode"], tenant["guaranteed"], tenant["command"]) == ("free", None, list(LOOP))
+        run.terminate()
+        run.communicate(timeout=WAIT_S)
+
+
+def test_where_no_arbiter_leases_nothing_is_made_up(shell: Shell) -> None:
+    """After every `aliquot` was killed the commands go on; their use is by their own clocks, and the table says why."""
+    with shell.start("--mem", "2Gi", "--core", "30", "--", *LOOP) as run:
+        until(lambda: told(shell)["tenants"][0]["guaranteed"])
+        run.kill()
+        until(lambda: not told(shell)["leased"])
+        until(lambda: told(shell)["tenants"][0]["used"] > 0)
+        (tenant,) = told(shell)["tenants"]
+        assert (tenant["guaranteed"], tenant["lent"], tenant["pid"]) == (None, None, None)
+        lines = shell.aliquot("top", "--simulate", "--once").stdout.splitlines()
+        assert lines[-1] == "  nothing leases this card's time now: each keeps to its share by its own clock"
+        (slice_,) = shell.cards()[0]["slices"]  # type: ignore[misc]
+        os.kill(slice_["processes"][0], signal.SIGKILL)
+
+
+def test_a_terminal_that_cannot_move_its_cursor_has_one_table_after_the_other(running: Shell) -> None:
+    """TERM=dumb, as in an editor's shell: no escape sequences, no traceback."""
+    here, there = pty.openpty()
+    with watching({**running.environment, "TERM": "dumb", "COLUMNS": "160"}, there) as top:
+        os.close(there)
+        seen = b""
+        while seen.count(b"capped") < 3:
+            seen += os.read(here, 4096)
+        top.send_signal(signal.SIGINT)
+        assert top.wait(60) == 0
+    os.close(here)
+    assert b"\x1b" not in seen
+
+
+def test_a_narrow_terminal_has_a_line_a_run(running: Shell) -> None:
+    """Rows are cut at its edge; folded ones could not be told apart."""
+    here, there = pty.openpty()
+    command = [*ALIQUOT, "top", "--simulate", "--once", "--interval", "0.2"]
+    environment = {**running.environment, "TERM": "dumb", "COLUMNS": "80"}
+    done = subprocess.run(command, env=environment, stdout=there, stderr=subprocess.PIPE, check=True)
+    os.close(there)
+    lines = os.read(here, 4096).decode().splitlines()
+    os.close(here)
+    assert done.stderr == b""
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= 80

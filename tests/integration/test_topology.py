@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import GPU, Document, Extender, add_node, manifest, publish
 
 ROOT = Path(__file__).parents[2]

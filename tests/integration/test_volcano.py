@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import ROOT, Extender, add_node, create
 
 if TYPE_CHECKING:

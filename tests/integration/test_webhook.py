@@ -14,9 +14,9 @@ import urllib3
 import yaml
 
 from aliquot.certs import write_pair
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import Process, free_port, wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import Process, free_port, wait_for
 
 if TYPE_CHECKING:
     from aliquot.tls import CertificatePair
@@ -40,7 +40,7 @@ class Running:
         argv = [
             sys.executable,
             "-m",
-            "webhook",
+            "aliquot.webhook",
             *flags,
             "--port",
             str(self.port),
@@ -225,7 +225,10 @@ def test_without_a_certificate_it_does_not_start(tmp_path: Path):
     """The reason is one line."""
     flags = ["--tls-cert", str(tmp_path / "no"), "--tls-key", str(tmp_path / "no"), "--port", "1"]
     process = Process(
-        "webhook", [sys.executable, "-m", "webhook", *flags], tmp_path / "log", {"PYTHONPATH": str(ROOT)}
+        "webhook",
+        [sys.executable, "-m", "aliquot.webhook", *flags],
+        tmp_path / "log",
+        {"PYTHONPATH": str(ROOT)},
     )
     process.start()
     wait_for("the webhook to end", lambda: not process.running)
@@ -298,6 +301,18 @@ def test_a_refused_pod_is_not_stored(cluster: PocketCluster):
     with pytest.raises(ApiError, match="did you mean 4096Mi"):
         cluster.kubectl.create(pod("bad", {MEM: "4096"}))
     assert cluster.kubectl.find("pods", "bad") is None
+
+
+def test_what_hami_would_do_and_aliquot_does_not_is_refused(cluster: PocketCluster):
+    """A manifest is not run on another card than it names; kubectl shows what to write."""
+    made = pod("picky", {"nvidia.com/gpu": "1", "nvidia.com/priority": "1"})
+    made["metadata"]["annotations"] = {"nvidia.com/use-gputype": "A100"}
+    with pytest.raises(
+        ApiError, match=r"use-gputype: 'A100' .*card-model.*nvidia.com/priority: '1' .*"
+    ) as caught:
+        cluster.kubectl.create(made)
+    assert "annotation aliquot.dev/priority, 0 to 9" in str(caught.value)
+    assert cluster.kubectl.find("pods", "picky") is None
 
 
 def test_a_forged_placement_does_not_get_in(cluster: PocketCluster):

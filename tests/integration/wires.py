@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.cluster import PocketCluster
 
 CHUNK = 1 << 16
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.usage_page import create_usage
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.usage_page import create_usage
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.forwarded import forwarded
 from tests.native.leases import SHARE, Begin, Lessor, told_to_go
 from tests.native.pairs import Pair
@@ -24,7 +24,7 @@ CARD_MIB = 16384
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option of `make coverage-report`."""
+    """The option of `make -C tests coverage-report`."""
     parser.addoption("--trace-hooks", type=Path, help="where to write which hooks each test entered")
 
 

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from libshim.library import forwarder_path, library_path
+from aliquot.libshim.library import forwarder_path, library_path
 
 SONAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 

@@ -12,8 +12,8 @@ from enum import IntFlag
 from types import TracebackType
 from typing import Self
 
-from libshim._pages import ffi, lib
-from sandbox.gpus import SimMachine
+from aliquot.libshim._pages import ffi, lib
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
 

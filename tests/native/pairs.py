@@ -4,7 +4,7 @@ import socket
 import subprocess
 import sys
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.sims import PRELUDE, environment
 
 MIB = 1024 * 1024

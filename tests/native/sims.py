@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 
 Answers = list[dict[str, Any]]
 

@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from libshim._pages import ffi
-from libshim.library import library_path
-from libshim.usage_page import Usage, read_usage
-from sandbox.gpus import SimMachine
+from aliquot.libshim._pages import ffi
+from aliquot.libshim.library import library_path
+from aliquot.libshim.usage_page import Usage, read_usage
+from aliquot.sandbox.gpus import SimMachine
 
 
 def interceptor() -> Path:

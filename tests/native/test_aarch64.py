@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.usage_page import create_usage, read_usage
-from sandbox.gpus import SOURCES, SimCard, SimMachine
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.usage_page import create_usage, read_usage
+from aliquot.sandbox.gpus import SOURCES, SimCard, SimMachine
 from tests.native.forwarded import SONAMES, behind
 from tests.native.shells import CLIENTS, LIBSHIM
 from tests.tools.debian import unpack_or_skip

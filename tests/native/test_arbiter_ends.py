@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from libshim._pages import ffi
-from libshim.control_page import CardLimit
-from sandbox.gpus import SimMachine
+from aliquot.libshim._pages import ffi
+from aliquot.libshim.control_page import CardLimit
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.sims import wait_for
 from tests.native.spinners import spinning
@@ -30,7 +30,7 @@ SETTLED_NS = 160 * MS
 AGENT = """
 import sys
 from pathlib import Path
-from arbiter import Arbiter, Terms
+from aliquot.arbiter import Arbiter, Terms
 arbiter = Arbiter()
 arbiter.start()
 card, share, *pages = sys.argv[1:]

@@ -7,17 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from libshim.control_page import CardLimit
-from plugin.arrears import Arrears
-from plugin.watchdog import LOOK_EVERY_S
-from sandbox.gpus import SimMachine
+from aliquot.libshim.control_page import CardLimit
+from aliquot.plugin.arrears import Arrears
+from aliquot.plugin.watchdog import LOOK_EVERY_S
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.leases import Lessor
 from tests.native.sims import wait_for
 from tests.native.spinners import spinning
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB
-
-pytestmark = pytest.mark.timed
 
 MS = 1_000_000
 ANY_WINDOW_US = 1_000_000
@@ -29,6 +27,7 @@ def ran_ns(machine: SimMachine, pid: int, since: int) -> int:
     return sum(run.end_ns - run.start_ns for run in runs if run.pid == pid and run.start_ns > since)
 
 
+@pytest.mark.timing
 def test_what_is_charged_late_pays_for_nothing_that_came_after_it(
     machine: SimMachine, tenant: Callable[..., Tenant]
 ):

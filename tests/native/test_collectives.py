@@ -10,7 +10,7 @@ from bench.timeshare.run import Programs, Run, programs, run
 from bench.timeshare.verdict import meeting
 from tests.native.attempts import attempts
 
-pytestmark = pytest.mark.timed
+pytestmark = pytest.mark.timing
 
 SECONDS = 2.0
 TOLERANCE = 6.0

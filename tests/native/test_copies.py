@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from libshim.control_page import CardLimit
-from libshim.coverage.table import read_table
-from sandbox.gpus import SimMachine
+from aliquot.libshim.control_page import CardLimit
+from aliquot.libshim.coverage.table import read_table
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.leases import Lessor, Work
 from tests.native.shells import OUT, Shell
 from tests.native.sims import wait_for

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, Enforcement, update_control
-from sandbox.gpus import SimMachine
+from aliquot.libshim.control_page import CardLimit, Control, Enforcement, update_control
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.tenants import Tenant
-
-pytestmark = pytest.mark.timed
 
 GIB = 1 << 30
 SECOND_NS = 1_000_000_000
@@ -163,6 +161,7 @@ CASES = [
 ]
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_tenant_gets_its_share_of_time(machine: SimMachine, tenant: Callable[..., Tenant], case: Case):
     """Whatever a kernel's length and however work is submitted, the card runs it for the share and no more."""
@@ -176,6 +175,7 @@ def test_a_tenant_gets_its_share_of_time(machine: SimMachine, tenant: Callable[.
     gets(case.percent, attempt)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("how", ["varying", "behind", "left"])
 def test_a_kernel_known_to_be_short_is_measured_when_it_is_long(
     machine: SimMachine, tenant: Callable[..., Tenant], how: str
@@ -191,6 +191,7 @@ def test_a_kernel_known_to_be_short_is_measured_when_it_is_long(
     gets(30, attempt)
 
 
+@pytest.mark.timing
 def test_a_launch_while_limits_are_half_written_opens_no_gate(
     machine: SimMachine, tenant: Callable[..., Tenant]
 ):
@@ -210,6 +211,7 @@ def test_a_launch_while_limits_are_half_written_opens_no_gate(
     gets(30, attempt)
 
 
+@pytest.mark.timing
 def test_the_processes_of_a_container_share_its_time(machine: SimMachine, tenant: Callable[..., Tenant]):
     """Two processes with kernels of 1 and 20 ms get 30 % together, not each."""
 
@@ -233,6 +235,7 @@ def test_a_program_that_forks_goes_on_and_its_child_ends(machine: SimMachine, te
     assert 0 < share(machine, process, seconds=1) < 40
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_hami_cores_environment_caps_time_too(machine: SimMachine, tenant: Callable[..., Tenant]):
     """Without a control page CUDA_DEVICE_SM_LIMIT is the share."""
@@ -253,6 +256,7 @@ def test_hami_cores_environment_caps_time_too(machine: SimMachine, tenant: Calla
     gets(30, attempt)
 
 
+@pytest.mark.timing
 def test_time_used_and_waited_is_on_the_usage_page(machine: SimMachine, tenant: Callable[..., Tenant]):
     """The page says how long the card ran the tenant's work, within a kernel or two of the truth."""
 
@@ -271,6 +275,7 @@ def test_time_used_and_waited_is_on_the_usage_page(machine: SimMachine, tenant: 
     assert charged[-1] < 1.02  # more is charged to a program that is kept from running between two events
 
 
+@pytest.mark.timing
 def test_time_in_which_processes_take_turns_is_counted_once(
     machine: SimMachine, tenant: Callable[..., Tenant]
 ):
@@ -286,6 +291,7 @@ def test_time_in_which_processes_take_turns_is_counted_once(
     assert attempts(attempt, 1, 0.04)[-1] == pytest.approx(1, abs=0.04)
 
 
+@pytest.mark.timing
 def test_without_a_cap_work_is_neither_held_up_nor_watched(
     machine: SimMachine, tenant: Callable[..., Tenant]
 ):
@@ -298,6 +304,7 @@ def test_without_a_cap_work_is_neither_held_up_nor_watched(
     assert share(machine, process, seconds=1) > 80
 
 
+@pytest.mark.timing
 def test_a_cap_that_comes_while_a_program_runs_is_kept(machine: SimMachine, tenant: Callable[..., Tenant]):
     """Changing the control page caps a running process."""
 
@@ -312,6 +319,7 @@ def test_a_cap_that_comes_while_a_program_runs_is_kept(machine: SimMachine, tena
     gets(30, attempt)
 
 
+@pytest.mark.timing
 def test_where_limits_are_only_observed_work_is_measured_and_not_held_up(
     machine: SimMachine, tenant: Callable[..., Tenant]
 ):

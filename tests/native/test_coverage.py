@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from libshim.coverage import report
-from libshim.coverage.bindings import Bindings, read_installed
-from libshim.coverage.new_cuda import findings
-from libshim.coverage.table import Row, read_table
+from aliquot.libshim.coverage import report
+from aliquot.libshim.coverage.bindings import Bindings, read_installed
+from aliquot.libshim.coverage.new_cuda import findings
+from aliquot.libshim.coverage.table import Row, read_table
 from tests.native import tracing
 from tests.native.shells import LIBSHIM, Shell
 from tests.native.tenants import Tenant
@@ -23,6 +23,7 @@ def rows() -> list[Row]:
     return read_table()
 
 
+@pytest.mark.slow
 def test_the_tracing_flavour_notes_each_hook_that_a_program_enters_once(
     tenant: Callable[..., Tenant], tmp_path: Path
 ):
@@ -52,9 +53,9 @@ def test_the_report_names_hooks_that_no_test_enters(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_every_hook_is_entered_by_a_test(rows: list[Row], tmp_path: Path):
-    """By one that passes; `make coverage-report` says which."""
+    """By one that passes; `make -C tests coverage-report` says which."""
     traces = tmp_path / "tests.json"
     failures = tracing.run(traces)
     assert report.untested(rows, json.loads(traces.read_text())) == [], failures
@@ -132,6 +133,6 @@ def test_all_versions_and_flavours_of_an_entry_have_their_rows(rows: list[Row]):
 
 
 def test_every_function_of_the_bindings_at_hand_has_its_row(rows: list[Row]):
-    """`make check-new-cuda` asks the same of the newest ones."""
+    """`make -C tests check-new-cuda` asks the same of the newest ones."""
     package = Path(next(iter(importlib.import_module("cuda.bindings").__path__)))
     assert findings(read_installed(package), rows) == []

@@ -6,18 +6,14 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-import pytest
-
-from arbiter import Arbiter, Terms
-from sandbox.gpus import SimMachine
+from aliquot.arbiter import Arbiter, Terms
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.leases import MS, SECOND_NS, hear, say
 from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import SPIN_PTX
 from tests.native.test_sim_meetings import MEET
 from tests.native.test_tickets import PRELUDE
-
-pytestmark = pytest.mark.timed
 
 OWN, OTHERS = 20, 60
 """Percent. What waits for its other half takes a third of a card or more, so that its owner is never due anything."""

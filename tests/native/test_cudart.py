@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native import sims
 from tests.native.shells import OUT_OF_MEMORY
 from tests.native.tenants import Tenant, interceptor

@@ -10,8 +10,8 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from libshim.library import forwarder_path, library_path
-from sandbox.gpus import SimMachine
+from aliquot.libshim.library import forwarder_path, library_path
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.forwarded import SONAMES, behind, forwarded
 from tests.native.names import hooked, known, listed
 from tests.native.shells import CLIENTS, OUT_OF_MEMORY, Shell, program, two_cards

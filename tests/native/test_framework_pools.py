@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import program, two_cards
 from tests.native.tenants import Tenant
 
@@ -51,6 +51,7 @@ def watched(slice_: Tenant, name: str) -> tuple[list[str], int]:
     return output.splitlines(), highest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GETS)
 def test_a_frameworks_allocator_gets_its_slice_again_and_again(flavoured: Callable[..., Tenant], name: str):
     """In every round all that fits, never more than the slice at any moment, and nothing is left at the end."""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.usage_page import create_usage, read_usage
-from sandbox.gpus import SimMachine
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.usage_page import create_usage, read_usage
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.tenants import interceptor
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -168,6 +168,7 @@ def test_a_page_that_cannot_be_made_is_an_error(probe: Path, tmp_path: Path):
 # ---- the same, of programs on the simulated machine ----
 
 GIB = 1 << 30
+NO_SLICE = 125
 
 ALLOCATE = """
 import sys
@@ -202,6 +203,15 @@ class Environment:
         """What a program that allocates sizes prints, and what it says on stderr."""
         return self.start(ALLOCATE, *sizes).communicate(timeout=30)
 
+    def ended(self, program: str = ALLOCATE, *arguments: object) -> str:
+        """What is said of a program that is ended before it gets any memory."""
+        process = self.start(program, *arguments)
+        said, errors = process.communicate(timeout=30)
+        assert (process.returncode, said) == (NO_SLICE, "")
+        assert len(errors.splitlines()) == 1
+        assert errors.startswith("aliquot: this program was ended: ")
+        return errors
+
 
 @pytest.fixture
 def hami(machine: SimMachine, tmp_path: Path) -> Callable[..., Environment]:
@@ -222,13 +232,60 @@ def test_the_memory_limit_holds_for_all_processes(hami: Callable[..., Environmen
     holder.communicate(timeout=30)
 
 
-def test_a_bad_value_denies_all_device_memory_in_one_line(hami: Callable[..., Environment]):
+def test_a_bad_value_ends_the_program_in_one_line(hami: Callable[..., Environment]):
     """A misspelt limit is no licence: the line names variable, value and remedy."""
-    said, errors = hami(CUDA_DEVICE_MEMORY_LIMIT="2Gi").allocate(1 << 20)
-    assert said.startswith("['CUDA_ERROR_OUT_OF_MEMORY']")
-    assert len(errors.splitlines()) == 1
+    errors = hami(CUDA_DEVICE_MEMORY_LIMIT="2Gi").ended()
     assert "CUDA_DEVICE_MEMORY_LIMIT=2Gi" in errors
     assert "such as 2g" in errors
+
+
+def test_a_bad_value_ends_no_program_that_uses_no_card(hami: Callable[..., Environment]):
+    """A shell or an editor with the variables in its environment goes on, so that they can be corrected."""
+    process = hami(CUDA_DEVICE_MEMORY_LIMIT="2Gi").start("print('worked')")
+    assert process.communicate(timeout=30) == ("worked\n", "")
+
+
+def test_a_page_that_cannot_be_made_ends_the_program(hami: Callable[..., Environment], tmp_path: Path):
+    """The line names the file, what is wrong with it, and the variable that names another."""
+    page = tmp_path / "none" / "slice.usage"
+    errors = hami(CUDA_DEVICE_MEMORY_LIMIT="2g", CUDA_DEVICE_MEMORY_SHARED_CACHE=str(page)).ended()
+    assert f"{page}: No such file or directory; CUDA_DEVICE_MEMORY_SHARED_CACHE names another" in errors
+
+
+MISNUMBERED = [
+    ({"CUDA_DEVICE_MEMORY_LIMIT_5": "1g"}, "CUDA_DEVICE_MEMORY_LIMIT_5 names no card", "this program sees 2"),
+    ({"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_SM_LIMIT_2": "30"}, "CUDA_DEVICE_SM_LIMIT_2", "sees 2"),
+    ({"CUDA_DEVICE_MEMORY_LIMIT_1": "1g", "CUDA_VISIBLE_DEVICES": "1"}, "LIMIT_1 names no card", "sees 1"),
+]
+
+
+@pytest.mark.parametrize(("variables", "words", "count"), MISNUMBERED)
+def test_a_limit_of_no_card_ends_a_program_that_would_have_none(
+    hami: Callable[..., Environment], variables: dict[str, str], words: str, count: str
+):
+    """Meant for this card and counted wrongly, it must not become no limit."""
+    errors = hami(**variables).ended()
+    assert words in errors
+    assert count in errors
+    assert "write CUDA_DEVICE_" in errors
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_limit_of_no_card_beside_those_of_all_cards_is_no_mistake(
+    hami: Callable[..., Environment], number: int
+):
+    """One environment for machines of several sizes: each card that is there has its limit."""
+    variables = {f"CUDA_DEVICE_MEMORY_LIMIT_{card}": "1g" for card in range(8)}
+    said, errors = hami(**variables, CUDA_VISIBLE_DEVICES=str(number)).allocate(GIB + 1, GIB)
+    assert said.startswith("['CUDA_ERROR_OUT_OF_MEMORY', 'CUDA_SUCCESS']")
+    assert errors == ""
+
+
+def test_a_limit_of_another_card_leaves_this_one_without(hami: Callable[..., Environment]):
+    """Card 1 is there, and its limit is its own."""
+    said, errors = hami(CUDA_DEVICE_MEMORY_LIMIT_1="1g").allocate(GIB + 1)
+    assert said.startswith("['CUDA_SUCCESS']")
+    assert errors == ""
 
 
 def test_hami_cores_own_region_is_left_to_it(hami: Callable[..., Environment], tmp_path: Path):
@@ -246,12 +303,10 @@ def test_hami_cores_own_region_is_left_to_it(hami: Callable[..., Environment], t
 
 
 def test_a_damaged_page_of_ours_is_not_stepped_around(hami: Callable[..., Environment], tmp_path: Path):
-    """What begins as a page and is cut short means no memory, as everywhere."""
+    """What begins as a page and is cut short keeps no limits."""
     create_usage(tmp_path / "slice.usage")
     os.truncate(tmp_path / "slice.usage", 4096)
-    said, errors = hami(CUDA_DEVICE_MEMORY_LIMIT="2g").allocate(1 << 20)
-    assert said.startswith("['CUDA_ERROR_OUT_OF_MEMORY']")
-    assert "cut short" in errors
+    assert "cut short" in hami(CUDA_DEVICE_MEMORY_LIMIT="2g").ended()
 
 
 def test_a_container_built_around_hami_core_works_with_ours_in_its_place(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import (
+from aliquot.libshim.control_page import (
     CardLimit,
     Control,
     change_control,
@@ -18,7 +18,7 @@ from libshim.control_page import (
     read_control,
     touch_granter,
 )
-from libshim.usage_page import create_usage, read_card_usages, read_usage
+from aliquot.libshim.usage_page import create_usage, read_card_usages, read_usage
 
 AT_ONCE_S = 10
 HOLDER = """

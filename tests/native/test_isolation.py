@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.library import forwarder_path, library_path
+from aliquot.libshim.usage_page import create_usage, read_usage
 from aliquot.names import LIBRARY_PATH
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.library import forwarder_path, library_path
-from libshim.usage_page import create_usage, read_usage
-from plugin.cdi_spec import CdiSpecs
-from plugin.driver_tree import DriverTree
-from plugin.interceptor import install_interceptor
-from plugin.tenants import TenantPages
-from sandbox.gpus import SimMachine
+from aliquot.plugin.cdi_spec import CdiSpecs
+from aliquot.plugin.driver_tree import DriverTree
+from aliquot.plugin.interceptor import install_interceptor
+from aliquot.plugin.tenants import TenantPages
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.box import OTHER_USER, Box, make_box, unshare
 from tests.native.forwarded import SONAMES
 from tests.native.shells import CLIENTS, two_cards

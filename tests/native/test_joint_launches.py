@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from arbiter import Arbiter, Terms
-from libshim.control_page import CardLimit
-from sandbox.gpus import SimMachine
+from aliquot.arbiter import Arbiter, Terms
+from aliquot.libshim.control_page import CardLimit
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.leases import MS, SECOND_NS, SHARE, Lessor, Work, hear, say
 from tests.native.sims import wait_for
@@ -17,8 +17,6 @@ from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB, SPIN_PTX, TOLERANCE
 from tests.native.test_sim_meetings import MEET
 from tests.native.test_tickets import PRELUDE
-
-pytestmark = pytest.mark.timed
 
 WINDOW_S = 2
 MEETING_TOLERANCE = 6.0
@@ -121,6 +119,7 @@ def shares(machine: SimMachine, process: subprocess.Popen[str], began: int) -> l
     return [100 * ns / (WINDOW_S * SECOND_NS) for ns in had]
 
 
+@pytest.mark.timing
 def test_each_card_is_held_to_its_share(machine: SimMachine, tenant: Callable[..., Tenant]):
     """By the kernel that is longer, whichever card the thread has for its own; and charged is what each card ran."""
     limits = [CardLimit(card.uuid, GIB, SHARE) for card in machine.cards]
@@ -173,6 +172,7 @@ def test_it_goes_to_all_cards_or_to_none(machine: SimMachine, leased: Callable[.
         assert machine.record(card.uuid, began, time.monotonic_ns()).busy_ns() >= MS
 
 
+@pytest.mark.timing
 def test_two_tenants_that_take_the_cards_in_opposite_orders_get_on(
     machine: SimMachine, leased: Callable[..., Tenant], ends: ExitStack
 ):

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from libshim._pages import lib
-from sandbox.gpus import SimMachine
+from aliquot.libshim._pages import lib
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.leases import (
     MS,
@@ -29,7 +29,7 @@ from tests.native.tenants import Tenant
 from tests.native.test_core_limit import SPIN_PTX, TOLERANCE, share, start, working
 from tests.native.test_tickets import PRELUDE
 
-pytestmark = pytest.mark.timed
+pytestmark = pytest.mark.timing
 
 SILENT_MS = 60
 

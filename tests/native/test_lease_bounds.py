@@ -8,16 +8,14 @@ from itertools import pairwise
 
 import pytest
 
-from libshim.control_page import CardLimit
-from sandbox.gpus import SimMachine
+from aliquot.libshim.control_page import CardLimit
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.leases import Lessor, Work
 from tests.native.sims import wait_for
 from tests.native.spinners import Spinner, spinning
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB
-
-pytestmark = pytest.mark.timed
 
 MS = 1_000_000
 WINDOW_US = 2000
@@ -91,6 +89,7 @@ def longest_overrun(
     return min(attempts(attempt, 0, bound))
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("waits", [True, False])
 def test_kernels_that_turn_long_run_on_no_longer_than_so_many(
     machine: SimMachine, leased: Leased, waits: bool
@@ -101,6 +100,7 @@ def test_kernels_that_turn_long_run_on_no_longer_than_so_many(
     assert longest_overrun(machine, leased, bound, KNOWN, (*before, kernels(2000, LONG_US))) < bound
 
 
+@pytest.mark.timing
 def test_nothing_joins_work_that_takes_longer_than_it_should(machine: SimMachine, leased: Leased):
     """A program that pauses between its kernels has few in flight when the first of the new length is overdue."""
     bound = LAUNCHES / 4 * LONG_US / 1000
@@ -108,6 +108,7 @@ def test_nothing_joins_work_that_takes_longer_than_it_should(machine: SimMachine
     assert longest_overrun(machine, leased, bound, KNOWN, lines, after_ns=4 * LONG_US * 1000) < bound
 
 
+@pytest.mark.timing
 def test_a_kernel_is_known_by_the_width_of_its_grid(machine: SimMachine, leased: Leased):
     """Short with a narrow grid and long with a wide one: of the latter there is one in flight, and the next."""
     known = (*KNOWN, kernels(2, LONG_US, grid=64), "sync", *KNOWN)
@@ -116,6 +117,7 @@ def test_a_kernel_is_known_by_the_width_of_its_grid(machine: SimMachine, leased:
     assert longest_overrun(machine, leased, bound, known, lines) < bound
 
 
+@pytest.mark.timing
 def test_kernels_that_were_never_seen_go_one_by_one(machine: SimMachine, leased: Leased):
     """However much is known of others of the same function."""
     bound = WINDOW_US / 1000 + 2 * LONG_US / 1000
@@ -133,6 +135,7 @@ def gap_after_short_ms(machine: SimMachine, since: int) -> float:
     return statistics.median(gaps) / MS
 
 
+@pytest.mark.timing
 def test_a_kernel_of_no_known_length_is_not_waited_for_as_for_the_longest(
     machine: SimMachine, leased: Leased
 ):
@@ -158,6 +161,7 @@ def idle_part(machine: SimMachine, since: int) -> float:
     return 1 - busy / (max(run.end_ns for run in runs) - min(run.start_ns for run in runs))
 
 
+@pytest.mark.timing
 def test_kernels_of_two_lengths_keep_the_card_busy(machine: SimMachine, leased: Leased):
     """Each could be the short one, and be over before anything more could be submitted: there is enough behind it."""
     odd = (kernels(1, 1000), kernels(1, 100)) * 7 + (kernels(1, 1000), "sync")
@@ -174,6 +178,7 @@ def test_kernels_of_two_lengths_keep_the_card_busy(machine: SimMachine, leased: 
     assert min(idle) < 0.1
 
 
+@pytest.mark.timing
 def test_who_waits_for_a_lease_sees_that_a_short_kernel_is_over(machine: SimMachine, leased: Leased):
     """Where nothing more may begin beside what is in flight, the next comes when that is over, not when it might be."""
     in_turn = (kernels(1, 3000), kernels(1, 100)) * 20

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native import sims
 from tests.native.tenants import Tenant
 

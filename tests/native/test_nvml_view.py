@@ -7,9 +7,9 @@ from typing import Self
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, Enforcement, create_control, update_control
-from libshim.usage_page import create_usage
-from sandbox.gpus import SimCard, SimMachine, SimMig
+from aliquot.libshim.control_page import CardLimit, Control, Enforcement, create_control, update_control
+from aliquot.libshim.usage_page import create_usage
+from aliquot.sandbox.gpus import SimCard, SimMachine, SimMig
 from tests.native.shells import library
 from tests.native.sims import wait_for
 from tests.native.tenants import Tenant

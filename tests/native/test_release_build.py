@@ -62,6 +62,7 @@ def meant(path: Path) -> set[str]:
     return {"dlsym", "dlvsym"}.union(*map(hooked, SONAMES))
 
 
+@pytest.mark.slow
 def test_it_needs_no_glibc_newer_than_2_17(library: ELFFile):
     """It loads where CUDA itself loads: the oldest system is CentOS 7's."""
     needs = library.get_section_by_name(".gnu.version_r")
@@ -72,6 +73,7 @@ def test_it_needs_no_glibc_newer_than_2_17(library: ELFFile):
     assert max(numbers) <= (2, 17), names
 
 
+@pytest.mark.slow
 def test_it_needs_only_the_c_library(library: ELFFile, path: Path, architecture: str):
     """Nothing has to be installed beside it; a forwarder needs what it forwards to."""
     dynamic = library.get_section_by_name(".dynamic")
@@ -82,16 +84,19 @@ def test_it_needs_only_the_c_library(library: ELFFile, path: Path, architecture:
     assert needed <= {"libc.so.6", "libdl.so.2", "libpthread.so.0", LOADERS[architecture]}
 
 
+@pytest.mark.slow
 def test_it_exports_what_is_meant_and_nothing_else(library: ELFFile, path: Path):
     """A program's own names are never bound to ours by accident."""
     assert exported(library) == meant(path)
 
 
+@pytest.mark.slow
 def test_its_hooks_have_no_version(library: ELFFile):
     """An unversioned dlsym answers references of every version."""
     assert library.get_section_by_name(".gnu.version_d") is None
 
 
+@pytest.mark.slow
 def test_it_is_built_for_the_processor(library: ELFFile, architecture: str):
     """Each release file is for the processor of its folder."""
     assert library["e_machine"] == {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}[architecture]

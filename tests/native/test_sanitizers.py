@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from libshim.library import library_path
-from sandbox.gpus import SimMachine
+from aliquot.libshim.library import library_path
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import CLIENTS, LIBSHIM, two_cards
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import SPIN_PTX

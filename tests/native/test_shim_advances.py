@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from libshim._pages import ffi, lib
-from libshim.control_page import CardLimit, Control, update_control
-from libshim.usage_page import read_card_usages
-from sandbox.gpus import SimMachine
+from aliquot.libshim._pages import ffi, lib
+from aliquot.libshim.control_page import CardLimit, Control, update_control
+from aliquot.libshim.usage_page import read_card_usages
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, Shell, program, two_cards
 from tests.native.tenants import Tenant, truth, used
 
@@ -87,6 +87,7 @@ def steps(operation: str, ending: str, stride: int = 1) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("ending", ["kill", "resume", "crowd"])
 def test_whoever_stops_anywhere_neither_withholds_nor_loses_anything(operation: str, ending: str):
@@ -109,6 +110,7 @@ def test_of_two_who_want_the_last_bytes_one_gets_them():
     assert steps("squeeze", "rival", 3) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fits", "full"])
 @pytest.mark.parametrize("processes", [3, 12])
 def test_racing_processes_with_advances_get_what_fits_and_no_more(mode: str, processes: int):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.gpus import SOURCES
+from aliquot.sandbox.gpus import SOURCES
 from tests.native.sims import PRELUDE
 from tests.native.tenants import Tenant
 from tests.tools.environments import python_with
@@ -116,6 +116,7 @@ def test_cuda_bindings_12(run: Callable[..., list[Any]], kind: str):
     assert run(python, PRELUDE + BINDINGS + FILL, kind) == [FULL]
 
 
+@pytest.mark.slow
 def test_cuda_core(run: Callable[..., list[Any]]):
     """Its memory resource tells its pool to keep what is freed, and so it is charged until it is taken again."""
     kept = [[blocks, 0, refused] for blocks, _, refused in FULL]

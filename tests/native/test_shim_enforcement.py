@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from libshim.control_page import Control, Enforcement, change_control
-from sandbox.gpus import SimMachine
+from aliquot.libshim.control_page import Control, Enforcement, change_control
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tests.native.tenants import Tenant
 from tests.native.test_shim_memory import EXACT, Take

@@ -6,14 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, Enforcement, change_control, touch_granter
-from libshim.usage_page import CardUsage
-from sandbox.gpus import SimMachine
+from aliquot.libshim.control_page import CardLimit, Control, Enforcement, change_control, touch_granter
+from aliquot.libshim.usage_page import CardUsage
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
-
-pytestmark = pytest.mark.timed
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
@@ -181,6 +179,7 @@ def test_an_agent_that_was_held_up_gets_the_time_to_answer(slice64: Tenant, agen
         assert shell.hear().split()[0] == str(SUCCESS)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("looked_ns_ago", [None, 6_000_000_000])
 def test_an_agent_that_does_not_look_is_not_waited_for(
     slice64: Tenant, agent: Agent, looked_ns_ago: int | None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.pools import GLOBAL_CAPTURE, LIMIT, SPIN_PTX, SPINNING, keep_everything, watch_until_served
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, program, two_cards
 from tests.native.tenants import Tenant, truth, used
@@ -233,6 +233,7 @@ def test_an_updated_graph_is_charged_by_what_it_needs_now(slice64: Tenant, entry
         assert used(slice64) == 1
 
 
+@pytest.mark.slow
 def test_no_capture_is_spoilt_by_memory_that_ended_with_its_context(tenant: Callable[..., Tenant]):
     """A graph's memory may get the address of what a context left; who frees it then frees the graph's alone."""
     own = tenant(1 << 30)

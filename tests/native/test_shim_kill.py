@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import program, two_cards
 from tests.native.tenants import Tenant
 

@@ -34,6 +34,7 @@ def test_a_process_that_slept_for_256_changes_takes_no_old_intent_for_a_new_one(
     assert steps(operation, "age") > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["kill", "meddle"])
 def test_a_collector_killed_at_any_instruction_loses_nothing(ending: str):
     """What it was giving back is given back by the next."""

@@ -9,8 +9,8 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from libshim.library import library_path
-from sandbox.gpus import SimMachine
+from aliquot.libshim.library import library_path
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import LIBSHIM, Shell, two_cards
 from tests.native.tenants import Tenant
 
@@ -59,14 +59,18 @@ def test_the_library_exports_its_hooks_and_nothing_else():
 
 
 @pytest.mark.parametrize("question", [".dlsym", ".default", ".next"])
-def test_dlsym_gives_the_hook_of_every_function_that_the_driver_has(shell: Shell, bare: Shell, question: str):
-    """By handle, RTLD_DEFAULT and RTLD_NEXT alike; what the driver lacks is nobody's."""
-    for symbol, *_ in DRIVER_ROWS:
-        there = bare.ask(f".dlsym {symbol}") != "-"
-        answer = shell.ask(f"{question} {symbol}")
-        assert answer == f"libaliquot.so {symbol}" or not there
-        if question != ".default":
-            assert there or answer == "-"
+@pytest.mark.parametrize("scope", [{}, {"GLOBAL_SCOPE": "1"}], ids=["local", "global"])
+def test_dlsym_gives_the_hook_of_every_function_that_the_driver_has(
+    tenant: Callable[..., Tenant], scope: dict[str, str], question: str
+):
+    """By handle, RTLD_DEFAULT and RTLD_NEXT, where the same question without a slice finds a function."""
+    limit, found = 64 << 20, 0
+    with Shell(tenant(limit), bare=True, **scope) as bare, Shell(tenant(limit), **scope) as shell:
+        for symbol, *_ in DRIVER_ROWS:
+            there = bare.ask(f"{question} {symbol}") != "-"
+            assert shell.ask(f"{question} {symbol}") == (f"libaliquot.so {symbol}" if there else "-")
+            found += there
+    assert bool(found) == (question == ".dlsym" or bool(scope))
 
 
 @pytest.mark.parametrize("question", [".dlsym", ".default", ".next"])
@@ -93,7 +97,7 @@ def test_cugetprocaddress_gives_the_hook_of_the_very_function_the_driver_gives(
     shell: Shell, bare: Shell, entry: str, flags: int
 ):
     """Whatever version and stream flavour is asked for, file and status differ, the symbol never."""
-    versions = sorted({since for _, _, since, _ in DRIVER_ROWS} | {1000, 12090, 13050})
+    versions = sorted({since for _, _, since, _ in DRIVER_ROWS} | {-1, 1000, 12090, 13050, 99990})
     hooks = {symbol for symbol, *_ in DRIVER_ROWS}
     for name in sorted({name for _, name, _, _ in DRIVER_ROWS}):
         for version in versions:
@@ -105,7 +109,7 @@ def test_cugetprocaddress_gives_the_hook_of_the_very_function_the_driver_gives(
 
 
 @pytest.mark.parametrize(
-    "question", ["cuInit 12000 0", "cuNothing 12000 0", "cuMemAlloc 99990 0", "cuMemAlloc 12000 7"]
+    "question", ["cuInit 12000 0", "cuNothing 12000 0", "cuMemAlloc 12000 7", "cuMemAlloc 99990 7"]
 )
 def test_cugetprocaddress_otherwise_answers_as_the_driver(shell: Shell, bare: Shell, question: str):
     """Functions without a hook, unknown names, versions and flags."""

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from libshim.control_page import CardLimit
-from sandbox.gpus import SimMachine
+from aliquot.libshim.control_page import CardLimit
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import INVALID_VALUE, OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tests.native.tenants import Tenant, used
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import LIBSHIM, OUT, Shell, two_cards
 from tests.native.tenants import Tenant
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from libshim.control_page import CardLimit, read_control, update_control
-from sandbox.gpus import SimMachine
+from aliquot.libshim.control_page import CardLimit, read_control, update_control
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import INVALID_VALUE, OUT, OUT_OF_MEMORY, SUCCESS, Shell, two_cards
 from tests.native.tenants import Tenant, truth
 

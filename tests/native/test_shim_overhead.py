@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.usage_page import create_usage
-from sandbox.gpus import SimCard, SimMachine, SimMig
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.usage_page import create_usage
+from aliquot.sandbox.gpus import SimCard, SimMachine, SimMig
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, program
 from tests.native.sims import PRELUDE
 from tests.native.tenants import Tenant

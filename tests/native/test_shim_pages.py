@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libshim.control_page import (
+from aliquot.libshim.control_page import (
     CardLimit,
     Control,
     Enforcement,
@@ -20,9 +20,9 @@ from libshim.control_page import (
     read_control,
     update_control,
 )
-from libshim.page_file import PageError
-from libshim.usage_page import create_usage, read_usage
-from sandbox.gpus import SimMachine
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import create_usage, read_usage
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, Shell, program, two_cards
 from tests.native.tenants import Tenant
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, update_control
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.libshim.control_page import CardLimit, Control, update_control
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.pools import (
     DEADLINE_S,
     LIMIT,
@@ -231,6 +231,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("families", FAMILIES)
 def test_no_interleaving_ever_takes_more_than_the_slice(tenant: TenantMaker, families: str):
     """Two processes of six threads; the card is watched without a pause, and empty at the end."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, program, two_cards
 from tests.native.tenants import Tenant, truth, used
 
@@ -235,7 +235,7 @@ def test_a_full_table_of_processes_stays_closed(slice64: Tenant):
 
 def test_limits_change_while_programs_run(slice64: Tenant):
     """A raised limit is there at once; a lowered one refuses what is new and takes nothing away."""
-    from libshim.control_page import CardLimit, Control, update_control
+    from aliquot.libshim.control_page import CardLimit, Control, update_control
 
     uuid = slice64.machine.cards[0].uuid
     tenant = f"test/{slice64.directory.name}"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, program, two_cards
 from tests.native.sims import wait_for
 from tests.native.tenants import Tenant, used

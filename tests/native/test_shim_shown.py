@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from libshim._pages import lib
-from libshim.control_page import CardLimit
-from sandbox.gpus import SimMachine
+from aliquot.libshim._pages import lib
+from aliquot.libshim.control_page import CardLimit
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.leases import Work
 from tests.native.shells import OUT, Shell, program, two_cards
 from tests.native.sims import wait_for

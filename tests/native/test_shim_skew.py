@@ -11,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, Enforcement, change_control, read_control, touch_granter
-from libshim.usage_page import read_usage
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.libshim.control_page import (
+    CardLimit,
+    Control,
+    Enforcement,
+    change_control,
+    read_control,
+    touch_granter,
+)
+from aliquot.libshim.usage_page import read_usage
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, Shell, two_cards
 from tests.native.tenants import Tenant
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import CardLimit
-from sandbox.gpus import SimMachine
+from aliquot.libshim.control_page import CardLimit
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell, library, program, two_cards
 from tests.native.sims import PRELUDE, wait_for
 from tests.native.tenants import Tenant, used
@@ -170,6 +170,7 @@ def test_a_slot_of_an_interceptor_without_locks_is_judged_by_its_pid(slice64: Te
         neighbour.ok("cuMemAlloc_v2", OUT, LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["exit", "return", "kill"])
 def test_a_thousand_children_one_after_another_are_all_served(slice64: Tenant, ending: str):
     """Each takes the whole slice, however the one before it has ended."""

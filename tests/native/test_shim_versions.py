@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 
-from libshim.coverage.table import Row, read_table
-from sandbox.gpus import SimMachine
+from aliquot.libshim.coverage.table import Row, read_table
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.shells import OUT, SUCCESS, Shell, two_cards
 from tests.native.sims import wait_for
@@ -203,7 +203,7 @@ LAUNCHES = [
 ]
 
 
-@pytest.mark.timed
+@pytest.mark.timing
 @pytest.mark.parametrize("symbol", LAUNCHES)
 def test_every_launch_is_charged_its_time(slice64: Tenant, shell: Shell, symbol: str):
     """About as much as the card says it was busy, whatever launched the kernels; more where the program is held up."""

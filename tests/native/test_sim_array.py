@@ -1,6 +1,6 @@
 """Arrays of the simulated driver that get their memory from elsewhere."""
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.pairs import PROGRAM
 from tests.native.sims import run_python
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.gpus import SOURCES, SimCard, SimMachine, SimMig
+from aliquot.sandbox.gpus import SOURCES, SimCard, SimMachine, SimMig
 from tests.native.sims import run_python
 
 SPIN = SOURCES.parent / "kernels" / "spin.ptx"
@@ -204,7 +204,7 @@ def test_nvml_reports_errors_and_losses_as_they_happen(machine: SimMachine):
     program = f"""
 from pathlib import Path
 sys.path.insert(0, {str(SOURCES.parents[1])!r})
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.gpus import SimCard, SimMachine
 machine = SimMachine(Path(sys.argv[1]), [SimCard(), SimCard()])
 card = pynvml.nvmlDeviceGetHandleByIndex(1)
 events = pynvml.nvmlEventSetCreate()

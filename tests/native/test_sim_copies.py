@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.gpus import SimCard, SimMachine
-from sandbox.record import COPIED_IN, COPIED_OUT, RAN, Record
+from aliquot.sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.record import COPIED_IN, COPIED_OUT, RAN, Record
 from tests.native.sims import PRELUDE, environment, run_python
 from tests.native.test_sim_overlap import PROGRAM, SPIN
-
-pytestmark = pytest.mark.timed
 
 US, MS = 1_000, 1_000_000
 MIB = 1 << 20
@@ -165,7 +163,7 @@ print(time.monotonic() - begin)
 
 
 def test_processes_share_the_bus(tmp_path: Path):
-    """A copy begins when that of another process in the same direction has ended."""
+    """A copy begins when that of another process in the same direction has ended, not before."""
     machine = SimMachine(tmp_path / "slower", [SimCard(copy_gib_s=0.1)])
     machine.create()
     program = """
@@ -190,7 +188,7 @@ check(cuda.cuCtxSynchronize())
         process.communicate(timeout=60)
     copies = machine.record(machine.cards[0].uuid, begin, time.monotonic_ns()).of_kind(COPIED_IN)
     assert sorted(copies["pid"].tolist()) == sorted([first.pid, second.pid])
-    assert copies[1]["start"] == copies[0]["end"]
+    assert copies[1]["start"] >= copies[0]["end"]
 
 
 def test_small_copies_take_no_time(machine: SimMachine):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.sims import run_python
 
 PROGRAM = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.conftest import CARD_MIB
 from tests.native.sims import PRELUDE, environment, run_python
 
@@ -216,6 +216,7 @@ def use_again(process: subprocess.Popen[str]) -> int:
     return int(process.stdout.readline()) // MIB
 
 
+@pytest.mark.slow
 def test_a_full_card_takes_the_memory_of_the_process_that_used_its_own_the_longest_ago(
     machine: SimMachine, neighbour: Callable[[int], subprocess.Popen[str]]
 ):
@@ -251,6 +252,7 @@ TIMES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TIMES)
 def test_a_kernel_holds_the_card_while_its_memory_comes_over_the_bus(tmp_path: Path, case: str):
     """A GiB at 1 GiB a second; twice that where as much has to leave first; for each kernel what may not come."""

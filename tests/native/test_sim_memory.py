@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.sims import ask, read_until, run_python, start, wait_for
 
 MIB = 1024 * 1024

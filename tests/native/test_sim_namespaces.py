@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sandbox.gpus import MIB, SimMachine
+from aliquot.sandbox.gpus import MIB, SimMachine
 from tests.native.sims import PRELUDE, wait_for
 
 INSIDE = 'mount --bind /proc "$0" && mount -t proc proc /proc && exec "$@"'

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.sims import read_until, run_python, start
 
 MIB = 1024 * 1024

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import probe
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox import probe
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.sims import environment
 
 TRANSCRIPT = Path(__file__).parents[1] / "data" / "probe" / "simulator.jsonl"
@@ -51,7 +51,7 @@ def test_the_command_line_tells_by_its_exit_status(tmp_path: Path, change: str, 
     other = tmp_path / "other.jsonl"
     other.write_text(TRANSCRIPT.read_text() + change)
     done = subprocess.run(
-        [sys.executable, "-m", "sandbox.probe", "compare", TRANSCRIPT, other],
+        [sys.executable, "-m", "aliquot.sandbox.probe", "compare", TRANSCRIPT, other],
         capture_output=True, text=True, check=False, cwd=TRANSCRIPT.parents[3],
     )  # fmt: skip
     assert done.returncode == status, done.stderr

@@ -7,11 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sandbox.gpus import SOURCES, SimMachine, SimulationError
-from sandbox.record import ENTRY, RAN, SWITCHED, Busy, Record
+from aliquot.sandbox.gpus import SOURCES, SimMachine, SimulationError
+from aliquot.sandbox.record import ENTRY, RAN, SWITCHED, Busy, Record
 from tests.native.sims import ask, read_until, run_python, start, wait_for
-
-pytestmark = pytest.mark.timed
 
 MS = 1_000_000
 CLIENT = Path(__file__).parent / "clients" / "full_record.c"
@@ -103,6 +101,7 @@ def test_every_kernel_between_gaps_is_an_entry(machine: SimMachine):
     assert len(record.runs) == 2000
 
 
+@pytest.mark.slow
 def test_what_the_ring_has_lost_is_a_loud_error(machine: SimMachine, tmp_path: Path):
     """An interval of which an entry was overwritten is refused; what is behind it is whole."""
     uuid = machine.cards[0].uuid

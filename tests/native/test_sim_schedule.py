@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.gpus import SOURCES, SimCard, SimMachine
-from sandbox.record import Busy
+from aliquot.sandbox.gpus import SOURCES, SimCard, SimMachine
+from aliquot.sandbox.record import Busy
 from tests.native.sims import ask, read_until, run_python, start, wait_for
-
-pytestmark = pytest.mark.timed
 
 MS = 1_000_000
 
@@ -42,6 +40,7 @@ def test_a_kernel_takes_the_time_it_says(machine: SimMachine):
     assert sum(r.end_ns - r.start_ns for r in machine.busy(machine.cards[0].uuid)) == 12 * MS
 
 
+@pytest.mark.timing
 def test_processes_take_turns_of_two_milliseconds(machine: SimMachine):
     """Contexts with work share a card evenly, whatever the length of their kernels, and never run at once."""
     records, pids = race(machine, (MS, 200), (100_000, 2000), (50 * MS, 4))
@@ -50,6 +49,7 @@ def test_processes_take_turns_of_two_milliseconds(machine: SimMachine):
     assert Counter(r.end_ns - r.start_ns for r in records).most_common(1)[0][0] == 2 * MS
 
 
+@pytest.mark.timing
 def test_concurrent_cards_run_all_at_once(tmp_path: Path):
     """As under MPS: nobody waits for a neighbour."""
     machine = SimMachine(tmp_path / "mps", [SimCard(concurrent=True)])
@@ -58,6 +58,7 @@ def test_concurrent_cards_run_all_at_once(tmp_path: Path):
     assert shares(records, pids) == pytest.approx([1, 1], abs=0.02)
 
 
+@pytest.mark.timing
 def test_handing_the_card_over_takes_its_time(tmp_path: Path):
     """Between the turns of two processes nobody has it; one process's turns go on without a gap."""
     machine = SimMachine(tmp_path / "slow", [SimCard(switch_us=500)])
@@ -94,6 +95,7 @@ def test_the_work_of_the_dead_is_dropped(machine: SimMachine):
     assert ask(machine, "launch", MS, 1, "sync")[1]["result"] == 0
 
 
+@pytest.mark.timing
 def test_events_measure_the_cards_time(machine: SimMachine):
     """Ten kernels of a millisecond are ten milliseconds between two events, in the card's time and not the CPU's."""
     program = """

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox.gpus import SimMachine
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.pairs import PROGRAM, Pair
 from tests.native.sims import run_python
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.sims import run_python
 
 PROGRAM = """

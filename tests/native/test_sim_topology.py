@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.sims import run_python
 
 PROGRAM = """

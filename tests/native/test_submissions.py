@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aliquot.sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.record import SWITCHED
 from bench.timeshare.timeline import Timeline
-from sandbox.gpus import SimCard, SimMachine
-from sandbox.record import SWITCHED
 from tests.native.attempts import attempts
 from tests.native.shells import CLIENTS
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB, SPIN_PTX, TOLERANCE, WINDOW_S
 
-pytestmark = pytest.mark.timed
+pytestmark = pytest.mark.timing
 
 MOST_CARDS = 16
 SHARE = 30

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from arbiter import Arbiter, Terms
+from aliquot.arbiter import Arbiter, Terms
+from aliquot.libshim.control_page import OVERFLOW_CARDS, CardLimit, Control, create_control
+from aliquot.libshim.usage_page import create_usage, read_card_usages
+from aliquot.plugin.quanta import quantum_ns
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from bench.timeshare.cases import all_cases
 from bench.timeshare.fitting import quanta_over
 from bench.timeshare.run import KERNELS, Programs, programs, run
 from bench.timeshare.verdict import launches
-from libshim.control_page import OVERFLOW_CARDS, CardLimit, Control, create_control
-from libshim.usage_page import create_usage, read_card_usages
-from plugin.quanta import quantum_ns
-from sandbox.gpus import SimCard, SimMachine
 from tests.native.tenants import Tenant
 
-pytestmark = pytest.mark.timed
+pytestmark = pytest.mark.timing
 
 MIB = 1 << 20
 SECOND_NS = 1_000_000_000
@@ -38,7 +38,6 @@ def tools() -> Iterator[Programs]:
         yield made
 
 
-@pytest.mark.alone
 def test_tenants_that_do_not_fit_together_get_on_by_long_leases(tools: Programs):
     """At least twice as far, and both of them: the agent finds by itself that they do not fit."""
     case = next(case for case in all_cases() if case.name == f"thrash/2x{SET_MIB}-of-{CARD_MIB}")

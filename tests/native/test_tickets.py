@@ -11,15 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, update_control
-from sandbox.gpus import SimMachine
+from aliquot.libshim.control_page import CardLimit, Control, update_control
+from aliquot.sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.shells import LIBSHIM, program
 from tests.native.sims import wait_for
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB, SPIN_PTX, gets, start, working
-
-pytestmark = pytest.mark.timed
 
 ROOT = Path(__file__).resolve().parents[2]
 SECOND_NS = 1_000_000_000
@@ -131,11 +129,13 @@ def both_cards(machine: SimMachine, tenant: Callable[..., Tenant]) -> Tenant:
     return tenant(limits=[CardLimit(card.uuid, GIB, 99) for card in machine.cards])
 
 
+@pytest.mark.timing
 def test_a_ticket_is_good_in_the_context_it_was_given_in(machine: SimMachine, both_cards: Tenant):
     """Work for the default stream of another card's context is charged there, not where the ticket is from."""
     is_charged_what_it_runs(machine, both_cards, (0, 1), SWITCHES)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("how", ["begins", "begins in a graph", "joins"])
 def test_captured_work_is_paid_by_no_ticket(machine: SimMachine, both_cards: Tenant, how: str):
     """A stream with a ticket that begins a capture, or joins one, costs nothing until the graph runs."""
@@ -159,6 +159,7 @@ def test_a_launch_costs_no_more_instructions_than_it_may():
     assert [figure for figure in figures if not figure["met"]] == []
 
 
+@pytest.mark.slow
 def test_a_ticket_ends_when_it_must(tenant: Callable[..., Tenant]):
     """It pays until limits, context, capture, stream or process are others, and is then asked for anew."""
     own = tenant(GIB, 99)
@@ -170,6 +171,7 @@ def test_a_ticket_ends_when_it_must(tenant: Callable[..., Tenant]):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("_round", range(3))
 def test_no_interleaving_loses_work_or_disturbs_it(
     machine: SimMachine, tenant: Callable[..., Tenant], _round: int
@@ -187,6 +189,7 @@ def test_no_interleaving_loses_work_or_disturbs_it(
     assert busy < 0.7 * (max(run.end_ns for run in runs) - min(run.start_ns for run in runs))
 
 
+@pytest.mark.timing
 def test_a_cap_that_is_lowered_holds_within_a_ticket(machine: SimMachine, tenant: Callable[..., Tenant]):
     """A program in the middle of short kernels that were all paid for is held to its new share at once."""
 

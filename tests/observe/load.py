@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from aliquot.cli.demo.stack import LOOPBACK, SOURCE_ROOT, Node, Stack
-from sandbox.gpus import SimCard
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.journey.pods import plain
 from tests.integration.journey.programs import Program
 from tests.integration.journey.spinners import spin

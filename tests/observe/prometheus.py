@@ -16,7 +16,7 @@ from typing import Any, Self
 import yaml
 
 from aliquot.cli.demo.stack import LOOPBACK, Stack
-from sandbox.cluster.processes import Process, free_port, wait_for
+from aliquot.sandbox.cluster.processes import Process, free_port, wait_for
 from tests.observe.expressions import RULES
 from tests.tools.debian import unpack_or_skip
 

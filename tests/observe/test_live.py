@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from aliquot.cli.demo.stack import Stack
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.stacks import one_node
 from tests.observe import load
 from tests.observe.expressions import Expression, alerts, bare, chosen, drawn, metrics, recorded, rules

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import two_nodes
 from tests.integration.identities import Identities, grant, make_account, token_of
 from tests.integration.test_callers import METRICS, Guarded

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.cluster import generate
-from sandbox.cluster.apiserver import patch, quantity
-from sandbox.cluster.kubelet.environment import expand
-from sandbox.cluster.kubelet.launch import PathRewriter
-from sandbox.cluster.scheduler.config import SchedulerConfig, seconds
+from aliquot.sandbox.cluster import generate
+from aliquot.sandbox.cluster.apiserver import patch, quantity
+from aliquot.sandbox.cluster.kubelet.environment import expand
+from aliquot.sandbox.cluster.kubelet.launch import PathRewriter
+from aliquot.sandbox.cluster.scheduler.config import SchedulerConfig, seconds
 
-ROOT = Path(generate.__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(

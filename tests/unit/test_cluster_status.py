@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 
 from aliquot.certs import write_pair
-from sandbox.cluster.client import Client, Credentials
-from sandbox.cluster.kubelet.pod_status import StatusWriter
-from sandbox.cluster.processes import free_port
+from aliquot.sandbox.cluster.client import Client, Credentials
+from aliquot.sandbox.cluster.kubelet.pod_status import StatusWriter
+from aliquot.sandbox.cluster.processes import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox.cluster.apiserver.schema import errors_of, rules_of
-from sandbox.cluster.apiserver.strategy import DefinitionStrategy
+from aliquot.sandbox.cluster.apiserver.schema import errors_of, rules_of
+from aliquot.sandbox.cluster.apiserver.strategy import DefinitionStrategy
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 CARD = {"uuid": "GPU-a", "index": 0, "model": "NVIDIA H200", "memoryMiB": 1000, "health": "Healthy"}

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.desk import (
@@ -19,6 +19,7 @@ from aliquot.desk import (
     Line,
     Reply,
 )
+from tests.tools.examples import examples
 from tests.unit.calls import post
 
 
@@ -146,7 +147,7 @@ OTHERS = st.sampled_from((b"", GET, b"\r\n\r\n", b"P\r\n\r\n", b"\x00" * 20_000,
 
 
 @given(CALLS, OTHERS, CALLS, st.integers(0, 10_000), st.sampled_from((500, 5000, 1 << 20)))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_no_byte_is_lost_or_read_twice(
     before: list[bytes], other: bytes, after: list[bytes], seed: int, most: int
 ):

@@ -22,8 +22,8 @@ from aliquot.desk import (
     Reply,
     by_aiohttp,
 )
+from aliquot.sandbox.cluster.processes import free_port
 from aliquot.tls import server_context
-from sandbox.cluster.processes import free_port
 from tests.unit.calls import post
 
 

@@ -1,11 +1,13 @@
 """HAMi's resources mean here what they mean there."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from aliquot.dialects import load_dialects
+from aliquot.dialects.hami_unsupported import ANNOTATIONS, ENVIRONMENT
 from aliquot.kube.objects import Pod
 from aliquot.names import ResourceNames
 from aliquot.request import RequestError, SliceRequest, read_pod_request
@@ -91,6 +93,144 @@ def test_without_the_dialect_their_names_mean_nothing():
     """A dialect that is off is as if it did not exist."""
     spec = {"containers": [{"name": "c", "resources": {"limits": {N + "gpu": 1}}}]}
     assert not read_pod_request(msgspec.convert({"spec": spec}, Pod)).containers
+
+
+def refusal(
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    container: dict[str, Any] | None = None,
+    **spec: Any,
+) -> str:
+    """Why a pod with a slice in HAMi's names is refused; empty where it is not."""
+    main = {"name": "main", "resources": {"limits": {N + "gpumem": "3000"}}, **(container or {})}
+    metadata = {"annotations": annotations or {}, "labels": labels or {}}
+    pod = msgspec.convert({"metadata": metadata, "spec": {"containers": [main], **spec}}, Pod)
+    try:
+        read_pod_request(pod, dialects=load_dialects(["hami"]))
+    except RequestError as error:
+        return str(error)
+    return ""
+
+
+UNSUPPORTED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "use-gputype": (
+        {"annotations": {N + "use-gputype": "A100"}},
+        [N + "use-gputype", "A100", "aliquot.dev/card-model"],
+    ),
+    "nouse-gputype": (
+        {"annotations": {N + "nouse-gputype": "H200"}},
+        [N + "nouse-gputype", "H200", "aliquot.dev/not-card-model"],
+    ),
+    "use-gpuuuid": (
+        {"annotations": {N + "use-gpuuuid": "GPU-1"}},
+        [N + "use-gpuuuid", "GPU-1", "aliquot.dev/card-uuid"],
+    ),
+    "nouse-gpuuuid": (
+        {"annotations": {N + "nouse-gpuuuid": "GPU-1"}},
+        [N + "nouse-gpuuuid", "GPU-1", "aliquot.dev/not-card-uuid"],
+    ),
+    "numa-bind": (
+        {"annotations": {N + "numa-bind": "true"}},
+        [N + "numa-bind", "aliquot.dev/topology: numa"],
+    ),
+    "vgpu-mode mig": (
+        {"annotations": {N + "vgpu-mode": "mig"}},
+        [N + "vgpu-mode", "resource mig-PROFILE"],
+    ),
+    "vgpu-mode mps": ({"annotations": {N + "vgpu-mode": "mps"}}, [N + "vgpu-mode", "leave it out"]),
+    "node-scheduler-policy": (
+        {"annotations": {"hami.io/node-scheduler-policy": "binpack"}},
+        ["hami.io/node-scheduler-policy", "aliquot.dev/node-policy: Binpack or Spread"],
+    ),
+    "gpu-scheduler-policy": (
+        {"annotations": {"hami.io/gpu-scheduler-policy": "mutex,binpack"}},
+        ["hami.io/gpu-scheduler-policy", "mutex,binpack", "aliquot.dev/card-policy"],
+    ),
+    "device-scoring-weights": (
+        {"annotations": {"hami.io/device-scoring-weights": "slot=1"}},
+        ["hami.io/device-scoring-weights", "aliquot.dev/card-policy"],
+    ),
+    "the label that sends HAMi's webhook away": (
+        {"labels": {"hami.io/webhook": "ignore"}},
+        ["label hami.io/webhook", "leave the resources for cards out"],
+    ),
+    "HAMi's scheduler": ({"schedulerName": "hami-scheduler"}, ["schedulerName", "write aliquot-scheduler"]),
+    "priority, be it the one that is 0": (
+        {"container": {"resources": {"limits": {N + "gpumem": "3000", N + "priority": "0"}}}},
+        ["container 'main': nvidia.com/priority: '0'", "aliquot.dev/priority"],
+    ),
+    "priority of an init container": (
+        {"initContainers": [{"name": "first", "resources": {"limits": {N + "gpu": "1", N + "priority": 1}}}]},
+        ["container 'first': nvidia.com/priority: '1'"],
+    ),
+    "CUDA_TASK_PRIORITY": (
+        {"container": {"env": [{"name": "CUDA_TASK_PRIORITY", "value": "1"}]}},
+        ["container 'main': env CUDA_TASK_PRIORITY", "aliquot.dev/priority"],
+    ),
+    "GPU_CORE_UTILIZATION_POLICY": (
+        {"container": {"env": [{"name": "GPU_CORE_UTILIZATION_POLICY", "value": "DISABLE"}]}},
+        ["env GPU_CORE_UTILIZATION_POLICY", "aliquot.dev/core-mode"],
+    ),
+    "CUDA_OVERSUBSCRIBE from elsewhere": (
+        {"container": {"env": [{"name": "CUDA_OVERSUBSCRIBE", "valueFrom": {"configMapKeyRef": {}}}]}},
+        ["env CUDA_OVERSUBSCRIBE", "aliquot.dev/memory-class: burst"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "words"), UNSUPPORTED.values(), ids=UNSUPPORTED)
+def test_what_is_not_honoured_is_refused(said: dict[str, Any], words: list[str]):
+    """The message has the name, the value and what to write instead."""
+    message = refusal(**said)
+    assert [word for word in [*words, "is HAMi's and not honoured here"] if word not in message] == []
+
+
+def test_all_that_is_not_honoured_is_named_at_once():
+    """A manifest is mended in one go."""
+    message = refusal({N + "use-gputype": "A100", N + "numa-bind": "true"}, schedulerName="hami-scheduler")
+    assert [
+        word for word in (N + "use-gputype", N + "numa-bind", "schedulerName") if word not in message
+    ] == []
+
+
+HONOURED: dict[str, dict[str, Any]] = {
+    "no NUMA binding": {"annotations": {N + "numa-bind": "false"}},
+    "the way of sharing that is ours, too": {"annotations": {N + "vgpu-mode": "hami-core"}},
+    "one of several ways": {"annotations": {N + "vgpu-mode": "mig, hami-core"}},
+    "an empty annotation": {"annotations": {N + "use-gputype": ""}},
+    "a core limit that holds at all times": {
+        "container": {"env": [{"name": "GPU_CORE_UTILIZATION_POLICY", "value": "force"}]}
+    },
+    "no memory beyond the card's": {"container": {"env": [{"name": "CUDA_OVERSUBSCRIBE", "value": "false"}]}},
+    "another label of HAMi's name": {"labels": {"hami.io/webhook": "enforce"}},
+    "what HAMi's scheduler wrote into a copied pod": {"annotations": {"hami.io/vgpu-node": "n"}},
+}
+
+
+@pytest.mark.parametrize("said", HONOURED.values(), ids=HONOURED)
+def test_what_every_slice_has_anyway_is_let_pass(said: dict[str, Any]):
+    """A value that asks for nothing beyond a slice is honoured by doing nothing."""
+    assert refusal(**said) == ""
+
+
+def test_a_pod_in_our_names_is_held_to_it_too():
+    """Where the dialect is on, its words beside a slice in our names would be dropped as well."""
+    ours = {"resources": {"limits": {"aliquot.dev/gpu-mem": "3Gi"}}}
+    assert "aliquot.dev/card-model" in refusal({N + "use-gputype": "A100"}, container=ours)
+
+
+def test_a_pod_without_a_slice_may_say_what_it_likes():
+    """It is for another project to read."""
+    nothing = {"resources": {"limits": {N + "gpu": "0", N + "gpumem": "3000"}}}
+    assert refusal({N + "use-gputype": "A100"}, container=nothing) == ""
+
+
+def test_the_page_tells_of_all_that_is_not_honoured():
+    """docs/migrate-from-hami.md names each of them in its table of what is refused."""
+    page = (Path(__file__).parents[2] / "docs" / "migrate-from-hami.md").read_text()
+    table = page.partition("## What is refused")[2].partition("\n## ")[0]
+    names = [*ANNOTATIONS, *ENVIRONMENT, N + "priority", "hami-scheduler", "hami.io/webhook: ignore"]
+    assert [name for name in names if f"`{name}" not in table] == []
 
 
 def test_an_unknown_dialect_is_refused_with_the_known_ones():

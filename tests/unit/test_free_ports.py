@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.cluster.processes import PORTS, free_port
+from aliquot.sandbox.cluster.processes import PORTS, free_port
 
 COUNT = 300
 TAKER = f"""
-from sandbox.cluster.processes import free_port
+from aliquot.sandbox.cluster.processes import free_port
 print(*[free_port() for _ in range({COUNT})])
 """
 

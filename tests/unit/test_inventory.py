@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from aliquot.inventory import Card, GPUNode, GPUNodeStatus, MigInstance, Nic
+from aliquot.inventory import Card, GPUNode, GPUNodeStatus, MigInstance, Nic, Summary
 from aliquot.kube.objects import KubeStruct, ObjectMeta
 from aliquot.kube.resources import GPU_NODES
 
@@ -52,11 +52,17 @@ def test_the_crd_is_where_the_code_looks_for_it():
 
 @pytest.mark.parametrize(
     ("struct", "where"),
-    [(GPUNodeStatus, ()), (Card, ("cards",)), (MigInstance, ("cards", "mig")), (Nic, ("nics",))],
+    [
+        (GPUNodeStatus, ()),
+        (Card, ("cards",)),
+        (MigInstance, ("cards", "mig")),
+        (Nic, ("nics",)),
+        (Summary, ("summary",)),
+    ],
 )
 def test_the_schema_has_every_field_of_the_structs(struct: type[KubeStruct], where: tuple[str, ...]):
     """The API server prunes what its schema does not know, so none may be missing."""
     _, properties = schema()
     for name in where:
-        properties = properties[name]["items"]["properties"]
+        properties = properties[name].get("items", properties[name])["properties"]
     assert set(properties) == {field.encode_name for field in msgspec.structs.fields(struct)}

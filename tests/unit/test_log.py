@@ -23,7 +23,7 @@ def lines(style: str, level: str = "info") -> list[str]:
     """Log three records and return what was written."""
     stream = io.StringIO()
     configure(level, style, stream)
-    log = logging.getLogger("plugin.gate")
+    log = logging.getLogger("aliquot.plugin.gate")
     log.debug("detail")
     log.info("placed %s\nhere", "pod", extra={"pod": "ns/p", "card": "GPU-1"})
     try:
@@ -38,7 +38,7 @@ def test_json_lines_hold_everything_about_a_record():
     placed, failed = map(json.loads, lines("json"))
     assert placed.pop("ts").endswith("Z")
     assert placed == {
-        "level": "info", "logger": "plugin.gate", "msg": "placed pod\nhere", "pod": "ns/p", "card": "GPU-1",
+        "level": "info", "logger": "aliquot.plugin.gate", "msg": "placed pod\nhere", "pod": "ns/p", "card": "GPU-1",
     }  # fmt: skip
     assert "OSError: gone" in failed["error"]
 

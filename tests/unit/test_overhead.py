@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from libshim.control_page import CardLimit, Control, create_control, read_control
-from libshim.overhead import MIB, Held, Identity, Overhead, context_cost, sample
-from libshim.usage_page import CardUsage, ProcessUsage, Usage
+from aliquot.libshim.control_page import CardLimit, Control, create_control, read_control
+from aliquot.libshim.overhead import MIB, Held, Identity, Overhead, context_cost, sample
+from aliquot.libshim.usage_page import CardUsage, ProcessUsage, Usage
 
 ONE, OTHER = (7, 1, 70), (8, 1, 80)
 CARD = "GPU-a"

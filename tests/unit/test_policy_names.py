@@ -36,8 +36,9 @@ def test_what_the_scheduler_writes_into_pods_nobody_else_may():
 
 def test_a_slice_is_what_the_webhook_takes_for_one():
     """By our resources, and by those of the dialect."""
-    ours = re.search(r"k in (\['aliquot.*?\])", SHARED)[1].replace("'", '"')
-    assert json.loads(ours) == list(names.DEFAULT_NAMES.slices)
+    words = re.search(r"\$word := list (.*?) -\}\}", (TEMPLATES.parent / "_names.tpl").read_text())[1]
+    ours = [f"aliquot.dev/{word}" for word in re.findall(r'"(.*?)"', words)]
+    assert ours == list(names.DEFAULT_NAMES.slices)
     theirs = re.search(r"k in (\['nvidia.*?\])", SHARED)[1].replace("'", '"')
     (hami,) = load_dialects(["hami"])
     assert set(json.loads(theirs)) == set(hami.resources) - {hami.priority}

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from aliquot.cli.fit import Wish, fit, room_on
+from aliquot.cli.amounts import CoreAmount, MemoryAmount
+from aliquot.cli.fit import Wish, fit, refit, room_on
 from aliquot.cli.machine import Card
 from aliquot.cli.options import Refusal
 from aliquot.cli.slices import Slice
@@ -17,7 +18,7 @@ CARDS = (FIRST, SECOND)
 
 def wish(memory: int | None = None, core: int | None = None, card: str | None = None) -> Wish:
     """A wish for bytes and percent."""
-    return Wish(memory_bytes=memory, core_percent=core, card=card)
+    return Wish(None if memory is None else MemoryAmount(memory), core, card)
 
 
 def test_the_fullest_card_with_room_is_taken():
@@ -81,3 +82,65 @@ def test_a_machine_without_cards_is_refused():
 def test_room_counts_only_the_slices_of_that_card():
     """Another card's slices take nothing."""
     assert room_on(FIRST, [Slice("GPU-b", GIB, 50)]).memory_bytes == 16 * GIB
+
+
+def test_memory_that_programs_without_a_slice_use_is_not_given_out():
+    """The card that seems empty by its slices alone is passed over; the refusal says why it is full."""
+    used = replace(FIRST, outside_bytes=10 * GIB)
+    assert fit(wish(12 * GIB), [used, SECOND], []).card == "GPU-b"
+    assert fit(wish(6 * GIB), [used, SECOND], []).card == "GPU-a"
+    words = r"card 0 \(GPU-a\) has 6Gi of 16Gi and 100 % of its time left \(10Gi are used by programs without a slice\)"
+    with pytest.raises(Refusal, match=words):
+        fit(wish(12 * GIB), [used], [])
+
+
+def test_a_percentage_of_memory_is_of_the_card():
+    """50% of a card of 16 GiB is 8 GiB, in whole MiB."""
+    half = Wish(MemoryAmount(50, of_card=True), None)
+    assert fit(half, CARDS, []).memory_bytes == 8 * GIB
+
+
+@pytest.mark.parametrize(
+    ("memory", "core", "now"),
+    [
+        (MemoryAmount(GIB, sign=1), None, (3 * GIB, 30)),
+        (MemoryAmount(GIB, sign=-1), None, (GIB, 30)),
+        (MemoryAmount(25, of_card=True), None, (4 * GIB, 30)),
+        (MemoryAmount(25, of_card=True, sign=1), None, (6 * GIB, 30)),
+        (None, CoreAmount(10, 1), (2 * GIB, 40)),
+        (None, CoreAmount(10, -1), (2 * GIB, 20)),
+        (None, CoreAmount(0), (2 * GIB, 0)),
+    ],
+)
+def test_a_resize_may_say_how_much_more_or_less(
+    memory: MemoryAmount | None, core: CoreAmount | None, now: tuple[int, int]
+):
+    """A sign changes what there is; without one it is replaced."""
+    share = refit(Slice("GPU-a", 2 * GIB, 30), memory, core, room_on(FIRST, []))
+    assert (share.memory_bytes, share.core_percent) == now
+
+
+def test_a_resize_that_leaves_nothing_is_refused():
+    """A slice of nothing is none, and a share is given up by a word."""
+    current, room = Slice("GPU-a", 2 * GIB, 30), room_on(FIRST, [])
+    with pytest.raises(Refusal, match="the run has 2Gi, and so much less is nothing; end it instead"):
+        refit(current, MemoryAmount(2 * GIB, sign=-1), None, room)
+    with pytest.raises(
+        Refusal, match="the run has 30 % of the card's time; to give up its share, write --core none"
+    ):
+        refit(current, None, CoreAmount(30, -1), room)
+    with pytest.raises(Refusal, match="at most 16Gi and 100 % of its time"):
+        refit(current, None, CoreAmount(71, 1), room)
+
+
+def test_more_than_a_whole_card_is_not_had_by_ending_runs():
+    """The remedy is what helps, and names what there could be at most."""
+    with pytest.raises(Refusal, match=r"left; ask for less: a whole card has 16Gi$"):
+        fit(wish(17 * GIB), CARDS, [Slice("GPU-a", GIB)])
+    room = room_on(FIRST, [])
+    with pytest.raises(Refusal, match=r"; ask for less: a whole card has 16Gi$"):
+        refit(Slice("GPU-a", GIB), MemoryAmount(16 * GIB, sign=1), None, room)
+    with pytest.raises(Refusal, match=r"; ask for less: the whole of a card's time is 100 %$"):
+        refit(Slice("GPU-a", GIB, 30), None, CoreAmount(90, 1), room)
+    with pytest.raises(Refusal, match=r"; ask for less, or end a run \(see `aliquot cards`\)$"):
+        fit(wish(16 * GIB, card="0"), CARDS, [Slice("GPU-a", GIB)])

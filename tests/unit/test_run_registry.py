@@ -9,8 +9,8 @@ from aliquot.cli.lessor import Lessor
 from aliquot.cli.runs import Holding, Registry
 from aliquot.cli.slices import Slice
 from aliquot.core_policy import CoreMode, CorePolicy
-from libshim._pages import ffi
-from libshim.control_page import CardLimit, read_control
+from aliquot.libshim._pages import ffi
+from aliquot.libshim.control_page import CardLimit, read_control
 
 GIB = 1 << 30
 BURST = CorePolicy(CoreMode.BURST, 60, 5)

@@ -12,7 +12,7 @@ from aiohttp import web
 from aliquot import service
 from aliquot.bodies import SMALL_BYTES, Bodies
 from aliquot.desk import Desk, Reply
-from sandbox.cluster.processes import free_port
+from aliquot.sandbox.cluster.processes import free_port
 
 LARGEST = 1 << 20
 
@@ -74,7 +74,7 @@ def post(path: str, length: int) -> bytes:
 
 SLOW = {
     "a head at the desk": b"POST /desk HTTP/1.1\r\nHo",
-    "a body at the desk": post("/desk", 10) + b"123",
+    "a body at the desk": post("/desk", 1000) + b"123",
     "a head for aiohttp": b"GET /echo HTTP/1.1\r\nHo",
 }
 

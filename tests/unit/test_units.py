@@ -94,7 +94,7 @@ def test_no_text_breaks_the_parser(text: str):
 )  # fmt: skip
 def test_what_is_no_quantity_is_refused(text: str):
     """Only Kubernetes' own grammar is accepted, and the refusal shows how to write one."""
-    with pytest.raises(QuantityError, match="such as 8Gi"):
+    with pytest.raises(QuantityError, match=r"such as 8Gi|did you mean 1[KMG]i\?"):
         parse_quantity(text)
 
 
@@ -130,7 +130,13 @@ MEMORY = {
     "0.1Gi": "0.1Gi is 107374182.4 bytes, no whole number; did you mean 103Mi?",
     "9Ei": "'9Ei' is more than a 64-bit number holds (8Ei); write a smaller one",
     "1e9Ei": "'1e9Ei' is no quantity; write a number with a suffix, such as 8Gi",
-    "8GB": "'8GB' is no quantity; write a number with a suffix, such as 8Gi",
+    "8GB": "'8GB' is no quantity; did you mean 8Gi?",
+    "2g": "'2g' is no quantity; did you mean 2Gi?",
+    "2GiB": "'2GiB' is no quantity; did you mean 2Gi?",
+    "512 mb": "'512 mb' is no quantity; did you mean 512Mi?",
+    ".5g": "'.5g' is no quantity; did you mean 0.5Gi?",
+    "0.5": "0.5 is 0.5 bytes; did you mean 512Mi?",
+    "2": "2 is 2 bytes; did you mean 2Gi?",
 }
 
 

@@ -2,24 +2,34 @@
 
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from aliquot.cli.demo.stack import SOURCE_ROOT, Stack
+from aliquot.cli.demo.stack import MANIFESTS, Stack
 from aliquot.cli.demo.story import Story, StoryError
-from sandbox.cluster.processes import ProcessError
-from sandbox.gpus import SimCard, SimulationError
+from aliquot.cli.options import Refusal
+from aliquot.sandbox.cluster.processes import ProcessError
+from aliquot.sandbox.gpus import SimCard, SimulationError
 
 CARDS = (SimCard(context_mib=256), SimCard(context_mib=256))
-EXAMPLES = SOURCE_ROOT / "examples" / "inference"
+EXAMPLES = MANIFESTS / "examples"
+EXTRA = {
+    "cel": "common-expression-language",
+    "jsonpatch": "jsonpatch",
+    "cuda.bindings": "cuda-bindings",
+    "cuda.core": "cuda-core",
+}
+"""Module that the cluster or the tenants import → its distribution, of the extra `demo`."""
 
 
 @click.command(short_help="The whole path on this machine: no GPU, no Kubernetes.")
 @click.option("--keep", is_flag=True, help="Keep logs and state, and say where.")
 def demo(*, keep: bool) -> None:
     """Show the whole path on this machine: no GPU, no Kubernetes; exit status 0 only if all of it is true."""
+    _need_extra()
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 100
@@ -35,6 +45,20 @@ def demo(*, keep: bool) -> None:
     else:
         _remove(root)
     sys.exit(0 if succeeded else 1)
+
+
+def _need_extra() -> None:
+    """Raises Refusal where a package of the extra is not installed."""
+    missing = [package for module, package in EXTRA.items() if not _is_installed(module)]
+    if missing:
+        raise Refusal(f"aliquot demo needs {', '.join(missing)}: pip install 'aliquot[demo]'")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package above it
+        return False
 
 
 def _remove(root: Path) -> None:

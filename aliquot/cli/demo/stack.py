@@ -16,14 +16,15 @@ import urllib3
 import yaml
 
 from aliquot.certs import write_pair
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.processes import free_port
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from aliquot.tls import CertificatePair
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.processes import free_port
-from sandbox.gpus import SimCard, SimMachine
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
-DEPLOY = SOURCE_ROOT / "deploy"
+MANIFESTS = Path(__file__).parent / "manifests"
+"""Links to the checkout's `deploy` and `examples`, which a wheel holds as files."""
 LOOPBACK = "127.0.0.1"
 DIALECT = "hami"
 FAST_RETRY = ("--first-retry", "0.3", "--retry-period", "1", "--restart-backoff", "0.5")
@@ -96,7 +97,7 @@ class Stack:
     def start_cluster(self) -> None:
         """Start the API server and, for each node, its machine and kubelet; install the CRDs."""
         self.cluster.start_apiserver(*self._apiserver_flags)
-        self.kubectl.apply(*sorted((DEPLOY / "crds").glob("*.yaml")))
+        self.kubectl.apply(*sorted((MANIFESTS / "crds").glob("*.yaml")))
         for node in self.nodes.values():
             node.machine.create()
             machine = {"SIMGPU_DIR": str(node.machine.root)}
@@ -105,14 +106,14 @@ class Stack:
     def start_services(self) -> None:
         """Start webhook and extender, and tell API server and scheduler of them."""
         pair = write_pair(self.root / "tls", [LOOPBACK])
-        self.start_service("webhook", "webhook", self.webhook_port, pair, "--quotas")
+        self.start_service("webhook", "aliquot.webhook", self.webhook_port, pair, "--quotas")
         self.start_extenders(pair)
         self.kubectl.apply(self._webhook_configuration(pair))
         self.cluster.start_scheduler([self._extender_entry(pair)])
 
     def start_extenders(self, pair: CertificatePair) -> None:
         """Start what the scheduler asks."""
-        self.start_service("extender", "scheduler_ext", self.extender_port, pair)
+        self.start_service("extender", "aliquot.scheduler_ext", self.extender_port, pair)
 
     def kubeconfig_of(self, service: str) -> Path:  # noqa: ARG002 - for who gives each a way of its own
         """How a service, by the name of its process, finds the API server."""
@@ -138,7 +139,7 @@ class Stack:
         given = [str(word) for pair in flags.items() for word in pair]
         self.cluster.start(
             node.agent,
-            [sys.executable, "-m", "plugin", *given, *self._agent_flags],
+            [sys.executable, "-m", "aliquot.plugin", *given, *self._agent_flags],
             env=node.machine.env(),
             ready=partial(self._answers, f"http://{LOOPBACK}:{node.metrics_port}/readyz"),
         )
@@ -172,7 +173,7 @@ class Stack:
     def _webhook_configuration(self, pair: CertificatePair) -> dict[str, Any]:
         """The shipped configuration, pointed at this machine."""
         configuration: dict[str, Any] = yaml.safe_load(
-            (DEPLOY / "webhook" / "configuration.yaml").read_text()
+            (MANIFESTS / "webhook" / "configuration.yaml").read_text()
         )
         for entry in configuration["webhooks"]:
             entry["clientConfig"] = {
@@ -183,7 +184,7 @@ class Stack:
 
     def _extender_entry(self, pair: CertificatePair) -> dict[str, Any]:
         """The shipped scheduler's extender, pointed at this machine."""
-        configuration = yaml.safe_load((DEPLOY / "scheduler" / "configuration.yaml").read_text())
+        configuration = yaml.safe_load((MANIFESTS / "scheduler" / "configuration.yaml").read_text())
         entry: dict[str, Any] = configuration["extenders"][0]
         entry["urlPrefix"] = f"https://{LOOPBACK}:{self.extender_port}"
         entry["enableHTTPS"] = True

@@ -17,7 +17,7 @@ from aliquot.cli.demo.stack import Stack
 from aliquot.cli.demo.witness import MIB, Seen
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import CardShare, Placement, decode_placement
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 
 PATIENCE_S = 60.0
 WINDOW_S = 3.0

@@ -9,7 +9,7 @@ from typing import Any
 
 from aliquot.cli.demo.stack import Node, Stack
 from aliquot.names import CONTROL_ENV
-from sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.client import ApiError
 
 MIB = 1 << 20
 

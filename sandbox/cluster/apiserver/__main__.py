@@ -1,4 +1,4 @@
-"""`python -m sandbox.cluster.apiserver --dir D --port P`: serve until SIGTERM; state and kubeconfig in D."""
+"""`python -m aliquot.sandbox.cluster.apiserver --dir D --port P`: serve until SIGTERM; state and kubeconfig in D."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from aiohttp import web
 
-from sandbox.cluster.apiserver.admission import Admission
-from sandbox.cluster.apiserver.identity import Identity
-from sandbox.cluster.apiserver.resources import Registry
-from sandbox.cluster.apiserver.rest import Rest
-from sandbox.cluster.apiserver.server import Server
-from sandbox.cluster.apiserver.store import Store
+from aliquot.sandbox.cluster.apiserver.admission import Admission
+from aliquot.sandbox.cluster.apiserver.identity import Identity
+from aliquot.sandbox.cluster.apiserver.resources import Registry
+from aliquot.sandbox.cluster.apiserver.rest import Rest
+from aliquot.sandbox.cluster.apiserver.server import Server
+from aliquot.sandbox.cluster.apiserver.store import Store
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="sandbox.cluster.apiserver", description=__doc__)
+    parser = argparse.ArgumentParser(prog="aliquot.sandbox.cluster.apiserver", description=__doc__)
     parser.add_argument("--dir", type=Path, required=True, help="state, certificates, kubeconfig")
     parser.add_argument("--port", type=int, required=True, help="on 127.0.0.1")
     parser.add_argument("--history", type=int, default=1000, help="changes a watch can resume from")

@@ -15,13 +15,13 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.apiserver import errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sandbox.cluster.apiserver.store import Store
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.apiserver.store import Store
+    from aliquot.sandbox.cluster.objects import Obj
 
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"
 SHORTEST_S, USUAL_S = 600, 3600

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import cel
 
-from sandbox.cluster.apiserver import errors
-from sandbox.cluster.apiserver.patch import json_patch
-from sandbox.cluster.apiserver.selectors import selector_of
-from sandbox.cluster.objects import dig, name_of, namespace_of
+from aliquot.sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.apiserver.patch import json_patch
+from aliquot.sandbox.cluster.apiserver.selectors import selector_of
+from aliquot.sandbox.cluster.objects import dig, name_of, namespace_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.cluster.apiserver.resources import Resource
-    from sandbox.cluster.apiserver.store import Store
-    from sandbox.cluster.apiserver.strategy import Strategy
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.apiserver.resources import Resource
+    from aliquot.sandbox.cluster.apiserver.store import Store
+    from aliquot.sandbox.cluster.apiserver.strategy import Strategy
+    from aliquot.sandbox.cluster.objects import Obj
 
 GROUP = "admissionregistration.k8s.io"
 USER = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.apiserver import errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sandbox.cluster.apiserver.resources import Registry, Resource
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.apiserver.resources import Registry, Resource
+    from aliquot.sandbox.cluster.objects import Obj
 
 VERSION: Obj = {
     "major": "1",

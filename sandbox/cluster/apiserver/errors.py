@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sandbox.cluster.apiserver.rbac import Ask
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.apiserver.rbac import Ask
+    from aliquot.sandbox.cluster.objects import Obj
 
 
 class StatusError(Exception):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.apiserver import errors
-from sandbox.cluster.apiserver.selectors import selector_of
-from sandbox.cluster.objects import dig, name_of, namespace_of, timestamp
+from aliquot.sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.apiserver.selectors import selector_of
+from aliquot.sandbox.cluster.objects import dig, name_of, namespace_of, timestamp
 
 if TYPE_CHECKING:
-    from sandbox.cluster.apiserver.store import Store
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.apiserver.store import Store
+    from aliquot.sandbox.cluster.objects import Obj
 
 BUDGETS = "poddisruptionbudgets.policy"
 UNHEEDED = ("Pending", "Succeeded", "Failed")

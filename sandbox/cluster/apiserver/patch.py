@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import jsonpatch
 
-from sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.apiserver import errors
 
 if TYPE_CHECKING:
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

@@ -6,15 +6,15 @@ import copy
 import re
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.apiserver import errors, quantity
-from sandbox.cluster.apiserver.strategy import StatusStrategy
-from sandbox.cluster.objects import dig, name_of, set_condition, timestamp, uid_of
+from aliquot.sandbox.cluster.apiserver import errors, quantity
+from aliquot.sandbox.cluster.apiserver.strategy import StatusStrategy
+from aliquot.sandbox.cluster.objects import dig, name_of, set_condition, timestamp, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from fractions import Fraction
 
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 NATIVE = ("cpu", "memory", "ephemeral-storage")
 

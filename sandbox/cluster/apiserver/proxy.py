@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import aiohttp
 from aiohttp import web
 
-from sandbox.cluster.apiserver import errors
-from sandbox.cluster.apiserver.errors import StatusError
+from aliquot.sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.apiserver.errors import StatusError
 
 if TYPE_CHECKING:
-    from sandbox.cluster.apiserver.store import Store
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.apiserver.store import Store
+    from aliquot.sandbox.cluster.objects import Obj
 
 SECONDS = 30
 _NOT_PASSED_ON = {

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.apiserver import errors
-from sandbox.cluster.objects import namespace_of
+from aliquot.sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.objects import namespace_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.cluster.apiserver.accounts import User
-    from sandbox.cluster.apiserver.store import Store
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.apiserver.accounts import User
+    from aliquot.sandbox.cluster.apiserver.store import Store
+    from aliquot.sandbox.cluster.objects import Obj
 
 GROUP = "rbac.authorization.k8s.io"
 MASTERS = "system:masters"

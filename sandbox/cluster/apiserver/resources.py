@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.apiserver import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sandbox.cluster.apiserver import errors, eviction, pods
-from sandbox.cluster.apiserver.admission import Attempt
-from sandbox.cluster.apiserver.patch import APPLY_PATCH, apply_patch
-from sandbox.cluster.apiserver.pods import PodStrategy
-from sandbox.cluster.apiserver.strategy import (
+from aliquot.sandbox.cluster.apiserver import errors, eviction, pods
+from aliquot.sandbox.cluster.apiserver.admission import Attempt
+from aliquot.sandbox.cluster.apiserver.patch import APPLY_PATCH, apply_patch
+from aliquot.sandbox.cluster.apiserver.pods import PodStrategy
+from aliquot.sandbox.cluster.apiserver.strategy import (
     CustomStrategy,
     DefinitionStrategy,
     SecretStrategy,
@@ -21,15 +21,15 @@ from sandbox.cluster.apiserver.strategy import (
     Strategy,
     WebhookStrategy,
 )
-from sandbox.cluster.objects import dig, name_of, timestamp, uid_of
+from aliquot.sandbox.cluster.objects import dig, name_of, timestamp, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.cluster.apiserver.admission import Admission
-    from sandbox.cluster.apiserver.resources import Registry, Resource
-    from sandbox.cluster.apiserver.store import Store
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.apiserver.admission import Admission
+    from aliquot.sandbox.cluster.apiserver.resources import Registry, Resource
+    from aliquot.sandbox.cluster.apiserver.store import Store
+    from aliquot.sandbox.cluster.objects import Obj
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 NAMESPACES = ("default", "kube-system", "kube-node-lease")

@@ -15,7 +15,7 @@ import cel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),

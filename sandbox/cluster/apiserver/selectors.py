@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.apiserver import errors
-from sandbox.cluster.objects import dig
+from aliquot.sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.objects import dig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 FIELDS = {
     "pods": {"spec.nodeName", "spec.schedulerName", "spec.restartPolicy", "status.phase", "status.podIP"},

@@ -11,26 +11,26 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from sandbox.cluster.apiserver import errors
-from sandbox.cluster.apiserver.accounts import Accounts, User
-from sandbox.cluster.apiserver.discovery import discover
-from sandbox.cluster.apiserver.errors import StatusError
-from sandbox.cluster.apiserver.patch import APPLY_PATCH
-from sandbox.cluster.apiserver.proxy import is_proxied, pass_on
-from sandbox.cluster.apiserver.rbac import Ask, Authorizer
-from sandbox.cluster.apiserver.rest import Outcome, Rest, Target
-from sandbox.cluster.apiserver.selectors import parse_selector
-from sandbox.cluster.apiserver.watch import Watch, WatchOptions
-from sandbox.cluster.logs import LOG_DIRECTORY_ANNOTATION, log_path
-from sandbox.cluster.objects import dig, uid_of
+from aliquot.sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.apiserver.accounts import Accounts, User
+from aliquot.sandbox.cluster.apiserver.discovery import discover
+from aliquot.sandbox.cluster.apiserver.errors import StatusError
+from aliquot.sandbox.cluster.apiserver.patch import APPLY_PATCH
+from aliquot.sandbox.cluster.apiserver.proxy import is_proxied, pass_on
+from aliquot.sandbox.cluster.apiserver.rbac import Ask, Authorizer
+from aliquot.sandbox.cluster.apiserver.rest import Outcome, Rest, Target
+from aliquot.sandbox.cluster.apiserver.selectors import parse_selector
+from aliquot.sandbox.cluster.apiserver.watch import Watch, WatchOptions
+from aliquot.sandbox.cluster.logs import LOG_DIRECTORY_ANNOTATION, log_path
+from aliquot.sandbox.cluster.objects import dig, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sandbox.cluster.apiserver.resources import Registry
-    from sandbox.cluster.apiserver.selectors import Selector
-    from sandbox.cluster.apiserver.store import Store
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.apiserver.resources import Registry
+    from aliquot.sandbox.cluster.apiserver.selectors import Selector
+    from aliquot.sandbox.cluster.apiserver.store import Store
+    from aliquot.sandbox.cluster.objects import Obj
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from sandbox.cluster.apiserver import errors
-from sandbox.cluster.objects import Obj, name_of, namespace_of
+from aliquot.sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.objects import Obj, name_of, namespace_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import cel
 
-from sandbox.cluster.apiserver import schema
-from sandbox.cluster.objects import dig, set_condition
+from aliquot.sandbox.cluster.apiserver import schema
+from aliquot.sandbox.cluster.objects import dig, set_condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.cluster.apiserver.resources import Resource
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.apiserver.resources import Resource
+    from aliquot.sandbox.cluster.objects import Obj
 
 
 class Strategy:

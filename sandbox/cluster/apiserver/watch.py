@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from sandbox.cluster.apiserver import errors
+from aliquot.sandbox.cluster.apiserver import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.cluster.apiserver.resources import Resource
-    from sandbox.cluster.apiserver.selectors import Selector
-    from sandbox.cluster.apiserver.store import Change, Store
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.apiserver.resources import Resource
+    from aliquot.sandbox.cluster.apiserver.selectors import Selector
+    from aliquot.sandbox.cluster.apiserver.store import Change, Store
+    from aliquot.sandbox.cluster.objects import Obj
 
 INITIAL_END = "k8s.io/initial-events-end"
 

@@ -1,4 +1,4 @@
-"""`python -m sandbox.cluster.kubelet`: run one node until SIGTERM. Its containers live on."""
+"""`python -m aliquot.sandbox.cluster.kubelet`: run one node until SIGTERM. Its containers live on."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import logging
 import signal
 from pathlib import Path
 
-from sandbox.cluster.client import Client, Credentials
-from sandbox.cluster.kubelet.containers import Pace
-from sandbox.cluster.kubelet.kubelet import Kubelet, Settings
-from sandbox.cluster.kubelet.node import NodeSettings
+from aliquot.sandbox.cluster.client import Client, Credentials
+from aliquot.sandbox.cluster.kubelet.containers import Pace
+from aliquot.sandbox.cluster.kubelet.kubelet import Kubelet, Settings
+from aliquot.sandbox.cluster.kubelet.node import NodeSettings
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="sandbox.cluster.kubelet", description=__doc__)
+    parser = argparse.ArgumentParser(prog="aliquot.sandbox.cluster.kubelet", description=__doc__)
     parser.add_argument("--node", required=True, help="name of the node")
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--dir", type=Path, required=True, help="what this node keeps")

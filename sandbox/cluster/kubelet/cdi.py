@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 SUFFIXES = (".json", ".yaml")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 FILE_NAME = "kubelet_internal_checkpoint"
 

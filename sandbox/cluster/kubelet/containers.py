@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.objects import timestamp
+from aliquot.sandbox.cluster.objects import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.cluster.kubelet.runtime import Exit, Runtime
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.kubelet.runtime import Exit, Runtime
+    from aliquot.sandbox.cluster.objects import Obj
 
 LONGEST_BACKOFF_S = 300.0
 

@@ -13,17 +13,17 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.apiserver import quantity
-from sandbox.cluster.kubelet.checkpoint import Allocation, Checkpoint
-from sandbox.cluster.kubelet.endpoints import Device, Endpoint
-from sandbox.cluster.objects import uid_of
-from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2
+from aliquot.sandbox.cluster.apiserver import quantity
+from aliquot.sandbox.cluster.kubelet.checkpoint import Allocation, Checkpoint
+from aliquot.sandbox.cluster.kubelet.endpoints import Device, Endpoint
+from aliquot.sandbox.cluster.objects import uid_of
+from aliquot.sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 
 class AdmissionError(Exception):

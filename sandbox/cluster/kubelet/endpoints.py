@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 
-from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from aliquot.sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +146,7 @@ class Registration(api_pb2_grpc.RegistrationServicer):  # type: ignore[misc]
         self._directory.mkdir(parents=True, exist_ok=True)
         for path in self._directory.iterdir():
             if path.is_socket():
-                path.unlink()
+                path.unlink(missing_ok=True)  # plugins that see the new socket make theirs anew
         self._server = grpc.aio.server()
         api_pb2_grpc.add_RegistrationServicer_to_server(self, self._server)
         self._server.add_insecure_port(f"unix:{self._directory / 'kubelet.sock'}")

@@ -6,14 +6,14 @@ import base64
 import re
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.objects import dig, namespace_of
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.objects import dig, namespace_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sandbox.cluster.client import Client
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.client import Client
+    from aliquot.sandbox.cluster.objects import Obj
 
 _REFERENCE = re.compile(r"\$(\$|\((?P<name>[^()]*)\))")
 _SUBSCRIPT = re.compile(r"^(?P<path>metadata\.(?:labels|annotations))\['(?P<key>[^']*)'\]$")

@@ -8,24 +8,24 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sandbox.cluster.events import Recorder
-from sandbox.cluster.kubelet import runtime
-from sandbox.cluster.kubelet.containers import Pace
-from sandbox.cluster.kubelet.devices import DeviceManager
-from sandbox.cluster.kubelet.endpoints import Registration
-from sandbox.cluster.kubelet.launch import Launcher
-from sandbox.cluster.kubelet.node import Node, NodeSettings
-from sandbox.cluster.kubelet.pod_status import StatusWriter
-from sandbox.cluster.kubelet.pod_worker import TERMINAL, PodWorker, Services
-from sandbox.cluster.kubelet.podresources import PodResources
-from sandbox.cluster.objects import dig, uid_of
+from aliquot.sandbox.cluster.events import Recorder
+from aliquot.sandbox.cluster.kubelet import runtime
+from aliquot.sandbox.cluster.kubelet.containers import Pace
+from aliquot.sandbox.cluster.kubelet.devices import DeviceManager
+from aliquot.sandbox.cluster.kubelet.endpoints import Registration
+from aliquot.sandbox.cluster.kubelet.launch import Launcher
+from aliquot.sandbox.cluster.kubelet.node import Node, NodeSettings
+from aliquot.sandbox.cluster.kubelet.pod_status import StatusWriter
+from aliquot.sandbox.cluster.kubelet.pod_worker import TERMINAL, PodWorker, Services
+from aliquot.sandbox.cluster.kubelet.podresources import PodResources
+from aliquot.sandbox.cluster.objects import dig, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
     from pathlib import Path
 
-    from sandbox.cluster.client import Client, Notice
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.client import Client, Notice
+    from aliquot.sandbox.cluster.objects import Obj
 
 _log = logging.getLogger(__name__)
 

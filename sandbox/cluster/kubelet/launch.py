@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.kubelet import cdi
-from sandbox.cluster.kubelet.environment import expand, variables_of
-from sandbox.cluster.kubelet.runtime import Launch
-from sandbox.cluster.objects import name_of
+from aliquot.sandbox.cluster.kubelet import cdi
+from aliquot.sandbox.cluster.kubelet.environment import expand, variables_of
+from aliquot.sandbox.cluster.kubelet.runtime import Launch
+from aliquot.sandbox.cluster.objects import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sandbox.cluster.client import Client
-    from sandbox.cluster.objects import Obj
-    from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2
+    from aliquot.sandbox.cluster.client import Client
+    from aliquot.sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2
 
 DEVICE_DIRECTORY = "SIMGPU_DEV"
 PRELOAD_FILE = "/etc/ld.so.preload"

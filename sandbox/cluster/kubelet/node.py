@@ -8,17 +8,17 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.apiserver.discovery import VERSION
-from sandbox.cluster.client import MERGE_PATCH, ApiError
-from sandbox.cluster.logs import LOG_DIRECTORY_ANNOTATION
-from sandbox.cluster.objects import micro_timestamp, timestamp
+from aliquot.sandbox.cluster.apiserver.discovery import VERSION
+from aliquot.sandbox.cluster.client import MERGE_PATCH, ApiError
+from aliquot.sandbox.cluster.logs import LOG_DIRECTORY_ANNOTATION
+from aliquot.sandbox.cluster.objects import micro_timestamp, timestamp
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sandbox.cluster.client import Client
-    from sandbox.cluster.kubelet.devices import DeviceManager
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.client import Client
+    from aliquot.sandbox.cluster.kubelet.devices import DeviceManager
+    from aliquot.sandbox.cluster.objects import Obj
 
 LEASE_SECONDS = 40
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"

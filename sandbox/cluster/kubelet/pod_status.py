@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.kubelet.containers import Kind
-from sandbox.cluster.objects import dig, name_of, namespace_of, timestamp, uid_of
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.kubelet.containers import Kind
+from aliquot.sandbox.cluster.objects import dig, name_of, namespace_of, timestamp, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sandbox.cluster.client import Client
-    from sandbox.cluster.kubelet.containers import Container
-    from sandbox.cluster.kubelet.devices import DeviceManager
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.client import Client
+    from aliquot.sandbox.cluster.kubelet.containers import Container
+    from aliquot.sandbox.cluster.kubelet.devices import DeviceManager
+    from aliquot.sandbox.cluster.objects import Obj
 
 RETRY_SECONDS = 0.3
 NO_SUCH_POD = (404, 409)

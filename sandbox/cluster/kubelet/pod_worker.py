@@ -8,25 +8,25 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.kubelet import runtime, volumes
-from sandbox.cluster.kubelet.containers import Container, Kind, Pace, kinds_of
-from sandbox.cluster.kubelet.devices import AdmissionError
-from sandbox.cluster.kubelet.endpoints import PluginError
-from sandbox.cluster.kubelet.environment import MissingReferenceError
-from sandbox.cluster.kubelet.launch import CreateError, Surroundings, edits_of
-from sandbox.cluster.kubelet.pod_status import rejected, status_of
-from sandbox.cluster.objects import dig, full_name, uid_of
+from aliquot.sandbox.cluster.kubelet import runtime, volumes
+from aliquot.sandbox.cluster.kubelet.containers import Container, Kind, Pace, kinds_of
+from aliquot.sandbox.cluster.kubelet.devices import AdmissionError
+from aliquot.sandbox.cluster.kubelet.endpoints import PluginError
+from aliquot.sandbox.cluster.kubelet.environment import MissingReferenceError
+from aliquot.sandbox.cluster.kubelet.launch import CreateError, Surroundings, edits_of
+from aliquot.sandbox.cluster.kubelet.pod_status import rejected, status_of
+from aliquot.sandbox.cluster.objects import dig, full_name, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from sandbox.cluster.client import Client
-    from sandbox.cluster.events import Recorder
-    from sandbox.cluster.kubelet.devices import DeviceManager
-    from sandbox.cluster.kubelet.launch import Launcher
-    from sandbox.cluster.kubelet.pod_status import StatusWriter
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.client import Client
+    from aliquot.sandbox.cluster.events import Recorder
+    from aliquot.sandbox.cluster.kubelet.devices import DeviceManager
+    from aliquot.sandbox.cluster.kubelet.launch import Launcher
+    from aliquot.sandbox.cluster.kubelet.pod_status import StatusWriter
+    from aliquot.sandbox.cluster.objects import Obj
 
 _log = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 
-from sandbox.cluster.objects import name_of, namespace_of, uid_of
-from sandbox.cluster.pb.podresources.v1 import api_pb2, api_pb2_grpc
+from aliquot.sandbox.cluster.objects import name_of, namespace_of, uid_of
+from aliquot.sandbox.cluster.pb.podresources.v1 import api_pb2, api_pb2_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from sandbox.cluster.kubelet.devices import DeviceManager
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.kubelet.devices import DeviceManager
+    from aliquot.sandbox.cluster.objects import Obj
 
 
 class Pods(Protocol):

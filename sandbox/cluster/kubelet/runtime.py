@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.kubelet import shim
-from sandbox.cluster.logs import log_path
+from aliquot.sandbox.cluster.kubelet import shim
+from aliquot.sandbox.cluster.logs import log_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -6,12 +6,12 @@ import base64
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.objects import namespace_of
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.objects import namespace_of
 
 if TYPE_CHECKING:
-    from sandbox.cluster.client import Client
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.client import Client
+    from aliquot.sandbox.cluster.objects import Obj
 
 
 class VolumeError(Exception):

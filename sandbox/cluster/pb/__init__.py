@@ -1,4 +1,4 @@
-"""Generated from `../proto` by `python -m sandbox.cluster.generate`; only this file is written by hand."""
+"""Generated from `../proto` by `python -m aliquot.sandbox.cluster.generate`; only this file is written by hand."""
 
 from google.protobuf.descriptor_pool import DescriptorPool
 

@@ -1,4 +1,4 @@
-"""`python -m sandbox.cluster.scheduler --kubeconfig K --config C`: schedule until SIGTERM."""
+"""`python -m aliquot.sandbox.cluster.scheduler --kubeconfig K --config C`: schedule until SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import logging
 import signal
 from pathlib import Path
 
-from sandbox.cluster.client import Client, Credentials
-from sandbox.cluster.scheduler.config import SchedulerConfig
-from sandbox.cluster.scheduler.queue import Queue
-from sandbox.cluster.scheduler.scheduler import Scheduler
+from aliquot.sandbox.cluster.client import Client, Credentials
+from aliquot.sandbox.cluster.scheduler.config import SchedulerConfig
+from aliquot.sandbox.cluster.scheduler.queue import Queue
+from aliquot.sandbox.cluster.scheduler.scheduler import Scheduler
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="sandbox.cluster.scheduler", description=__doc__)
+    parser = argparse.ArgumentParser(prog="aliquot.sandbox.cluster.scheduler", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--config", type=Path, required=True, help="a KubeSchedulerConfiguration")
     parser.add_argument("--backoff", type=float, default=1.0, metavar="SECONDS", help="after a first failure")

@@ -13,7 +13,7 @@ import yaml
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 DEFAULT_TIMEOUT_S = 5.0
 

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from sandbox.cluster.objects import dig, name_of, namespace_of, uid_of
+from aliquot.sandbox.cluster.objects import dig, name_of, namespace_of, uid_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sandbox.cluster.objects import Obj
-    from sandbox.cluster.scheduler.config import ExtenderConfig
+    from aliquot.sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.scheduler.config import ExtenderConfig
 
 OK = 200
 HIGHEST_SCORE = 10

@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.apiserver import quantity
-from sandbox.cluster.objects import dig, name_of
+from aliquot.sandbox.cluster.apiserver import quantity
+from aliquot.sandbox.cluster.objects import dig, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from fractions import Fraction
 
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 HARD = ("NoSchedule", "NoExecute")
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.objects import dig, name_of, namespace_of, uid_of
-from sandbox.cluster.scheduler.extender import Extender, ExtenderError
-from sandbox.cluster.scheduler.filters import NodeState, Refusal, refusal_of
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.objects import dig, name_of, namespace_of, uid_of
+from aliquot.sandbox.cluster.scheduler.extender import Extender, ExtenderError
+from aliquot.sandbox.cluster.scheduler.filters import NodeState, Refusal, refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from sandbox.cluster.client import Client
-    from sandbox.cluster.events import Recorder
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.client import Client
+    from aliquot.sandbox.cluster.events import Recorder
+    from aliquot.sandbox.cluster.objects import Obj
 
 
 class Preemption:

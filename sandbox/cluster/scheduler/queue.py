@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.objects import uid_of
+from aliquot.sandbox.cluster.objects import uid_of
 
 if TYPE_CHECKING:
-    from sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.objects import Obj
 
 
 @dataclass

@@ -10,20 +10,20 @@ import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.events import Recorder
-from sandbox.cluster.objects import dig, full_name, name_of, namespace_of, timestamp, uid_of
-from sandbox.cluster.scheduler.extender import Extender, ExtenderError
-from sandbox.cluster.scheduler.filters import NodeState, Refusal, refusal_of
-from sandbox.cluster.scheduler.preemption import Preemption
-from sandbox.cluster.scheduler.queue import Queue
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.events import Recorder
+from aliquot.sandbox.cluster.objects import dig, full_name, name_of, namespace_of, timestamp, uid_of
+from aliquot.sandbox.cluster.scheduler.extender import Extender, ExtenderError
+from aliquot.sandbox.cluster.scheduler.filters import NodeState, Refusal, refusal_of
+from aliquot.sandbox.cluster.scheduler.preemption import Preemption
+from aliquot.sandbox.cluster.scheduler.queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from sandbox.cluster.client import Client, Notice
-    from sandbox.cluster.objects import Obj
-    from sandbox.cluster.scheduler.config import SchedulerConfig
+    from aliquot.sandbox.cluster.client import Client, Notice
+    from aliquot.sandbox.cluster.objects import Obj
+    from aliquot.sandbox.cluster.scheduler.config import SchedulerConfig
 
 FINISHED = ("Succeeded", "Failed")
 

@@ -43,9 +43,11 @@ static int value_of(const struct sim_device *device, int attribute)
 
 SIM_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice ordinal)
 {
+    if (value == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
     SIM_NEED_INIT();
     const struct sim_device *device = sim_device(ordinal);
-    if (value == NULL || attribute <= 0 || attribute >= ATTRIBUTES)
+    if (attribute <= 0 || attribute >= ATTRIBUTES)
         return CUDA_ERROR_INVALID_VALUE;
     if (device == NULL)
         return CUDA_ERROR_INVALID_DEVICE;

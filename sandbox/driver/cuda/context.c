@@ -208,6 +208,8 @@ SIM_API CUresult cuCtxCreate_v4(CUcontext *handle, const void *const *params, un
 
 SIM_API CUresult cuCtxDestroy_v2(CUcontext handle)
 {
+    if (handle == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
     SIM_NEED_INIT();
     struct sim_context *context = sim_context_of(handle);
     if (context == NULL || context->primary || context->parent != NULL)

@@ -88,6 +88,8 @@ void sim_space_give(uintptr_t base, size_t size);
 int sim_space_share(uintptr_t base, size_t size);
 /* A file that holds these bytes, or -1. */
 int sim_file_of(const void *bytes, size_t size);
+/* An empty file in memory; -1 where there is none. glibc 2.17, on which a wheel's driver loads, has no memfd_create(). */
+int sim_memory_file(void);
 
 static inline size_t sim_blocks(size_t size)
 {

@@ -156,6 +156,10 @@ SIM_API CUresult cuMemFree(CUdeviceptr_v1 address)
 
 SIM_API CUresult cuMemGetInfo_v2(size_t *unused, size_t *total)
 {
+    if (unused != NULL)
+        *unused = 0;
+    if (total != NULL)
+        *total = 0;
     SIM_NEED_CONTEXT(context);
     if (unused == NULL || total == NULL)
         return CUDA_ERROR_INVALID_VALUE;
@@ -170,11 +174,13 @@ SIM_API CUresult cuMemGetInfo_v2(size_t *unused, size_t *total)
 SIM_API CUresult cuMemGetInfo(unsigned int *unused, unsigned int *total)
 {
     size_t wide_unused = 0, wide_total = 0;
-    if (unused == NULL || total == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
     CUresult result = cuMemGetInfo_v2(&wide_unused, &wide_total);
-    *unused = wide_unused > UINT32_MAX ? UINT32_MAX : (unsigned int)wide_unused;
-    *total = wide_total > UINT32_MAX ? UINT32_MAX : (unsigned int)wide_total;
+    if (result == CUDA_SUCCESS && (unused == NULL || total == NULL))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (unused != NULL)
+        *unused = wide_unused > UINT32_MAX ? UINT32_MAX : (unsigned int)wide_unused;
+    if (total != NULL)
+        *total = wide_total > UINT32_MAX ? UINT32_MAX : (unsigned int)wide_total;
     return result;
 }
 

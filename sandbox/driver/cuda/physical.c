@@ -123,7 +123,7 @@ struct sim_physical *sim_physical_new(size_t size, const CUmemAllocationProp *pr
     if (physical == NULL)
         return NULL;
     *physical = (struct sim_physical){.prop = *prop, .size = size, .device = device};
-    physical->fd = memfd_create("simgpu", MFD_CLOEXEC);
+    physical->fd = sim_memory_file();
     if (physical->fd >= 0 && ftruncate(physical->fd, (off_t)(size + sizeof(struct sim_memory_label))) == 0 &&
         sim_physical_handle(physical) != 0)
         return physical;

@@ -1,6 +1,7 @@
 /* Address space in multiples of 2 MiB. It is reserved with no promise of RAM, so that a card may be larger than the host. */
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "heap.h"
@@ -31,9 +32,14 @@ void sim_space_give(uintptr_t base, size_t size)
     munmap((void *)base, size);
 }
 
+int sim_memory_file(void)
+{
+    return (int)syscall(SYS_memfd_create, "simgpu", MFD_CLOEXEC);
+}
+
 int sim_file_of(const void *bytes, size_t size)
 {
-    int fd = memfd_create("simgpu", MFD_CLOEXEC);
+    int fd = sim_memory_file();
     if (fd < 0 || pwrite(fd, bytes, size, 0) == (ssize_t)size)
         return fd;
     close(fd);
@@ -67,7 +73,7 @@ static bool copy_touched(int fd, uintptr_t base, size_t size)
 
 int sim_space_share(uintptr_t base, size_t size)
 {
-    int fd = memfd_create("simgpu", MFD_CLOEXEC);
+    int fd = sim_memory_file();
     if (fd < 0)
         return -1;
     if (ftruncate(fd, (off_t)size) == 0 && copy_touched(fd, base, size) &&

@@ -34,3 +34,11 @@ void *sim_table_find(const char *name, int version, enum sim_stream_kind stream,
     }
     return best == NULL ? NULL : (void *)(uintptr_t)best->symbol;
 }
+
+bool sim_table_has(const char *name, enum sim_stream_kind stream)
+{
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+        if (entries[i].stream == stream && entries[i].mark[0] == '=' && strcmp(entries[i].base, name) == 0)
+            return true;
+    return false;
+}

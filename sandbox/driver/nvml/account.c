@@ -22,11 +22,12 @@ SIM_API nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t handle, 
 {
     nvmlProcessUtilizationSample_t samples[SIM_SLOTS];
     unsigned int found = SIM_SLOTS;
-    if (out == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = sim_nvml_need();
+    if (result != NVML_SUCCESS || out == NULL)
+        return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
     if (out->version != NVML_VERSION(struct process_list, 1U))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    nvmlReturn_t result = nvmlDeviceGetProcessUtilization(handle, samples, &found, out->last_seen);
+    result = nvmlDeviceGetProcessUtilization(handle, samples, &found, out->last_seen);
     if (result != NVML_SUCCESS)
         return result;
     unsigned int room = out->list == NULL ? 0 : out->count;

@@ -22,8 +22,9 @@ SIM_API nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 
 SIM_API nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 {
-    if (set == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = sim_nvml_need();
+    if (result != NVML_SUCCESS || set == NULL)
+        return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
     free(set);
     return NVML_SUCCESS;
 }
@@ -84,8 +85,9 @@ static bool next_event(nvmlEventSet_t set, nvmlEventData_t *out)
 SIM_API nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *out, unsigned int timeout)
 {
     const struct timespec pause = {0, 10000000};
-    if (set == NULL || out == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t ready = sim_nvml_need();
+    if (ready != NVML_SUCCESS || set == NULL || out == NULL)
+        return ready != NVML_SUCCESS ? ready : NVML_ERROR_INVALID_ARGUMENT;
     uint64_t end = sim_now() + timeout * 1000000ULL;
     for (;;) {
         nvmlReturn_t result = sim_nvml_need();

@@ -174,11 +174,10 @@ SIM_API nvmlReturn_t nvmlInit(void)
 SIM_API nvmlReturn_t nvmlShutdown(void)
 {
     pthread_mutex_lock(&lock);
-    nvmlReturn_t result = atomic_load(&users) == 0 ? NVML_ERROR_UNINITIALIZED : NVML_SUCCESS;
-    if (result == NVML_SUCCESS && atomic_fetch_sub(&users, 1) == 1)
+    if (atomic_load(&users) > 0 && atomic_fetch_sub(&users, 1) == 1)
         sim_machine_close(&machine);
     pthread_mutex_unlock(&lock);
-    return result;
+    return NVML_SUCCESS;
 }
 
 SIM_API const char *nvmlErrorString(nvmlReturn_t result)
@@ -204,6 +203,8 @@ SIM_API nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int leng
 SIM_API nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 {
     char text[SIM_NAME + 16];
+    if (version == NULL)
+        return NVML_ERROR_INVALID_ARGUMENT;
     snprintf(text, sizeof text, "%d.%s", machine.scenario.cuda_version / 1000, machine.scenario.driver_version);
     nvmlReturn_t result = sim_nvml_need();
     return result != NVML_SUCCESS ? result : sim_nvml_text(version, length, text);

@@ -133,8 +133,9 @@ SIM_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle
 
 SIM_API nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle, nvmlProcessDetailList_v1_t *list)
 {
-    if (list == NULL)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t ready = sim_nvml_need();
+    if (ready != NVML_SUCCESS || list == NULL)
+        return ready != NVML_SUCCESS ? ready : NVML_ERROR_INVALID_ARGUMENT;
     if (list->version != NVML_VERSION(nvmlProcessDetailList_v1_t, 1U))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     if (list->mode != 0) { /* 0: compute; there are no graphics or MPS processes */

@@ -83,6 +83,9 @@ SIM_API nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t handle, nvmlDeviceA
 {
     enum { MULTIPROCESSORS_PER_SLICE = 16 };
     struct sim_view view;
+    nvmlReturn_t ready = sim_nvml_need();
+    if (ready != NVML_SUCCESS)
+        return ready;
     nvmlReturn_t result = need_mig(handle, &view);
     if (result != NVML_SUCCESS || out == NULL)
         return result == NVML_SUCCESS || view.mig == NULL ? NVML_ERROR_INVALID_ARGUMENT : result;

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import field as fields
 from tests.cluster.programs import program_or_skip

@@ -7,10 +7,10 @@ from typing import cast
 
 import yaml
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.control_plane import ControlPlane
 from tests.integration.extenders import Document, Extender, add_node, manifest
 from tests.integration.faults.living import promised_by

@@ -12,7 +12,7 @@ from tests.integration.extenders import Extender, add_node
 from tests.integration.faults.histories import scene
 
 if TYPE_CHECKING:
-    from sandbox.cluster.cluster import PocketCluster
+    from aliquot.sandbox.cluster.cluster import PocketCluster
 
 pytestmark = pytest.mark.cluster
 

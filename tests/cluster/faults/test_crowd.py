@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from libshim.control_page import read_control
+from aliquot.libshim.control_page import read_control
 from tests.cluster.auditor import audit
 from tests.cluster.installation import RUN, Installation
 from tests.cluster.test_journey import PATIENCE_S

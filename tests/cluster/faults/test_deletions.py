@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.auditor import processes
 from tests.cluster.faults.pods import MOST_OF_A_CARD, card_of, living, start
 from tests.cluster.installation import Installation

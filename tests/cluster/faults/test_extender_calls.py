@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.faults.field import CALL_S, SCHEDULER, SOON_S, Field
 from tests.integration.proxies import Fault
 

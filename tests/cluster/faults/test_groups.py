@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.faults.field import SOON_S, Field
 from tests.integration.extenders import manifest
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
-from scheduler_ext.displacement import PATIENCE_SECONDS
-from scheduler_ext.evictor import COMPONENT
+from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS
+from aliquot.scheduler_ext.evictor import COMPONENT
 from tests.cluster.faults.field import SOON_S, Field
 from tests.integration.journey.auditor import placement_of
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.auditor import audit
 from tests.cluster.faults.pods import MOST_OF_A_CARD, living, start
 from tests.cluster.installation import NAMESPACE, READY_S, Installation

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.auditor import audit
 from tests.cluster.faults.pods import is_second_start
 from tests.cluster.installation import NAMESPACE, Installation

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.objects import Obj
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import program_or_skip
 from tests.cluster.release import NAMESPACE, Release

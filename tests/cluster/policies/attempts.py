@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.objects import Obj
 from tests.cluster.policies.manifests import TEAM
 
 JSON = "application/json"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.objects import Obj
 from tests.cluster.policies.attempts import APPLY, SLICES, STRATEGIC, Attempt, creating, patching
 from tests.cluster.policies.manifests import (
     LIBRARY,
@@ -41,6 +41,7 @@ def _preloading(what: str, *env: Obj) -> Attempt:
     return _of_slices(what, f"LD_PRELOAD of container main does not begin with {LIBRARY}", made)
 
 
+NOT_ASKED = "the webhook, which writes aliquot-scheduler in its place, has not changed this pod"
 PRIVILEGED = {"securityContext": {"privileged": True}}
 FROM_SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 
@@ -79,7 +80,7 @@ def _pods_with_slices() -> list[Attempt]:
         ),
         _of_slices(
             "the default scheduler",
-            "schedulerName default-scheduler hands out no cards",
+            f"schedulerName default-scheduler hands out no cards; {NOT_ASKED}",
             pod("bad", schedulerName="default-scheduler"),
         ),
         _of_slices(
@@ -124,7 +125,7 @@ def _pods_with_slices() -> list[Attempt]:
         ),
         _of_slices(
             "HAMi's resources, past the webhook",
-            "schedulerName default-scheduler hands out no cards",
+            f"schedulerName default-scheduler hands out no cards; {NOT_ASKED}",
             pod("bad", hami, schedulerName="default-scheduler"),
         ),
         _of_slices(

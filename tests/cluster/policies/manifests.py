@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.objects import Obj
 from tests.cluster.helm import NAMESPACE
 from tests.cluster.trial import PREFIX
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.objects import Obj
 from tests.cluster.access import Cluster
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.helm import HelmRelease

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.objects import Obj
 from tests.cluster.policies.attempts import AGENTS, APPLY, EVENTS, JSON, MERGE, OPERATIONS, Attempt
 from tests.cluster.policies.manifests import TEAM, event, gpu_node
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.client import ApiError
 from tests.cluster.policies.attempts import Attempt
 from tests.cluster.policies.catalogue import ATTEMPTS, CANARIES
 from tests.cluster.policies.world import World

@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.objects import Obj
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.policies.attempts import STRATEGIC, pods
 from tests.cluster.policies.catalogue import CANARIES
 from tests.cluster.policies.manifests import PLACEMENT, TEAM, binding, container, pod

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.objects import Obj
 from tests.cluster.policies.attempts import (
     APPLY,
     JSON,

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.objects import Obj
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.policies.attempts import (
     MERGE,
     PLACEMENTS,

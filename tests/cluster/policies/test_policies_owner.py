@@ -10,11 +10,14 @@ import pytest
 
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.kube.api import Api
-from plugin.inventory import Publisher
-from plugin.own_node import OwnNode
-from plugin.watched import Watched
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.objects import Obj
+from aliquot.plugin.inventory import Publisher
+from aliquot.plugin.ledger import Capacity, Ledger
+from aliquot.plugin.own_node import OwnNode
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.summary import Summaries
+from aliquot.plugin.watched import Watched
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.objects import Obj
 from tests.cluster.policies.manifests import TEAM
 from tests.cluster.policies.world import World
 
@@ -26,15 +29,17 @@ STATUS = GPUNodeStatus(cards=(Card(uuid="GPU-c", memory_mib=16384),))
 
 
 @contextmanager
-def publisher(kubeconfig: Path) -> Iterator[None]:
+def publisher(kubeconfig: Path, cache: Path) -> Iterator[None]:
     """The part of an agent that publishes, with the rights of one."""
 
     async def publish() -> None:
         async with Api.from_kubeconfig(kubeconfig) as api, asyncio.TaskGroup() as group:
-            node = OwnNode(api, NODE)
-            works = [
-                group.create_task(work) for work in (node.run(), Publisher(api, node, Watched(STATUS)).run())
-            ]
+            node, summaries = (
+                OwnNode(api, NODE),
+                Summaries(Pods(api, NODE, cache), Ledger({"GPU-c": Capacity(16384)})),
+            )
+            publisher = Publisher(api, node, Watched(STATUS), summaries)
+            works = [group.create_task(work) for work in (node.run(), publisher.run())]
             await asyncio.to_thread(over.wait)
             for work in works:
                 work.cancel()
@@ -70,11 +75,11 @@ def is_whole(stored: Obj, uid: str) -> bool:
     return owner["uid"] == uid and bool(stored.get("status", {}).get("cards"))
 
 
-def test_a_gpunode_goes_with_its_node_and_comes_with_the_next(controlled: World):
+def test_a_gpunode_goes_with_its_node_and_comes_with_the_next(controlled: World, tmp_path: Path):
     """Collected where the node stays away; where it is back at once, it is there when all of the old one is gone."""
     admin = controlled.admin
     old = join(admin)
-    with publisher(controlled.agent_on(NODE, "agent-c")):
+    with publisher(controlled.agent_on(NODE, "agent-c"), tmp_path):
         admin.wait_for(GPU_NODES, NODE, lambda one: is_whole(one, old), PATIENCE_S, "")
         leave(admin)
         admin.wait_gone(GPU_NODES, NODE, PATIENCE_S, "")

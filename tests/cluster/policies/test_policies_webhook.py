@@ -12,9 +12,9 @@ import urllib3
 
 from aliquot.certs import write_pair
 from aliquot.names import GRANTS
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.objects import Obj
-from sandbox.cluster.processes import Process, free_port, wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.processes import Process, free_port, wait_for
 from tests.cluster.policies.attempts import MERGE, SLICES, annotated, creating, pods
 from tests.cluster.policies.manifests import LIBRARY, PLACEMENT, TEAM, binding, container, pod
 from tests.cluster.policies.world import ROOT, World, render
@@ -33,7 +33,7 @@ def start_webhook(world: World, tmp_path_factory: pytest.TempPathFactory) -> Ite
     pair = write_pair(directory / "tls", ["127.0.0.1"])
     files = ["--tls-cert", str(pair.cert), "--tls-key", str(pair.key)]
     flags = ["--host", "127.0.0.1", "--port", str(port), "--dialects", "hami"]
-    argv = [sys.executable, "-m", "webhook", *files, *flags]
+    argv = [sys.executable, "-m", "aliquot.webhook", *files, *flags]
     url = f"https://127.0.0.1:{port}"
 
     def ready() -> bool:
@@ -155,6 +155,29 @@ def test_the_policies_refuse_behind_the_webhook(world: World, webhook: Process, 
         made_of(world, manifest)
     assert says in str(caught.value)
     assert caught.value.status == 403
+
+
+LIMIT = {"env": [{"name": "CUDA_DEVICE_MEMORY_LIMIT", "value": "2g"}]}
+BY_WEBHOOK = {
+    "HAMi's choice of a model": (
+        written(HAMI, annotations={"nvidia.com/use-gputype": "A100"}),
+        "annotation nvidia.com/use-gputype: 'A100' is HAMi's and not honoured here; write aliquot.dev/card-model",
+    ),
+    "HAMi's priority": (written(HAMI | {"nvidia.com/priority": "1"}), "nvidia.com/priority: '1' is HAMi's"),
+    "a limit in the environment": (
+        written(container=LIMIT),
+        "env CUDA_DEVICE_MEMORY_LIMIT: limits do not come",
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifest", "says"), BY_WEBHOOK.values(), ids=BY_WEBHOOK.keys())
+def test_the_webhook_refuses_before_the_policies(world: World, webhook: Process, manifest: Obj, says: str):
+    """What would be dropped or overruled is refused once, in one sentence, and nothing is made."""
+    with pytest.raises(ApiError, match=r'admission webhook ".*aliquot.dev" denied the request') as caught:
+        made_of(world, manifest)
+    assert says in str(caught.value)
+    assert world.admin.find("pods", "good", TEAM) is None
 
 
 def test_while_the_webhook_is_away_only_slices_wait(world: World, webhook: Process):

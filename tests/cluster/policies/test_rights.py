@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.access import Cluster
 from tests.cluster.policies.conftest import any_cluster
 from tests.cluster.policies.manifests import SYSTEM, TEAM

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.objects import Obj
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.access import Cluster
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.helm import HelmRelease, rendered

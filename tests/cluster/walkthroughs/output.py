@@ -1,8 +1,8 @@
 """Whether what a command printed is what a document says.
 
 `...` stands for anything within its line, and alone on a line for any number of lines. Blanks count as one, blank lines
-not at all. Ages (`25s`, `3d4h`) are as good as other ages, and the random ends of pods' names (`-5f7c9b6c4-8kx2j`,
-`-7w5xk`) as good as others. Everything else is compared as it stands.
+not at all. Ages (`25s`, `3d4h`) are as good as other ages, the random ends of pods' names (`-5f7c9b6c4-8kx2j`,
+`-7w5xk`) as others, and ids of runs (`run kx7f:`, `resize kx7f`) as others. Everything else is compared as it stands.
 """
 
 import difflib
@@ -13,13 +13,15 @@ ANYTHING = "..."
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
 """Kubernetes makes names of these alone."""
 _LOOSE = re.compile(
-    rf"(?P<anything>\.\.\.)|(?P<name>(?:-{_RANDOM}{{8,10}})?-{_RANDOM}{{5}}\b)"
+    r"(?P<anything>\.\.\.)|(?P<run>(?<=\brun )[a-z][a-z0-9]{3}(?=:)|(?<=\bresize )[a-z][a-z0-9]{3}(?= ))|"
+    rf"(?P<name>(?:-{_RANDOM}{{8,10}})?-{_RANDOM}{{5}}\b)"
     r"|(?P<age>(?<=\s)(?:\d+[dhms])+(?=\s|$))|(?P<blank>\s+)"
 )
 _PATTERNS = {
     "anything": r".*?",
     "name": rf"(?:-{_RANDOM}{{8,10}})?-{_RANDOM}{{5}}\b",
     "age": r"(?:\d+[dhms])+",
+    "run": r"[a-z][a-z0-9]{3}",
     "blank": r"\s+",
 }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.walkthroughs.document import Document, DocumentError, read_document
 from tests.cluster.walkthroughs.output import difference, matches
 from tests.cluster.walkthroughs.walk import Shell, Walk, WalkError
@@ -99,6 +99,7 @@ def test_a_missing_step_is_an_error(tmp_path: Path):
         (["first", "...", "last"], "first\nsecond\nthird\nlast\n"),
         (["first", "...", "last"], "first\nlast\n"),
         (["card GPU-... has 16Gi"], "card GPU-0-1 has 16Gi\n"),
+        (["aliquot: run kx7f: card 0"], "aliquot: run d2zx: card 0\n"),
     ],
 )
 def test_what_may_differ_may_differ(expected: list[str], printed: str):
@@ -115,6 +116,7 @@ def test_what_may_differ_may_differ(expected: list[str], printed: str):
         (["one"], ""),
         (["aliquot-agent"], "aliquot-certs\n"),
         (["a.b"], "axb\n"),
+        (["run kx7f: card 0"], "run kx7f2: card 0\n"),
         (["limit 2048 MiB"], "limit 4096 MiB\n"),
         (["first", "...", "last"], "first\nsecond\n"),
         (["wait 30s"], "wait long\n"),

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.installation import ROOT, Installation
+from aliquot.sandbox.cluster.processes import wait_for
+from tests.cluster.installation import NAMESPACE, ROOT, Installation
+from tests.cluster.node import NAME as NODE
 from tests.cluster.walkthroughs import stand_ins
-from tests.cluster.walkthroughs.document import Step, read_document
+from tests.cluster.walkthroughs.document import Document, Step, read_document
 from tests.cluster.walkthroughs.reader import NAMES
 from tests.cluster.walkthroughs.walk import Shell, Walk, WalkError
 
@@ -155,6 +157,26 @@ def test_moving_from_nvidias_device_plugin(reader: Shell, cleared: Installation)
     """Pods that wait for a whole card get it from Aliquot when the node has moved."""
     with stand_ins.nvidia(cleared):
         follow("migrate-from-nvidia-device-plugin.md", reader, cleared, gone_before(cleared))
+
+
+@pytest.mark.cluster
+def test_what_the_readme_types(reader: Shell, cleared: Installation):
+    """Its lines for a cluster, as they stand: images from the reader's registry run, and the agent's pod is let in.
+
+    The agent finds no driver, for the README's reader has real cards.
+    """
+    readme = read_document(ROOT / "README.md")
+    typed = tuple(step for step in readme.steps if step.command.startswith(("kubectl", "helm")))
+    lines = Document(readme.path, typed)
+    cleared.run_kubectl("label", "node", NODE, "aliquot.dev/gpu-node=true")  # as GPU Feature Discovery would
+    lines.require("kubectl create namespace", "kubectl label namespace", "helm install")
+    Walk(lines, reader, NAMES).run()
+    for name in ("aliquot-certs", "aliquot-webhook", "aliquot-scheduler"):
+        reader.run(f"kubectl -n {NAMESPACE} rollout status deployment/{name} --timeout=240s")
+        deployment = cleared.kubectl.get("deployments.apps", name, NAMESPACE)
+        assert deployment["status"].get("readyReplicas") == deployment["spec"]["replicas"], cleared.report()
+    labels = "app.kubernetes.io/component=agent"
+    wait_for("the agent's pod", lambda: cleared.kubectl.list("pods", NAMESPACE, labelSelector=labels), 60)
 
 
 def leftovers(cleared: Installation) -> list[str]:

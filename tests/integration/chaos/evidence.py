@@ -12,11 +12,11 @@ from typing import Any
 import grpc
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.control_page import Control, read_control
-from libshim.page_file import PageError
-from sandbox.cluster.pb.podresources.v1.api_pb2 import ListPodResourcesRequest
-from sandbox.cluster.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
-from sandbox.gpus import SimCard
+from aliquot.libshim.control_page import Control, read_control
+from aliquot.libshim.page_file import PageError
+from aliquot.sandbox.cluster.pb.podresources.v1.api_pb2 import ListPodResourcesRequest
+from aliquot.sandbox.cluster.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.journey.auditor import placement_of
 
 RESOURCE = "aliquot.dev/gpu"

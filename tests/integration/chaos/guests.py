@@ -6,8 +6,8 @@ import signal
 from typing import Any
 
 from aliquot.names import PLACEMENT_ANNOTATION
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.chaos.chaos import Act, Chaos
 from tests.integration.chaos.evidence import Living, look
 from tests.integration.journey.auditor import MIB

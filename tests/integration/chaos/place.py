@@ -8,9 +8,9 @@ from pathlib import Path
 from uuid import UUID
 
 from aliquot.cli.demo.stack import LOOPBACK, Node, Stack
+from aliquot.sandbox.cluster.processes import free_port
+from aliquot.sandbox.gpus import SimCard, SimMig
 from aliquot.tls import CertificatePair
-from sandbox.cluster.processes import free_port
-from sandbox.gpus import SimCard, SimMig
 from tests.integration.wires import Mode, Wire
 
 
@@ -61,7 +61,7 @@ class Place(Stack):
         for name, port in zip(EXTENDERS, (self.extender_port, free_port()), strict=True):
             flags = ["--tls-ca", str(pair.ca), "--leader-elect", "--lease-namespace", "kube-system"]
             flags += ["--identity", name, "--advertise-url", f"https://{LOOPBACK}:{port}"]
-            self.start_service(name, "scheduler_ext", port, pair, *flags)
+            self.start_service(name, "aliquot.scheduler_ext", port, pair, *flags)
 
     def kubeconfig_of(self, service: str) -> Path:
         """By a wire of its own."""

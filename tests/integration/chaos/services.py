@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.chaos.chaos import Act, Chaos
 from tests.integration.chaos.guests import create, force
 from tests.integration.chaos.place import EXTENDERS, Place

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aliquot.names import PLACEMENT_ANNOTATION
-from sandbox.gpus import SimMig
+from aliquot.sandbox.gpus import SimMig
 from tests.integration.chaos import auditor
 from tests.integration.chaos.auditor import Auditor
 from tests.integration.chaos.evidence import Evidence, Living, look

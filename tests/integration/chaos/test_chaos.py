@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.chaos import cards, files, guests, services, wires
 from tests.integration.chaos.chaos import SETTLES_S, Chaos
 from tests.integration.chaos.place import Place, place

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.cluster import PocketCluster
 
 FILES = ("journal.jsonl", "snapshot.json")
 

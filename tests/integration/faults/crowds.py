@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.cluster import PocketCluster
 from tests.integration.extenders import MEM, Document, add_node, manifest
 from tests.integration.faults.backups import store
 

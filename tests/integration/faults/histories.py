@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import urllib3
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import Document, Extender, create
 from tests.integration.faults.living import promised_by
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from aliquot.cli.demo.stack import Stack
-from sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.cluster import PocketCluster
 from tests.integration.journey.auditor import containers_of, placement_of
 
 

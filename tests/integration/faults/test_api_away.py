@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.faults.living import strangers
 from tests.integration.journey.auditor import audit, check_living
 from tests.integration.journey.pods import plain
@@ -32,7 +32,7 @@ def test_while_the_api_server_is_down_limits_hold_and_nobody_ends(
     """No process of ours begins anew, no page changes, and what came to pass meanwhile is seen afterwards."""
     program = Program(stack, "works", "4Gi")
     held = stack.kubectl.get("pods", "works")["status"]["containerStatuses"]
-    before, offered = pids(stack), stack.kubectl.get("gpunodes.aliquot.dev", node.name, "")["status"]
+    before, offered = pids(stack), stack.kubectl.get("gpunodes.aliquot.dev", node.name, "")["status"]["cards"]
     stack.cluster.kill("apiserver")
     end = time.monotonic() + AWAY_S
     look = tell(stack, program)
@@ -46,7 +46,7 @@ def test_while_the_api_server_is_down_limits_hold_and_nobody_ends(
     audit(stack)
     assert pids(stack) == before
     assert stack.kubectl.get("pods", "works")["status"]["containerStatuses"] == held
-    assert stack.kubectl.get("gpunodes.aliquot.dev", node.name, "")["status"] == offered
+    assert stack.kubectl.get("gpunodes.aliquot.dev", node.name, "")["status"]["cards"] == offered
     assert stack.kubectl.get("nodes", node.name, "")["status"]["allocatable"]["aliquot.dev/gpu"] == "20"
 
 

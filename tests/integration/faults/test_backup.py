@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from aliquot.cli.demo.stack import Stack
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
-from sandbox.gpus import SimCard
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.extenders import Document, Extender, two_nodes
 from tests.integration.faults.backups import back_up, restore
 from tests.integration.faults.histories import scene

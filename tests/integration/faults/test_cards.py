@@ -6,9 +6,9 @@ from collections import defaultdict
 
 import pytest
 
+from aliquot.libshim.control_page import read_control
 from aliquot.placement import CardShare
-from libshim.control_page import read_control
-from sandbox.gpus import SimCard, SimMig
+from aliquot.sandbox.gpus import SimCard, SimMig
 from tests.integration.plugin.small_kubelet import DEADLINE_S, Held, until
 from tests.integration.plugin.test_plugin_health import published
 from tests.integration.plugin.test_plugin_metrics import fetch, start_and_serve
@@ -35,6 +35,7 @@ def health_of_slices(world: World, resource: str = GPU) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_each_error_of_a_card_withdraws_its_slices_and_no_error_of_a_program_does(
     make_world: MakeWorld,
 ) -> None:
@@ -99,6 +100,7 @@ def test_an_agent_that_starts_while_a_card_hangs_serves_the_others(make_world: M
     assert process.wait(DEADLINE_S) == 0
 
 
+@pytest.mark.slow
 def test_an_agent_ends_when_the_driver_is_replaced_and_the_next_one_goes_on(world: World) -> None:
     """It says why; the pod that runs keeps its pages, and the next pod starts under the new driver."""
     held = admitted(world, "pod", 0)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import create, two_nodes
 from tests.integration.faults.clocks import HOUR_S, Clock, build
 from tests.integration.faults.test_pods import GRACE_S, kubelet_with, start_stubborn, stubborn

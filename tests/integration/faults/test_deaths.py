@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from sandbox.cluster.objects import Obj
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.objects import Obj
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.faults.steady import Steady
 from tests.integration.journey.auditor import audit, audit_clean
 from tests.integration.journey.pods import container, plain, pod

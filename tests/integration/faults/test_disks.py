@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.libshim.control_page import read_control
+from aliquot.libshim.usage_page import read_usage
+from aliquot.plugin.tenants import pristine
 from aliquot.processes import ProcessName
-from libshim.control_page import read_control
-from libshim.usage_page import read_usage
-from plugin.tenants import pristine
 from tests.integration.faults.disks import Disk, can_mount, disks
 from tests.integration.faults.test_cards import admitted
 from tests.integration.faults.test_files import contents, refused

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.control_page import Control, read_control
-from sandbox.cluster.processes import wait_for
+from aliquot.libshim.control_page import Control, read_control
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.faults.living import promised_by
 from tests.integration.journey.auditor import audit, placement_of
 from tests.integration.journey.pods import container, plain, pod

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import Document, Extender, create, two_nodes
 from tests.integration.faults.crowds import crowd
 from tests.integration.faults.living import promised_by
@@ -97,6 +97,7 @@ STEPS: dict[str, Callable[[Scene, Document], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deleted", [False, True], ids=["", "the pod goes, too"])
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_a_step_it_leaves_no_ghost(scene: Scene, step: str, deleted: bool) -> None:

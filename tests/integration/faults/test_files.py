@@ -9,8 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from libshim.control_page import read_control
-from sandbox.gpus import SimCard
+from aliquot.libshim.control_page import read_control
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.faults.test_cards import admitted
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.test_plugin_recovery import start_again

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Stack
-from sandbox.cluster.processes import wait_for
-from sandbox.gpus import SimCard
+from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.faults.test_pods import start_stubborn, stubborn
 from tests.integration.journey.auditor import audit, check_living, empty, placement_of
 from tests.integration.journey.pods import plain

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim._pages import lib
-from libshim.control_page import read_control
-from sandbox.cluster.processes import wait_for
+from aliquot.libshim._pages import lib
+from aliquot.libshim.control_page import read_control
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.faults.steady import Steady
 from tests.integration.journey.auditor import MIB, audit, check_living, placement_of
 from tests.integration.journey.pods import container, plain, pod
@@ -105,6 +105,7 @@ def test_a_pod_deleted_while_the_kubelet_is_away_leaves_its_card_when_it_is_back
     stack.kubectl.wait_gone("pods", "old")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarted", [False, True])
 def test_pods_that_differ_in_amounts_alone_are_told_apart_by_an_agent_that_stood_still(
     stack: Stack, node: Node, restarted: bool

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.kubectl import Kubectl
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.kubectl import Kubectl
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import add_node, create
 from tests.integration.journey.auditor import check_cards, check_promise, placement_of
 from tests.integration.replicas import TAKES_OVER_S, Replicas
@@ -32,7 +32,7 @@ def run_replicas(tmp_path: Path) -> Iterator[Replicas]:
         quota = {"apiVersion": "aliquot.dev/v1alpha1", "kind": "GPUQuota", "metadata": {"name": "team"}}
         limit = {"memoryMiB": LIMIT_GIB * 1024}
         cluster.kubectl.apply({**quota, "spec": {"namespaces": ["default"], "limit": limit}})
-        replicas = Replicas(cluster, tmp_path, 2)
+        replicas = Replicas(cluster, tmp_path, count=2)
         for replica in replicas.all:
             stack.callback(replica.end)
             replica.start()

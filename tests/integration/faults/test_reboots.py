@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from sandbox.cluster.kubelet import runtime
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.kubelet import runtime
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.faults.test_deaths import WAITS_FOR_KUBELET
 from tests.integration.journey.auditor import audit
 from tests.integration.journey.pods import container, pod

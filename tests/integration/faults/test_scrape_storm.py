@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.extenders import Document, Extender, manifest
 from tests.integration.faults.crowds import crowd
 
@@ -69,7 +69,7 @@ def filtered(extender: Extender, calls: int) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.timed
+@pytest.mark.timing
 def test_filter_keeps_its_time_in_a_storm_of_scrapes(tmp_path: Path) -> None:
     """The 99th percentile, and what the process holds."""
     with crowd(tmp_path / "c", NODES, PODS) as cluster:

@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.control_page import read_control
-from sandbox.cluster.processes import wait_for
+from aliquot.libshim.control_page import read_control
+from aliquot.sandbox.cluster.processes import wait_for
 
 MIB = 1 << 20
 ORPHAN_DEADLINE_S = 60.0
+Living = tuple[str, str, dict[str, str], Path]
+"""A process: its pod's UID, its container's name, its environment, its directory in /proc."""
 UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "": 1}
 
 
 def audit(stack: Stack) -> None:
     """Assert that everything that must always hold, holds now."""
+    # Before the pods: a container that starts in between is of a pod that was listed without a placement.
+    living = {name: list(_containers(node)) for name, node in stack.nodes.items()}
     pods = [pod for pod in stack.kubectl.list("pods") if _alive(pod)]
     for node in stack.nodes.values():
         placed = [p for p in map(placement_of, pods) if p and p["node"] == node.name]
@@ -31,8 +35,8 @@ def audit(stack: Stack) -> None:
     for pod in pods:
         if placement_of(pod):
             check_promise(pod)
-    for node in stack.nodes.values():
-        _check_processes(node, pods)
+    for name, node in stack.nodes.items():
+        _check_processes(node, living[name], pods)
         check_living(node)
 
 
@@ -170,10 +174,10 @@ def check_living(node: Node) -> set[str]:
     return {uid for uid, _, _ in living}
 
 
-def _check_processes(node: Node, pods: list[dict[str, Any]]) -> None:
+def _check_processes(node: Node, living: list[Living], pods: list[dict[str, Any]]) -> None:
     """What a living container was given is what its pod was granted, and it sees these cards only."""
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
-    for uid, container, environ, process in _containers(node):
+    for uid, container, environ, process in living:
         if uid not in by_uid:
             continue
         placement = placement_of(by_uid[uid])
@@ -209,8 +213,8 @@ def _lives(process: Path) -> bool:
         return False
 
 
-def _containers(node: Node) -> Iterator[tuple[str, str, dict[str, str], Path]]:
-    """Living processes with a control page of this node: pod UID, container, environment, directory in /proc."""
+def _containers(node: Node) -> Iterator[Living]:
+    """Living processes with a control page of this node."""
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             words = path.read_bytes().decode(errors="replace").split("\0")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from sandbox.gpus import SimCard
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.journey.auditor import empty
 from tests.integration.journey.stacks import one_node
 

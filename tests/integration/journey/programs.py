@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from aliquot.cli.demo.stack import Stack
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import container, pod
 
 TENANT = """

@@ -3,7 +3,7 @@
 from typing import Any
 
 from aliquot.cli.demo.stack import SOURCE_ROOT, Stack
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import container, pod
 
 KERNEL = SOURCE_ROOT / "sandbox" / "kernels" / "spin.ptx"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aliquot.cli.demo.stack import Stack
-from sandbox.gpus import SimCard
+from aliquot.sandbox.gpus import SimCard
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.control_page import OVERFLOW_CARDS, CardLimit, read_control
-from libshim.usage_page import read_usage
-from sandbox.cluster.processes import wait_for
-from sandbox.gpus import SimCard
+from aliquot.libshim.control_page import OVERFLOW_CARDS, CardLimit, read_control
+from aliquot.libshim.usage_page import read_usage
+from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.journey.pods import plain
 from tests.integration.journey.programs import Program
 from tests.integration.journey.stacks import one_node
@@ -149,6 +149,7 @@ def test_overflow_leaves_the_card_to_those_it_is_granted_to(stack: Stack) -> Non
     assert (held(node), on_host(node, other)) == (8, 0)
 
 
+@pytest.mark.slow
 def test_without_an_agent_grants_hold_and_nobody_hangs(stack: Stack) -> None:
     """What was granted can be used again, what is beyond it is refused or goes to the host, until an agent is back."""
     (node,) = stack.nodes.values()
@@ -172,6 +173,7 @@ def test_without_an_agent_grants_hold_and_nobody_hangs(stack: Stack) -> None:
     assert held(node) == 12
 
 
+@pytest.mark.slow
 def test_a_killed_agent_promises_no_grant_twice(stack: Stack) -> None:
     """Burst pods take and give back while their agent is killed at random moments; the seed is printed."""
     seed = int(os.environ.get("SEED", time.time_ns() % 1_000_000))

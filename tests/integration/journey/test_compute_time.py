@@ -11,13 +11,13 @@ import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
 from aliquot.cli.demo.witness import time_share
-from libshim.control_page import CardLimit, read_control
-from sandbox.cluster.processes import wait_for
+from aliquot.libshim.control_page import CardLimit, read_control
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import container, pod
 from tests.integration.journey.spinners import spin
 from tests.integration.shells import ALIQUOT
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timing
 
 WINDOW_S = 2.0
 

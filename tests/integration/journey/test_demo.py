@@ -15,7 +15,7 @@ from aliquot.cli.demo.story import Story
 from tests.integration.journey.stacks import one_node
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_the_demo_succeeds_and_fits_a_screen() -> None:
     """`aliquot demo` ends with status 0, six checked rows, and no more than a screen of text."""
     done = subprocess.run(
@@ -41,6 +41,7 @@ def nothing_injected(tmp_path: Path) -> Path:
     return library
 
 
+@pytest.mark.slow
 def test_the_demo_fails_without_the_interceptor(nothing_injected: Path) -> None:
     """With a library in the interceptor's place that enforces nothing, it says so and does not succeed."""
     told = io.StringIO()

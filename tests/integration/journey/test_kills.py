@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.auditor import audit
 from tests.integration.journey.pods import plain
 
@@ -87,6 +87,7 @@ def arrive(stack: Stack, manifest: dict[str, Any]) -> None:
         stack.kubectl.wait_phase(name, "Running", deadline=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_service_killed_at_a_step_loses_nothing(stack: Stack, node: Node, service: str, step: str) -> None:

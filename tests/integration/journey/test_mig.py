@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import SOURCE_ROOT, Stack
-from sandbox.gpus import SimCard, SimMig
+from aliquot.sandbox.gpus import SimCard, SimMig
 from tests.integration.journey.pods import container, plain, pod
 from tests.integration.journey.stacks import one_node
 

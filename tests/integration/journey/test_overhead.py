@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.control_page import read_control
-from libshim.usage_page import Usage, read_usage
-from sandbox.cluster.processes import wait_for
-from sandbox.gpus import SimCard
+from aliquot.libshim.control_page import read_control
+from aliquot.libshim.usage_page import Usage, read_usage
+from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.journey.pods import container, pod
 from tests.integration.journey.stacks import one_node
 
@@ -87,6 +87,7 @@ def test_a_killed_programs_context_is_given_back(stack: Stack) -> None:
     wait_for("the pages to go", lambda: not (node.tenants / uid).exists())
 
 
+@pytest.mark.slow
 def test_managed_memory_on_the_host_leaves_no_room_on_the_card() -> None:
     """The driver does not count it, but whoever touched it again would have more than the slice."""
     main = container("main", {"mem": "4Gi"}, ["python", "-c", MANAGED])

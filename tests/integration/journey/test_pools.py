@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.control_page import Enforcement, read_control
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.processes import wait_for
+from aliquot.libshim.control_page import Enforcement, read_control
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import plain
 from tests.integration.journey.programs import Program
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import SOURCE_ROOT, Stack
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import container, plain, pod
 
 QUOTAS = "gpuquotas.aliquot.dev"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from libshim.control_page import CardLimit, read_control
-from sandbox.cluster.client import ApiError
-from sandbox.cluster.processes import wait_for
+from aliquot.libshim.control_page import CardLimit, read_control
+from aliquot.sandbox.cluster.client import ApiError
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.auditor import audit, placement_of
 from tests.integration.journey.pods import plain
 from tests.integration.journey.programs import Program
@@ -130,6 +130,7 @@ STEPS: dict[str, Callable[[Stack, Node, str], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", ["plugin", "extender"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_kill_at_any_step_ends_in_the_new_limits(stack: Stack, node: Node, service: str, step: str) -> None:
@@ -145,6 +146,7 @@ def test_a_kill_at_any_step_ends_in_the_new_limits(stack: Stack, node: Node, ser
     wait_for("the tenancy", lambda: _written_down(stack, node, uid))
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments_of_resizes_lose_nothing(stack: Stack, node: Node) -> None:
     """Pods grow and shrink while extender and agent are killed; the seed is printed."""
     seed = int(os.environ.get("SEED", time.time_ns() % 1_000_000))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.auditor import audit
 from tests.integration.journey.pods import plain
 from tests.integration.journey.programs import Program
@@ -18,6 +18,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_tenant_that_damages_its_account_hurts_itself_alone(stack: Stack, node: Node, damage: str) -> None:
     """Its neighbour has its slice and no more, the agent goes on, and the next pod gets its place."""

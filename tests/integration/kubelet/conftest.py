@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox.cluster.cluster import PocketCluster
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.kubelet.fake_plugin import FakePlugin
 from tests.integration.kubelet.pods import wait_allocatable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.cluster.kubectl import Kubectl
+    from aliquot.sandbox.cluster.kubectl import Kubectl
 
 IDS = [f"gpu{card}-s{number}" for card in range(2) for number in range(4)]
 FLAGS = (
@@ -60,3 +60,5 @@ def plugin(cluster: PocketCluster) -> Iterator[FakePlugin]:
         cluster.kubectl.delete("pods", pod["metadata"]["name"], grace=0)
     wait_for("no containers", lambda: not list(cluster.node("n1").pods.iterdir()))
     plugin.stop()
+    # The next test must not take these devices for its own plugin's.
+    wait_allocatable(cluster.kubectl, "0")

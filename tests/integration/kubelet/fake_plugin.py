@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from sandbox.cluster.pb.podresources.v1 import api_pb2 as podresources_pb2
-from sandbox.cluster.pb.podresources.v1 import api_pb2_grpc as podresources_grpc
+from aliquot.sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from aliquot.sandbox.cluster.pb.podresources.v1 import api_pb2 as podresources_pb2
+from aliquot.sandbox.cluster.pb.podresources.v1 import api_pb2_grpc as podresources_grpc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.cluster.cluster import NodePaths
+    from aliquot.sandbox.cluster.cluster import NodePaths
 
 RESOURCE = "lab.example/vgpu"
 KIND = "lab.example/vgpu"

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandbox.cluster.objects import dig
+from aliquot.sandbox.cluster.objects import dig
 from tests.integration.kubelet.fake_plugin import RESOURCE
 
 if TYPE_CHECKING:
-    from sandbox.cluster.cluster import PocketCluster
-    from sandbox.cluster.kubectl import Kubectl
+    from aliquot.sandbox.cluster.cluster import PocketCluster
+    from aliquot.sandbox.cluster.kubectl import Kubectl
 
 Obj = dict[str, Any]
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.kubelet.pods import alive, container, pid_of, restarts, run, state
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sandbox.cluster.cluster import PocketCluster
-    from sandbox.cluster.kubectl import Kubectl
+    from aliquot.sandbox.cluster.cluster import PocketCluster
+    from aliquot.sandbox.cluster.kubectl import Kubectl
     from tests.integration.kubelet.fake_plugin import FakePlugin
 
 

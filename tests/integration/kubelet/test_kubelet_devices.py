@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.objects import dig
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.objects import dig
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.kubelet.fake_plugin import RESOURCE
 from tests.integration.kubelet.pods import Obj, bind, container, run, state, wait_allocatable
 
 if TYPE_CHECKING:
-    from sandbox.cluster.kubectl import Kubectl
+    from aliquot.sandbox.cluster.kubectl import Kubectl
     from tests.integration.kubelet.fake_plugin import FakePlugin
 
 

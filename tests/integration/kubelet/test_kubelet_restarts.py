@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox.cluster.objects import dig
-from sandbox.cluster.processes import wait_for
+from aliquot.sandbox.cluster.objects import dig
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.kubelet.fake_plugin import RESOURCE
 from tests.integration.kubelet.pods import (
     STUBBORN,
@@ -23,8 +23,8 @@ from tests.integration.kubelet.pods import (
 )
 
 if TYPE_CHECKING:
-    from sandbox.cluster.cluster import PocketCluster
-    from sandbox.cluster.kubectl import Kubectl
+    from aliquot.sandbox.cluster.cluster import PocketCluster
+    from aliquot.sandbox.cluster.kubectl import Kubectl
     from tests.integration.kubelet.fake_plugin import FakePlugin
 
 
@@ -166,6 +166,7 @@ def test_what_happens_while_the_kubelet_is_dead(
     assert code == 7 or ended["status"]["reason"] == "UnexpectedAdmissionError"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("away", [False, True])
 def test_what_a_pod_had_that_was_deleted_by_force_is_given_away_while_it_runs(
     plugin: FakePlugin, kubectl: Kubectl, cluster: PocketCluster, away: bool

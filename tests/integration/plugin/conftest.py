@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandbox.cluster.processes import free_port
-from sandbox.gpus import SimCard
+from aliquot.sandbox.cluster.processes import free_port
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.plugin.world import REPOSITORY, ApiServer, MakeWorld, World
 
 

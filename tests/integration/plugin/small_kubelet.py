@@ -16,10 +16,10 @@ from typing import Any
 
 import grpc
 
-from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2 as dp
-from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2_grpc as dp_grpc
-from sandbox.cluster.pb.podresources.v1 import api_pb2 as pr
-from sandbox.cluster.pb.podresources.v1 import api_pb2_grpc as pr_grpc
+from aliquot.sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2 as dp
+from aliquot.sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2_grpc as dp_grpc
+from aliquot.sandbox.cluster.pb.podresources.v1 import api_pb2 as pr
+from aliquot.sandbox.cluster.pb.podresources.v1 import api_pb2_grpc as pr_grpc
 
 DEADLINE_S = 60.0
 
@@ -89,7 +89,7 @@ class SmallKubelet(pr_grpc.PodResourcesListerServicer):
         """Starts as a kubelet does: every socket in the plugins' directory is removed first."""
         self.plugins.mkdir(parents=True, exist_ok=True)
         for socket in self.plugins.glob("*.sock"):
-            socket.unlink()
+            socket.unlink(missing_ok=True)  # the plugin makes its own anew meanwhile
         (self.directory / "pod-resources").mkdir(exist_ok=True)
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8))
         dp_grpc.add_RegistrationServicer_to_server(self, self._server)

@@ -12,12 +12,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from aliquot.libshim._pages import ffi, lib
+from aliquot.libshim.control_page import read_control
+from aliquot.libshim.usage_page import read_usage
 from aliquot.placement import CardShare
 from aliquot.processes import ProcessName, name_of
-from libshim._pages import ffi, lib
-from libshim.control_page import read_control
-from libshim.usage_page import read_usage
-from sandbox.gpus import SimCard
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.plugin.confinement import ConfinedWorld, can_confine
 from tests.integration.plugin.conftest import short_directory
 from tests.integration.plugin.small_kubelet import Held, until
@@ -120,6 +120,7 @@ def test_the_journey(own_api: ApiServer):
         assert "SYS_PTRACE" not in world.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capabilities", [("sys_ptrace",), ()], ids=["sys_ptrace", "none"])
 def test_a_force_deleted_pods_process_is_seen(own_api: ApiServer, capabilities: tuple[str, ...]):
     """Of another user, in a namespace of its own; also where its namespace may not be looked at."""
@@ -161,7 +162,6 @@ def test_what_sys_ptrace_is_for(own_api: ApiServer):
         assert name.pid != int(process.name)
 
 
-@pytest.mark.timed
 def test_the_watchdog_finds_a_silent_tenant(own_api: ApiServer):
     """By the driver's pids, which are the host's, looked up in the host's /proc."""
     with confined(own_api, "sys_ptrace") as world:
@@ -183,7 +183,7 @@ NEEDED = {
 }
 
 
-@pytest.mark.timed
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NEEDED)
 def test_every_path_is_needed(own_api: ApiServer, path: str):
     """Without one of them, no container starts."""

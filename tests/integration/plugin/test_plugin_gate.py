@@ -7,10 +7,10 @@ import time
 import grpc
 import pytest
 
+from aliquot.libshim.control_page import CardLimit, read_control
+from aliquot.libshim.usage_page import read_usage
 from aliquot.placement import CardShare
 from aliquot.request import ContainerKind
-from libshim.control_page import CardLimit, read_control
-from libshim.usage_page import read_usage
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.world import GPU, World, container, occupy, slice_of
 

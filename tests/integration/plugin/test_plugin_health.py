@@ -5,12 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.world import GPU, REPOSITORY, MakeWorld, World
 
 LIST_TWICE = """
-from plugin.cards import PyNvml
+from aliquot.plugin.cards import PyNvml
 nvml = PyNvml()
 print(*(card.uuid for card in nvml.cards()), flush=True)
 input()

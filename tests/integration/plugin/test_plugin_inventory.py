@@ -3,8 +3,10 @@
 import urllib.error
 from http.client import NOT_FOUND
 
+from aliquot.placement import CardShare
+from aliquot.units import parse_quantity
 from tests.integration.plugin.small_kubelet import until
-from tests.integration.plugin.world import NODES, Json, MakeWorld, World
+from tests.integration.plugin.world import NODES, Json, MakeWorld, World, container, slice_of
 
 GPU_NODES = "/apis/aliquot.dev/v1alpha1/gpunodes"
 
@@ -58,3 +60,21 @@ def test_one_of_an_older_agent_gets_its_owner(make_world: MakeWorld):
     node = world.api.request("GET", f"{NODES}/{world.node}")
     world.start_plugin()
     until(lambda: is_owned_by(world, node["metadata"]["uid"]), "its owner")
+
+
+def test_free_capacity_follows_the_pods(world: World):
+    """What is bound to the node is promised before it starts."""
+    until(lambda: summary(world).get("promised") == "0", "published")
+    whole = summary(world)
+    share = CardShare(world.uuids[0], 4096, 0)
+    world.pod("p", [container("main", slice_of("4Gi"))], {"main": [share]})
+    until(lambda: summary(world)["promised"] == "4Gi", "promised")
+    assert parse_quantity(whole["free"]) - parse_quantity(summary(world)["free"]) == 4 << 30
+    assert summary(world)["memory"] == whole["memory"]
+    assert summary(world)["healthy"] == f"{len(world.uuids)}/{len(world.uuids)}"
+
+
+def summary(world: World) -> Json:
+    """What the GPUNode says of all cards together."""
+    found: Json = (inventory(world) or {}).get("status", {}).get("summary", {})
+    return found

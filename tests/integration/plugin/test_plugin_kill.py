@@ -8,10 +8,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from aliquot.libshim.control_page import read_control
 from aliquot.placement import CardShare
-from libshim.control_page import read_control
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.world import GPU, World, container, slice_of
+
+pytestmark = pytest.mark.slow
 
 GIB = 1024
 

@@ -6,14 +6,15 @@ import urllib.request
 from pathlib import Path
 
 from aliquot.placement import CardShare
-from sandbox.cluster.processes import free_port
+from aliquot.sandbox.cluster.processes import free_port
 from tests.integration.identities import Identities
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.world import GPU, MakeWorld, World, container, slice_of
 
 MOST_MIB = 75
 SLICES = 20
-NOT_LOADED = {"click", "cryptography", "kubernetes", "numpy", "rich", "sandbox", "scheduler_ext", "webhook"}
+OTHERS = {"click", "cryptography", "kubernetes", "numpy", "rich"}
+OURS = {"aliquot.sandbox", "aliquot.scheduler_ext", "aliquot.webhook"}
 """Packages that others of our programs need, and that take some MiB each."""
 
 
@@ -62,6 +63,6 @@ def test_an_agent_is_small(make_world: MakeWorld):
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert found
     assert int(found[1]) / 1024 <= MOST_MIB, status
-    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in world.log.splitlines()}
-    assert {"aliquot", "grpc", "pynvml"} <= loaded
-    assert not loaded & NOT_LOADED
+    loaded = {line.rpartition("|")[2].strip() for line in world.log.splitlines()}
+    assert {"aliquot.plugin", "grpc", "pynvml"} <= loaded
+    assert not loaded & (OTHERS | OURS)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from aliquot.libshim.control_page import CardLimit, Enforcement, read_control
 from aliquot.placement import CardShare
-from libshim.control_page import CardLimit, Enforcement, read_control
-from sandbox.gpus import SimCard, SimMig
+from aliquot.sandbox.gpus import SimCard, SimMig
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.world import GPU, MakeWorld, World, container, slice_of
 
@@ -122,3 +122,28 @@ def test_a_card_that_an_admin_divides_under_its_tenants(world: World):
     world.restart_plugin()
     again = world.pod("again", [container("main", slice_of("10Gi"))], share)
     world.kubelet.pre_start(world.kubelet.allocate(again, "main", GPU, 1))
+
+
+@pytest.mark.slow
+def test_an_instance_held_under_names_before_is_not_offered_under_the_chosen_ones(mig_world: World):
+    """The domain changes while a pod holds an instance: it runs on, and nobody else gets its instance."""
+    pod = mig_world.pod("before", [container("main", {SMALL: "1"})], None)
+    held = mig_world.kubelet.allocate(pod, "main", SMALL, 1)
+    mig_world.kubelet.pre_start(held)
+    page = mig_world.control(held.nonce)
+    mig_world.restart_plugin("--resource-domain", "gpu.example.com")
+    chosen = "gpu.example.com/mig-1g.18gb"
+    mig_world.ready(chosen)
+    offered = mig_world.kubelet.endpoints[chosen].devices
+    assert {uuid for uuid, health in offered.items() if health == "Unhealthy"} == set(held.ids)
+    assert len(offered) == 2
+    until(lambda: set(mig_world.kubelet.endpoints[SMALL].devices) == set(held.ids), "served under both")
+    mig_world.kubelet.pre_start(held)
+    assert mig_world.control(held.nonce) == page
+    mig_world.delete("before")
+    mig_world.kubelet.forget(held.uid)
+    until(
+        lambda: set(mig_world.kubelet.endpoints[chosen].devices.values()) == {"Healthy"},
+        "offered again",
+        120,
+    )

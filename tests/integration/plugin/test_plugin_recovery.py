@@ -3,8 +3,8 @@
 import shutil
 import signal
 
+from aliquot.libshim.control_page import read_control
 from aliquot.placement import CardShare
-from libshim.control_page import read_control
 from tests.integration.plugin.small_kubelet import DEADLINE_S, Held, until
 from tests.integration.plugin.world import GPU, ApiServer, MakeWorld, World, container, slice_of
 

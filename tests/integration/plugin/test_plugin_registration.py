@@ -5,8 +5,8 @@ import json
 import subprocess
 
 from aliquot.placement import CardShare
-from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2 as dp
-from sandbox.gpus import SimCard
+from aliquot.sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2 as dp
+from aliquot.sandbox.gpus import SimCard
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.world import GPU, MakeWorld, World, container, slice_of
 

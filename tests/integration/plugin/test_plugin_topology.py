@@ -11,9 +11,9 @@ import msgspec
 
 from aliquot.inventory import GPUNodeStatus
 from aliquot.links import Level, Link
-from sandbox.gpus import SimCard, SimMachine
-from sandbox.sysfs import PciPlace, SimNic, write_sysfs
-from scheduler_ext.topology import Shape, shape_of
+from aliquot.sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.sysfs import PciPlace, SimNic, write_sysfs
+from aliquot.scheduler_ext.topology import Shape, shape_of
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.test_plugin_registration import published
 from tests.integration.plugin.world import REPOSITORY, MakeWorld, World
@@ -28,7 +28,7 @@ LIST_LINKS = """
 import json
 import sys
 from aliquot.links import write_links
-from plugin.cards import PyNvml
+from aliquot.plugin.cards import PyNvml
 nvml = PyNvml()
 more = "first"
 while more:

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.libshim._pages import ffi
+from aliquot.libshim.control_page import read_control, read_times
 from aliquot.placement import CardShare
-from libshim._pages import ffi
-from libshim.control_page import read_control, read_times
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.world import GPU, REPOSITORY, World, container, occupy, slice_of
-
-pytestmark = pytest.mark.timed
 
 KERNEL = REPOSITORY / "sandbox" / "kernels" / "spin.ptx"
 BUSY_OFFSET = ffi.offsetof("aq_usage_page", "cards") + ffi.offsetof("aq_usage_card", "busy_ns")
@@ -91,6 +89,7 @@ def test_a_tenant_that_says_nothing_of_its_time_is_found(world: World) -> None:
         )
 
 
+@pytest.mark.timing
 def test_a_tenant_that_says_what_it_had_is_believed(world: World) -> None:
     """Beside one that does not: who is found is found by its own processes."""
     honest, quiet = let_in(world, "honest"), let_in(world, "silent")

@@ -17,11 +17,11 @@ from typing import Any
 import yaml
 
 from aliquot.cdi import Spec, read_spec
+from aliquot.libshim._pages import ffi, lib
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
 from aliquot.request import ContainerKind
-from libshim._pages import ffi, lib
-from sandbox.cluster.cluster import FRUGAL
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.cluster.cluster import FRUGAL
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.integration.plugin.small_kubelet import Held, SmallKubelet, until
 
 Json = dict[str, Any]
@@ -41,7 +41,14 @@ class ApiServer:
     def start(self) -> None:
         """Starts it and waits until it answers."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = ["-m", "sandbox.cluster.apiserver", "--dir", str(self.directory), "--port", str(self.port)]
+        command = [
+            "-m",
+            "aliquot.sandbox.cluster.apiserver",
+            "--dir",
+            str(self.directory),
+            "--port",
+            str(self.port),
+        ]
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *command],
@@ -143,7 +150,7 @@ class World:
         }
         given = [word for flag, path in paths.items() for word in (flag, str(path))]
         flags = ["--node-name", self.node, "--metrics-port", "-1", "--log-level", "debug"]
-        return [sys.executable, "-m", "plugin", *flags, *given, *self.flags, *more]
+        return [sys.executable, "-m", "aliquot.plugin", *flags, *given, *self.flags, *more]
 
     def join(self) -> str:
         """Has the Node made, as a kubelet does; returns its UID."""

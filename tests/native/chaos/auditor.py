@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from libshim.control_page import Control, Enforcement, read_control
-from libshim.usage_page import Usage
+from aliquot.libshim.control_page import Control, Enforcement, read_control
+from aliquot.libshim.usage_page import Usage
 from tests.native.chaos.crowd import Crowd, ViolationError
 
 MEMORY_S = 4.0

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from libshim.control_page import (
+from aliquot.libshim.control_page import (
     CardLimit,
     Control,
     Enforcement,
@@ -15,8 +15,8 @@ from libshim.control_page import (
     create_control,
     touch_granter,
 )
-from libshim.usage_page import create_usage
-from sandbox.gpus import SimCard, SimMachine
+from aliquot.libshim.usage_page import create_usage
+from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.chaos.auditor import Auditor
 from tests.native.chaos.crowd import Crowd, ViolationError
 from tests.native.shells import OUT, SUCCESS, Shell

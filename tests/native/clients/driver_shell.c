@@ -200,7 +200,7 @@ int main(int argc, char **argv) {
   char line[4096];
   (void)argc;
   setvbuf(stdin, NULL, _IONBF, 0); /* what comes next may be for another program, or a child */
-  driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  driver = dlopen("libcuda.so.1", RTLD_NOW | (getenv("GLOBAL_SCOPE") ? RTLD_GLOBAL : RTLD_LOCAL));
   if (!driver) fprintf(stderr, "%s\n", dlerror());
   printf("ready\n");
   fflush(stdout);

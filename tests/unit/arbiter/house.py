@@ -6,16 +6,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
-from arbiter import Arbiter, Terms
-from libshim.control_page import CardLimit, Control, create_control
-from libshim.usage_page import create_usage
+from aliquot.arbiter import Arbiter, Terms
+from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.usage_page import create_usage
 from tests.unit.arbiter.player import Player
 
 Span = tuple[int, int]
 MS = 1_000_000
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
+STRAY_NS = 80 * MS
+"""A kernel that takes so long belongs to a process that was kept from running. The arbiter waits no longer for it."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,31 @@ class House:
         return process
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """One that a player had on a card: when it was announced, when it began, when it ended."""
+
+    announced_ns: int
+    start_ns: int
+    end_ns: int
+
+
+def kernels(process: subprocess.Popen[str]) -> list[Kernel]:
+    """Ends a player and returns what it had on its cards, in its order."""
+    output, _ = process.communicate()
+    return [Kernel(*map(int, line.split())) for line in output.splitlines()]
+
+
 def spans(process: subprocess.Popen[str]) -> list[Span]:
     """Ends a player and returns when it had the card."""
-    output, _ = process.communicate()
-    return [(int(start), int(end)) for start, end in map(str.split, output.splitlines())]
+    return [(kernel.start_ns, kernel.end_ns) for kernel in kernels(process)]
+
+
+def are_apart(had: Sequence[Kernel]) -> bool:
+    """Whether no two kernels were on a card at once, but for those of processes that were kept from running."""
+    punctual = [kernel for kernel in had if kernel.end_ns - kernel.announced_ns < STRAY_NS]
+    in_order = sorted(punctual, key=lambda kernel: kernel.start_ns)
+    return bool(punctual) and all(one.end_ns <= other.start_ns for one, other in pairwise(in_order))
 
 
 def time_in(found: Sequence[Span], begin_ns: int, end_ns: int) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from arbiter._arbiter import ffi, lib
+from aliquot.arbiter._arbiter import ffi, lib
 
 US = 1_000
 MS = 1_000_000

@@ -1,7 +1,7 @@
 """Plays a tenant's side of leases by its words on real pages, with a card on which work lasts as long as it says.
 
 As a program: `player.py CONTROL USAGE SLOT CARD,... KERNEL_NS`, until its input ends. Then it prints one line
-`START END` of CLOCK_MONOTONIC for each kernel that it had on the card.
+`ANNOUNCED START END` of CLOCK_MONOTONIC for each kernel that it had on the card.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from libshim._pages import ffi, lib
+from aliquot.libshim._pages import ffi, lib
 
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
 SYS_FUTEX = 202 if os.uname().machine == "x86_64" else 98
@@ -87,27 +87,28 @@ class Player:
         """Whether the gate lets it in."""
         return bool(self.control.cards[card].gate % 2 == 0)
 
-    def pass_gate(self, card: int, length_ns: int) -> None:
-        """Waits for a lease. Returns with work announced."""
+    def pass_gate(self, card: int, length_ns: int) -> int:
+        """Waits for a lease. Returns with work announced; returns when that was."""
         while True:
-            self.say(card, lib.AQ_WORK_IN_FLIGHT, time.monotonic_ns() + length_ns)
+            announced = time.monotonic_ns()
+            self.say(card, lib.AQ_WORK_IN_FLIGHT, announced + length_ns)
             gate = self.control.cards[card].gate
             if gate % 2 == 0:
-                return
+                return announced
             self.say(card, lib.AQ_WORK_WAITING)
             self.ring(card)
             _futex(ffi.addressof(self.control.cards[card], "gate"), FUTEX_WAIT, gate, 20_000_000)
 
-    def run(self, card: int, length_ns: int) -> tuple[int, int]:
-        """Has one kernel on the card. Returns from when to when."""
-        self.pass_gate(card, length_ns)
+    def run(self, card: int, length_ns: int) -> tuple[int, int, int]:
+        """Has one kernel on the card. Returns when it was announced, when it began and when it ended."""
+        announced = self.pass_gate(card, length_ns)
         start = time.monotonic_ns()
         time.sleep(length_ns / 1e9)
         end = time.monotonic_ns()
         self.usage.cards[card].busy_ns += end - start
         if not self.is_open(card):
             self.rest(card)
-        return start, end
+        return announced, start, end
 
     def turn_from(self, card: int) -> None:
         """Goes on with another card: on this one nothing is in flight any more. Only who waits for it is told."""
@@ -147,8 +148,8 @@ def main() -> None:
             player.turn_from(card)
     for card in own:
         player.rest(card)
-    for start, end in ran:
-        print(start, end)
+    for kernel in ran:
+        print(*kernel)
 
 
 if __name__ == "__main__":

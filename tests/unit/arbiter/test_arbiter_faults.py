@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from arbiter import Terms
-from libshim._pages import lib
-from libshim.usage_page import read_card_usages
+from aliquot.arbiter import Terms
+from aliquot.libshim._pages import lib
+from aliquot.libshim.usage_page import read_card_usages
 from tests.unit.arbiter.house import MS, House, Tenant, house, spans, time_in, until
 from tests.unit.arbiter.player import Player
-
-pytestmark = pytest.mark.timed
 
 CARD = "GPU-0"
 SEED = int(os.environ.get("SEED", str(time.time_ns())))
@@ -49,6 +47,17 @@ def hold(tenant: Tenant) -> None:
 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_dead_or_stopped_holder_keeps_nobody_out(home: House, blow: signal.Signals):
+    """Its neighbour goes on, with more than its share."""
+    (victim, _), players = pair(home)
+    hold(victim)
+    players[0].send_signal(blow)
+    lent = home.arbiter.tenants()["b"].cards[CARD].lent_ns
+    until(lambda: home.arbiter.tenants()["b"].cards[CARD].lent_ns > lent + 100 * MS)
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_dead_or_stopped_holder_is_out(home: House, blow: signal.Signals):
     """Its neighbour has the card soon, and from then on nearly all of it."""
     (victim, _), players = pair(home)
@@ -72,6 +81,7 @@ def test_what_a_dead_process_said_is_forgotten(home: House):
     until(lambda: not home.arbiter.tenants()["a"].cards[CARD].waiting)
 
 
+@pytest.mark.timing
 def test_a_stopped_tenant_that_goes_on_has_its_share_again(home: House):
     """As if nothing had been."""
     (victim, _), players = pair(home)
@@ -115,8 +125,25 @@ def cut_annex(_: random.Random, usage: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [noise, clock_noise, blank, cut, cut_annex])
+def test_a_damaged_page_is_not_believed(home: House, damage: Callable[[random.Random, Path], None]):
+    """Its owner is named, with the reason, and lent nothing; the other goes on."""
+    print(f"SEED={SEED}")
+    vandal = home.tenant("vandal", Terms(CARD, 3000, 100))
+    other = home.tenant("other", Terms(CARD, 5000, 50))
+    home.play(other, MS)
+    damage(random.Random(SEED), vandal.usage)
+    until(lambda: not home.arbiter.tenants()["vandal"].trusted)
+    assert home.arbiter.tenants()["vandal"].reason
+    lent, had = home.arbiter.tenants()["vandal"].cards[CARD].lent_ns, busy_ns(other)
+    until(lambda: busy_ns(other) > had + 100 * MS)
+    assert home.arbiter.tenants()["vandal"].cards[CARD].lent_ns == lent
+    assert home.arbiter.tenants()["other"].trusted
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("damage", [noise, clock_noise, blank, cut, cut_annex])
 def test_a_damaged_page_hurts_its_owner_only(home: House, damage: Callable[[random.Random, Path], None]):
-    """Who damages its page is named, lent nothing, and leased no more than its share; the other has its own."""
+    """Its owner is leased no more than its share; the other has its own."""
     print(f"SEED={SEED}")
     rng = random.Random(SEED)
     vandal = home.tenant("vandal", Terms(CARD, 3000, 100))
@@ -124,14 +151,11 @@ def test_a_damaged_page_hurts_its_owner_only(home: House, damage: Callable[[rand
     player = home.play(other, MS)
     damage(rng, vandal.usage)
     until(lambda: not home.arbiter.tenants()["vandal"].trusted)
-    assert home.arbiter.tenants()["vandal"].reason
     begin, before = time.monotonic_ns(), home.arbiter.tenants()["vandal"].cards[CARD]
     time.sleep(2)
     end, after = time.monotonic_ns(), home.arbiter.tenants()["vandal"].cards[CARD]
     assert (after.held_ns - before.held_ns) / (end - begin) < 0.36
-    assert after.lent_ns == before.lent_ns
     assert time_in(spans(player), begin, end) / (end - begin) == pytest.approx(0.5, abs=0.08)
-    assert home.arbiter.tenants()["other"].trusted
 
 
 def comes_late(home: House, work: int) -> Player:
@@ -170,12 +194,12 @@ def test_a_mended_page_is_believed_when_the_agent_says_so(home: House):
     time.sleep(0.1)
     assert not home.arbiter.tenants()["a"].trusted
     home.arbiter.distrust("a", None)
-    time.sleep(0.1)
-    assert home.arbiter.tenants()["a"].trusted
+    until(lambda: home.arbiter.tenants()["a"].trusted)
     tenant.player().run(0, MS)
     until(lambda: home.arbiter.tenants()["a"].cards[CARD].used_ns >= MS)
 
 
+@pytest.mark.timing
 def test_who_is_distrusted_is_charged_for_what_it_holds(home: House):
     """It is lent nothing, whatever it says to have used."""
     tenant = home.tenant("a", Terms(CARD, 2000, 100))

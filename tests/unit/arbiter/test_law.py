@@ -6,7 +6,7 @@ from itertools import chain, pairwise
 
 import pytest
 
-from arbiter._arbiter import lib
+from aliquot.arbiter._arbiter import lib
 from tests.unit.arbiter.modelled import (
     CARD,
     FOREVER,
@@ -45,7 +45,7 @@ def test_a_capped_tenant_alone_gets_its_share(percent: int, length: int):
     world = World()
     tenant = world.enter(steady(length), percent)
     world.run(2 * S)
-    assert world.shares(8) == [pytest.approx(percent, abs=1)]
+    assert world.shares(4) == [pytest.approx(percent, abs=1)]
     assert tenant.account().lent_ns == 0
 
 
@@ -54,7 +54,7 @@ def test_a_capped_tenant_that_waits_for_its_work_gets_its_share(every: int):
     """Also if it pauses now and then."""
     world = World()
     world.enter(synchronous(MS, 2 * MS, every), 30)
-    assert world.shares(8) == [pytest.approx(30, abs=1)]
+    assert world.shares(4) == [pytest.approx(30, abs=1)]
 
 
 @pytest.mark.parametrize("shares", [(30, 30), (60, 30), (50, 50), (30, 70), (10, 90)])
@@ -64,7 +64,7 @@ def test_two_capped_tenants_get_their_shares(shares: tuple[int, int], lengths: t
     world = World()
     for share, length in zip(shares, lengths, strict=True):
         world.enter(steady(length), share)
-    assert world.shares(8) == [pytest.approx(share, abs=1.5) for share in shares]
+    assert world.shares(4) == [pytest.approx(share, abs=1.5) for share in shares]
 
 
 @pytest.mark.parametrize("shares", [(30, 30), (60, 30), (50, 50), (30, 70), (10, 90)])
@@ -73,7 +73,7 @@ def test_two_borrowers_share_all_of_the_card(shares: tuple[int, int]):
     world = World()
     for share in shares:
         world.enter(steady(MS), share, BURST)
-    got = world.shares(8)
+    got = world.shares(4)
     assert sum(got) >= 97
     assert all(had >= share - 1.5 for had, share in zip(got, shares, strict=True))
 
@@ -92,7 +92,7 @@ def test_eight_tenants_get_their_shares():
     shares = (5, 5, 10, 10, 10, 10, 20, 30)
     for share, length in zip(shares, (SHORT, MS, 5 * MS, LONG, 500 * US, MS, 2 * MS, 10 * MS), strict=True):
         world.enter(steady(length), share)
-    assert world.shares(8) == [pytest.approx(share, abs=1.5) for share in shares]
+    assert world.shares(4) == [pytest.approx(share, abs=1.5) for share in shares]
 
 
 @pytest.mark.parametrize("lengths", [(SHORT, LONG, MS, 5 * MS, SHORT, MS, LONG, 5 * MS), (MS,) * 8])
@@ -103,7 +103,7 @@ def test_what_handing_over_takes_is_missing_to_all_alike(lengths: Sequence[int],
     shares = (5, 5, 8, 10, 12, 14, 16, 30)
     for share, length in zip(shares, lengths, strict=True):
         world.enter(synchronous(length, pause, max(1, 8 * MS // length)), share)
-    got = world.shares(8)
+    got = world.shares(4)
     missing = (100 - sum(got)) / 100
     assert got == [pytest.approx(share * (1 - missing), abs=0.5) for share in shares]
 
@@ -113,7 +113,7 @@ def test_what_a_borrower_has_is_not_taken_from_a_capped_tenant():
     world = World()
     world.enter(steady(MS), 30, 50)
     world.enter(steady(MS), 30)
-    assert world.shares(8) == [pytest.approx(50, abs=1), pytest.approx(30, abs=1)]
+    assert world.shares(4) == [pytest.approx(50, abs=1), pytest.approx(30, abs=1)]
 
 
 def test_the_uncapped_share_what_is_left_alike():
@@ -121,7 +121,7 @@ def test_the_uncapped_share_what_is_left_alike():
     world = World()
     for most in (BURST, BURST, None):
         world.enter(steady(MS), 35 if most else 30, most)
-    uncapped, other, capped = world.shares(8)
+    uncapped, other, capped = world.shares(4)
     assert uncapped == pytest.approx(other, abs=1)
     assert capped == pytest.approx(30, abs=1)
     assert uncapped + other >= 67
@@ -132,7 +132,7 @@ def test_a_tenant_that_leaves_gaps_does_so_at_its_own_cost():
     world = World()
     world.enter(synchronous(SHORT, 500 * US), 50)
     world.enter(steady(MS), 50)
-    gaps, busy = world.shares(8)
+    gaps, busy = world.shares(4)
     assert busy >= 47
     assert gaps >= 7
 
@@ -142,7 +142,7 @@ def test_gaps_cost_nothing_where_there_is_time_for_all():
     world = World()
     world.enter(synchronous(MS, 200 * US), 40)
     world.enter(steady(MS), 45)
-    assert world.shares(8) == [pytest.approx(40, abs=1), pytest.approx(45, abs=1)]
+    assert world.shares(4) == [pytest.approx(40, abs=1), pytest.approx(45, abs=1)]
 
 
 def test_a_newcomer_is_not_ahead_of_those_that_were_there():
@@ -260,7 +260,7 @@ def test_a_high_priority_starves_nobody():
     world.enter(steady(MS), 20, BURST)
     world.enter(steady(MS), 30, priority=3)
     world.enter(steady(MS), 50, BURST, priority=9)
-    assert world.shares(8) == [pytest.approx(share, abs=3) for share in (20, 30, 50)]
+    assert world.shares(4) == [pytest.approx(share, abs=3) for share in (20, 30, 50)]
 
 
 def test_time_that_nobody_claims_goes_to_the_highest_first():
@@ -268,7 +268,7 @@ def test_time_that_nobody_claims_goes_to_the_highest_first():
     world = World()
     world.enter(steady(MS), 30, BURST)
     world.enter(steady(MS), 30, BURST, priority=1)
-    low, high = world.shares(8)
+    low, high = world.shares(4)
     assert low == pytest.approx(30, abs=1)
     assert high >= 66
 
@@ -340,7 +340,7 @@ def test_who_is_doubted_pays_for_what_it_holds():
     assert world.shares(4)[0] > 34
     lib.aq_law_trust(liar.native, lib.AQ_DOUBTED)
     world.run(5 * S)
-    got = world.shares(8)
+    got = world.shares(4)
     assert got[0] <= 31
     assert got[1] >= 60
 
@@ -352,7 +352,7 @@ def test_who_is_not_believed_at_all_still_has_its_share():
     world.enter(steady(MS), 50)
     lib.aq_law_trust(noisy.native, lib.AQ_BLIND)
     world.run(S)
-    got, other = world.shares(8)
+    got, other = world.shares(4)
     assert 15 <= got <= 30
     assert other == pytest.approx(50, abs=1.5)
 

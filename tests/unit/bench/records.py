@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from aliquot.sandbox.record import ENTRY, RAN
 from bench.timeshare.timeline import Timeline
-from sandbox.record import ENTRY, RAN
 
 
 def timeline(intervals: Iterable[tuple[int, int]]) -> Timeline:

@@ -11,6 +11,7 @@ from aliquot.doctor import objects
 from aliquot.doctor.cluster import COMPONENTS, Cluster
 from aliquot.doctor.fact import Fact
 from aliquot.doctor.finding import Result
+from aliquot.kube.objects import Pod
 from aliquot.pool import GPUPool
 from tests.unit.doctor.clusters import (
     NOW,
@@ -147,7 +148,7 @@ def test_policies_that_are_missing():
     [
         ({"validationActions": ["Warn"]}, WARNING, "only does Warn"),
         ({"matchResources": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}, FAILURE, "selector"),
-        ({"matchResources": {"namespaceSelector": {}, "matchPolicy": "Equivalent"}}, OK, "6 policies"),
+        ({"matchResources": {"namespaceSelector": {}, "matchPolicy": "Equivalent"}}, OK, "7 policies"),
     ],
 )
 def test_bindings_that_do_not_hold_everywhere(changes: Json, result: Result, words: str):
@@ -267,3 +268,22 @@ def test_a_dialect_may_be_for_some_namespaces_alone():
     }
     cluster = broken(webhooks=Fact.of(both), workloads={**healthy().workloads, **workloads})
     assert worst(cluster, "webhook").result is OK
+
+
+@pytest.mark.parametrize(
+    ("ready", "state", "result"),
+    [
+        (True, {"running": {}}, OK),
+        (False, {"waiting": {"reason": "CrashLoopBackOff"}}, FAILURE),
+        (False, {"running": {}}, FAILURE),
+    ],
+)
+def test_a_kube_scheduler_beside_an_extender_that_does_not_answer(ready: bool, state: Json, result: Result):
+    """It may lead, and asks no other extender: then no pod with a slice is scheduled."""
+    beside = {"name": "kube-scheduler", "ready": True, "state": {"running": {}}}
+    extender = {"name": "extender", "ready": ready, "state": state, "restartCount": 3}
+    status = {"containerStatuses": [beside], "initContainerStatuses": [extender]}
+    one = read({"metadata": {"name": "aliquot-scheduler-0"}, "status": status}, Pod)
+    told = worst(broken(own_pods=Fact.of((*healthy().own_pods.get(), one))), "components")
+    assert told.result is result
+    assert result is OK or told.objects == ("aliquot-scheduler-0",)

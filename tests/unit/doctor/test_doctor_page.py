@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.cli.doctor_run import RUN_CHECKS
 from aliquot.doctor.checks import CLUSTER_CHECKS, NODE_CHECKS
 
 PAGE = Path(__file__).parents[3] / "docs/doctor.md"
@@ -15,6 +16,7 @@ PAGE = Path(__file__).parents[3] / "docs/doctor.md"
     [
         ("## A cluster", [check.name for check in CLUSTER_CHECKS]),
         ("## A node", [check.name for check in NODE_CHECKS]),
+        ("## A workstation", [check.name for check in RUN_CHECKS]),
     ],
 )
 def test_each_check_has_a_row(heading: str, names: list[str]):

@@ -160,7 +160,18 @@ def test_pods_that_were_not_looked_at_are_not_ok():
     """Beyond the most pods that are read nothing is known, by any check of pods; what was seen is told all the same."""
     left_out = replace(healthy().pods.get(), left_out="there are more")
     bad = {one.check for one in found(broken(pods=Fact.of(left_out))) if one.result is not OK}
-    assert bad == {"scheduler", "enforcement", "slices", "neighbours", "bypasses"}
+    checks = {
+        "scheduler",
+        "enforcement",
+        "pools",
+        "names",
+        "slices",
+        "unscheduled",
+        "kubelet-restarts",
+        "neighbours",
+        "bypasses",
+    }
+    assert bad == checks
     taken = Pods((pod("sly", env=visible("all")),), "there are more")
     told = found(broken(pods=Fact.of(taken)), "bypasses")
     assert [one.result for one in told] == [FAILURE, NOT_CHECKED]

@@ -2,12 +2,25 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from aliquot.doctor.cluster import Cluster
 from aliquot.doctor.fact import Fact
 from aliquot.doctor.finding import Result
-from tests.unit.doctor.clusters import agent_pod, broken, gpu_node, node, pod, pods, tenant, worst
+from aliquot.doctor.objects import Webhook, WebhookConfiguration
+from aliquot.kube.objects import Pod
+from tests.unit.doctor.clusters import (
+    agent_pod,
+    broken,
+    configuration,
+    gpu_node,
+    node,
+    pod,
+    pods,
+    tenant,
+    worst,
+)
 
 FAILURE, WARNING, OK = Result.FAILURE, Result.WARNING, Result.OK
 
@@ -71,3 +84,68 @@ def test_slices_on_a_node_that_is_not_ready():
     """They stay promised."""
     seen = worst(broken(nodes=Fact.of((node(ready=False),))), "slices")
     assert (seen.result, seen.objects) == (WARNING, ("default/chat",))
+
+
+def waiting(name: str, limits: dict[str, str], scheduler: str) -> Pod:
+    """A pod that has no node yet."""
+    return pod(
+        name,
+        "",
+        limits=limits,
+        spec={"schedulerName": scheduler},
+        status={"phase": "Pending", "conditions": []},
+    )
+
+
+OURS, HAMIS = {"aliquot.dev/gpu-mem": "4Gi"}, {"nvidia.com/gpumem": "4096"}
+
+
+@pytest.mark.parametrize(
+    ("one", "result"),
+    [
+        (waiting("missed", OURS, "default-scheduler"), FAILURE),
+        (waiting("seen", OURS, "aliquot-scheduler"), OK),
+        (waiting("plain", {"cpu": "1"}, "default-scheduler"), OK),
+        (waiting("others", HAMIS, "default-scheduler"), OK),
+    ],
+)
+def test_pods_that_came_past_the_webhook(one: Pod, result: Result):
+    """They wait for a scheduler that never asks."""
+    seen = worst(broken(pods=pods(one)), "unscheduled")
+    assert seen.result is result, seen
+    assert seen.objects == ((one.key,) if result is FAILURE else ())
+
+
+@pytest.mark.parametrize("selector", [None, {"matchLabels": {"a": "b"}}])
+def test_pods_of_a_dialect_that_came_past_the_webhook(selector: dict[str, Any] | None):
+    """They are judged only where all namespaces speak it: elsewhere they may be another project's."""
+    described = webhook_of("hami.aliquot.dev", selector)
+    cluster = broken(pods=pods(waiting("theirs", HAMIS, "default-scheduler")), webhooks=Fact.of(described))
+    assert worst(cluster, "unscheduled").result is (OK if selector else FAILURE)
+
+
+def webhook_of(name: str, selector: dict[str, Any] | None) -> WebhookConfiguration:
+    """A configuration with one more webhook."""
+    usual = configuration()
+    more = Webhook(name=name, namespace_selector=selector)
+    return msgspec.structs.replace(usual, webhooks=(*usual.webhooks, more))
+
+
+@pytest.mark.parametrize(
+    ("init", "result"),
+    [
+        ({"resources": {"limits": {"aliquot.dev/gpu": "1"}}}, WARNING),
+        ({"resources": {"limits": {"aliquot.dev/mig-1g.10gb": "1"}}}, WARNING),
+        ({"resources": {"limits": {"aliquot.dev/gpu": "1"}}, "restartPolicy": "Always"}, OK),
+        ({"resources": {"limits": {"cpu": "1"}}}, OK),
+    ],
+)
+def test_pods_that_a_restart_of_the_kubelet_may_end(init: dict[str, Any], result: Result):
+    """Those whose init container has a slice; a sidecar runs on."""
+    one = tenant("prepared", spec={"initContainers": [{"name": "first", **init}]})
+    seen = worst(broken(pods=pods(one)), "kubelet-restarts")
+    assert (seen.result, seen.objects) == (result, ("default/prepared",) if result is WARNING else ())
+    finished = tenant(
+        "done", spec={"initContainers": [{"name": "first", **init}]}, status={"phase": "Failed"}
+    )
+    assert worst(broken(pods=pods(finished)), "kubelet-restarts").result is OK

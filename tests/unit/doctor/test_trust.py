@@ -2,6 +2,7 @@
 
 import base64
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import yaml
 from aliquot.certs import new_authority
 from aliquot.doctor.cluster import COMPONENTS, Cluster
 from aliquot.doctor.fact import Fact
-from aliquot.doctor.finding import Result
+from aliquot.doctor.finding import Result, for_namespace
 from aliquot.doctor.rights import RIGHTS
 from aliquot.keeping import Secret
 from tests.deploy import charts
@@ -53,6 +54,17 @@ def test_a_certificate(name: str, more: Json, result: Result, words: str):
     seen = worst(with_secret(name, secret(name, **more)), "certificates")
     assert (seen.result, words in seen.seen) == (result, True), seen
     assert result is OK or seen.objects == (name,)
+
+
+def test_a_secret_that_is_not_there_comes_back_by_the_keeper():
+    """Or by an upgrade, where the chart gives it no right to make Secrets; the remedy says which, and where."""
+    gone = with_secret("aliquot-webhook-tls", None)
+    assert "aliquot-certs makes it anew within a minute" in worst(gone, "certificates").remedy
+    rights = {right: fact for right, fact in gone.rights.items() if right.when != "heals"}
+    (remedy,) = {
+        one.remedy for one in for_namespace([worst(replace(gone, rights=rights), "certificates")], "gpu")
+    }
+    assert remedy.startswith("helm upgrade aliquot CHART --namespace gpu --reset-then-reuse-values makes")
 
 
 @pytest.mark.parametrize("name", NAMES)

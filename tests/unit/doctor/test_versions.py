@@ -92,7 +92,7 @@ def test_runtimes_of_nodes_with_slices(runtime: str, result: Result, words: str)
 def test_a_kube_scheduler_that_an_upgrade_left_behind(image: str, result: Result):
     """The chart has one of the version that the cluster had; of a digest nothing is known."""
     document = named("Deployment", "aliquot-scheduler")
-    document["spec"]["template"]["spec"]["containers"][1]["image"] = image
+    document["spec"]["template"]["spec"]["containers"][0]["image"] = image
     other = Fact.of(read(document, Workload))
     cluster = broken(workloads={**healthy().workloads, "aliquot-scheduler": other})
     assert worst(cluster, "kubernetes").result is result

@@ -145,6 +145,22 @@ def test_a_plugin_is_asked_for_a_token(tmp_path: Path):
 
 
 @pytest.mark.parametrize("asked", [False, True])
+def test_a_context_has_a_namespace(tmp_path: Path, asked: bool):
+    """As kubectl has it: that of the current context, or of the one that is named; else `default`."""
+    user = plugin(tmp_path, "fresh") if asked else {"token": "a"}
+    document = config(user, user)
+    document["contexts"][1]["context"]["namespace"] = "team-a"
+    path = written(tmp_path / "config", document)
+    assert [load_access(path, name).namespace for name in (None, "x0", "x1")] == [
+        "default",
+        "default",
+        "team-a",
+    ]
+    path = written(path, {**document, "current-context": "x1"})
+    assert load_access(path).namespace == "team-a"
+
+
+@pytest.mark.parametrize("asked", [False, True])
 def test_a_proxy_of_the_environment_is_left_to_who_connects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
 ):
@@ -179,6 +195,9 @@ def test_a_pod_has_an_account(tmp_path: Path, host: str, server: str):
     environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443"}
     access = load_access(account=tmp_path, environment=environment)
     assert access.server == server
+    assert access.namespace == "default"
+    (tmp_path / "namespace").write_text("team-a")
+    assert load_access(account=tmp_path, environment=environment).namespace == "team-a"
     assert access.tls
     assert access.tls.cert_store_stats()["x509_ca"] == 1
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from plugin.arrears import DOUBT_S, FORGIVEN_AFTER_S, LONGEST_S, Arrears
+from aliquot.plugin.arrears import DOUBT_S, FORGIVEN_AFTER_S, LONGEST_S, Arrears
 
 LOOK_S = 0.25
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from libshim.library import forwarder_path, library_path
-from plugin.cdi_spec import CdiSpecs
-from plugin.driver_tree import DriverTree
-from plugin.interceptor import Interceptor, install_interceptor
-from plugin.tenants import TenantPages
+from aliquot.libshim.library import forwarder_path, library_path
+from aliquot.plugin.cdi_spec import CdiSpecs
+from aliquot.plugin.driver_tree import DriverTree
+from aliquot.plugin.interceptor import Interceptor, install_interceptor
+from aliquot.plugin.tenants import TenantPages
 
 LIB = f"/usr/lib/{os.uname().machine}-linux-gnu"
 FORWARDERS = tuple(map(forwarder_path, ("libcuda.so.1", "libnvidia-ml.so.1")))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from plugin.checkpoint import Entry, read_checkpoint
-from plugin.pb.deviceplugin.v1beta1 import api_pb2
+from aliquot.plugin.checkpoint import Entry, read_checkpoint
+from aliquot.plugin.pb.deviceplugin.v1beta1 import api_pb2
 
 DATA = Path(__file__).parents[2] / "data" / "plugin"
 INIT_POD = "579440e0-a5b1-4921-8e8c-c63689d36b11"

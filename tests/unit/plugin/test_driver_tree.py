@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.driver_files import (
+from aliquot.plugin.driver_files import (
     CONTAINER_LIB_DIR,
     TRIPLET,
     DriverFile,
@@ -12,7 +12,7 @@ from plugin.driver_files import (
     find_driver_files,
     nvml_files,
 )
-from plugin.driver_tree import DriverTree
+from aliquot.plugin.driver_tree import DriverTree
 
 HOST = Path("/")
 

@@ -7,26 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.arbiter import Arbiter
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec
+from aliquot.libshim.control_page import CardLimit, Control
 from aliquot.placement import CardShare, ContainerPlacement, Placement
+from aliquot.plugin.cdi_spec import CdiSpecs
+from aliquot.plugin.driver_tree import DriverTree
+from aliquot.plugin.housekeeping import UNCLAIMED_FOR_S, Housekeeper
+from aliquot.plugin.interceptor import Interceptor
+from aliquot.plugin.journal import Allocation, Journal
+from aliquot.plugin.leases import Leases
+from aliquot.plugin.ledger import Capacity, Ledger
+from aliquot.plugin.pod_resources import Holder, PodResources, Running
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.tenancies import Tenancies, Tenancy
+from aliquot.plugin.tenants import Tenants
+from aliquot.plugin.turns import Turns
 from aliquot.processes import ProcessTable
 from aliquot.request import ContainerKind
-from arbiter import Arbiter
-from libshim.control_page import CardLimit, Control
-from plugin.cdi_spec import CdiSpecs
-from plugin.driver_tree import DriverTree
-from plugin.housekeeping import UNCLAIMED_FOR_S, Housekeeper
-from plugin.interceptor import Interceptor
-from plugin.journal import Allocation, Journal
-from plugin.leases import Leases
-from plugin.ledger import Capacity, Ledger
-from plugin.pod_resources import Holder, PodResources, Running
-from plugin.pods import Pods
-from plugin.tenancies import Tenancies, Tenancy
-from plugin.tenants import Tenants
-from plugin.turns import Turns
 
 GPU = "aliquot.dev/gpu"
 IDS = frozenset({"GPU-1::0"})

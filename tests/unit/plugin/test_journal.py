@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.journal import Allocation, Journal, JournalError, decode_line, encode_line
+from aliquot.plugin.journal import Allocation, Journal, JournalError, decode_line, encode_line
 
 FIRST = Allocation("n1", "aliquot.dev/gpu", frozenset({"GPU-a::0"}))
 SECOND = Allocation("n2", "aliquot.dev/gpu", frozenset({"GPU-a::0"}))
@@ -29,6 +29,15 @@ def test_ids_find_allocations_of_exactly_these_ids(tmp_path: Path):
     assert journal.holding("aliquot.dev/gpu", ["GPU-a::0"]) == (FIRST, SECOND)
     assert journal.holding("aliquot.dev/gpu", ["GPU-b::1", "GPU-a::0"]) == (OTHER,)
     assert journal.holding("aliquot.dev/mig-1g.18gb", ["GPU-a::0"]) == ()
+
+
+def test_an_id_may_be_held_under_another_resource(tmp_path: Path):
+    """As under the name that the resource had in the domain before."""
+    journal = Journal(tmp_path / "journal")
+    journal.record([FIRST])
+    assert journal.only_for("aliquot.dev/gpu", "GPU-a::0")
+    assert not journal.only_for("gpu.example.com/gpu", "GPU-a::0")
+    assert journal.only_for("gpu.example.com/gpu", "GPU-a::1")
 
 
 def test_a_forgotten_allocation_does_not_come_back(tmp_path: Path):
@@ -77,7 +86,7 @@ def test_a_full_disk_fails_no_allocation_and_is_made_good_later(tmp_path: Path):
     program = """
 import resource, signal, sys
 from pathlib import Path
-from plugin.journal import Allocation, Journal
+from aliquot.plugin.journal import Allocation, Journal
 journal = Journal(Path(sys.argv[1]))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

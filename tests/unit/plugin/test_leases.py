@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from arbiter import Arbiter, Terms
-from libshim._pages import ffi, lib
-from libshim.control_page import CardLimit, Control
-from plugin.leases import Leases
-from plugin.tenants import TenantPages, Tenants
+from aliquot.arbiter import Arbiter, Terms
+from aliquot.libshim._pages import ffi, lib
+from aliquot.libshim.control_page import CardLimit, Control
+from aliquot.plugin.leases import Leases
+from aliquot.plugin.tenants import TenantPages, Tenants
 
 ALONE = CardLimit("GPU-a", 1 << 30)
 SHARED = CardLimit("GPU-b", 1 << 30, 30, core_share_bp=3000, core_most_percent=60, priority=2)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.placement import Charge
-from plugin.ledger import Capacity, Ledger, LedgerError
+from aliquot.plugin.ledger import Capacity, Ledger, LedgerError
 
 
 def ledger() -> Ledger:

@@ -12,26 +12,26 @@ import pytest
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec
+from aliquot.libshim.control_page import Enforcement, read_control
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, encode_placement
+from aliquot.plugin.card_table import CardTable
+from aliquot.plugin.cards import Card
+from aliquot.plugin.events import Events
+from aliquot.plugin.identity import PodName
+from aliquot.plugin.leases import Leases
+from aliquot.plugin.ledger import Capacity, Ledger
+from aliquot.plugin.limits import REASON, Limits
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.recovery import adopt_tenancies
+from aliquot.plugin.tenancies import Tenancies, Tenancy
+from aliquot.plugin.tenants import Tenants, limit
+from aliquot.plugin.terms import Terms
+from aliquot.plugin.turns import Turns
 from aliquot.pool import NO_POOL, PoolSpec
 from aliquot.pool import Enforcement as PoolEnforcement
 from aliquot.request import ContainerKind
 from aliquot.units import MIB
-from libshim.control_page import Enforcement, read_control
-from plugin.card_table import CardTable
-from plugin.cards import Card
-from plugin.events import Events
-from plugin.identity import PodName
-from plugin.leases import Leases
-from plugin.ledger import Capacity, Ledger
-from plugin.limits import REASON, Limits
-from plugin.pods import Pods
-from plugin.recovery import adopt_tenancies
-from plugin.tenancies import Tenancies, Tenancy
-from plugin.tenants import Tenants, limit
-from plugin.terms import Terms
-from plugin.turns import Turns
 from tests.tools.kills import restored, states_during
 from tests.unit.plugin.usage import write_usage
 
@@ -116,6 +116,7 @@ def node(tmp_path: Path) -> Node:
 SMALL, MORE, MORE_AND_LESS = (4096, 20), (12288, 20), (12288, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [(SMALL, MORE), (MORE, SMALL), (SMALL, MORE_AND_LESS), (MORE_AND_LESS, SMALL)],
@@ -207,8 +208,8 @@ def test_nothing_is_followed_before_the_ledger_knows_everybody(node: Node) -> No
 
 def test_a_changed_pool_is_followed_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent with nothing to retry sleeps long; whoever changes a pool wakes it."""
-    monkeypatch.setattr("plugin.limits.RETRY_S", 1000.0)
-    monkeypatch.setattr("plugin.limits.IDLE_S", 1000.0)
+    monkeypatch.setattr("aliquot.plugin.limits.RETRY_S", 1000.0)
+    monkeypatch.setattr("aliquot.plugin.limits.IDLE_S", 1000.0)
 
     async def scene() -> None:
         pools = [NO_POOL]

@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 
+from aliquot.libshim.control_page import CardLimit, Control, read_control
+from aliquot.plugin.card_table import CardTable
+from aliquot.plugin.cards import Card, CardEvent, CardsError
+from aliquot.plugin.overhead import Overheads
+from aliquot.plugin.tenants import Tenants
 from aliquot.processes import PROC, name_of
 from aliquot.units import MIB
-from libshim.control_page import CardLimit, Control, read_control
-from plugin.card_table import CardTable
-from plugin.cards import Card, CardEvent, CardsError
-from plugin.overhead import Overheads
-from plugin.tenants import Tenants
 from tests.unit.plugin.usage import write_usage
 
 

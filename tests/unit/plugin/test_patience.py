@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from plugin.patience import NoAnswerError, Patience
+from aliquot.plugin.patience import NoAnswerError, Patience
 
 
 def test_an_answer_and_an_error_come_back():

@@ -7,9 +7,9 @@ import pytest
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import Node, ObjectMeta
+from aliquot.plugin.own_node import OwnNode
+from aliquot.plugin.pools import Pools
 from aliquot.pool import NO_POOL, Enforcement, GPUPool, PoolSpec, pool_of
-from plugin.own_node import OwnNode
-from plugin.pools import Pools
 
 
 def pool(name: str, **spec: object) -> GPUPool:

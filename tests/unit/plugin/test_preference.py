@@ -2,7 +2,7 @@
 
 import pytest
 
-from plugin.preference import choose
+from aliquot.plugin.preference import choose
 
 FREE = ["a::0", "a::1", "a::2", "b::0", "b::1", "c::0"]
 CASES = {

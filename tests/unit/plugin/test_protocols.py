@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from plugin.pb.deviceplugin.v1beta1 import api_pb2 as plugin_dp
-from plugin.pb.podresources.v1 import api_pb2 as plugin_pr
-from plugin.proto.generate import TARGET, generate
-from sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2 as sandbox_dp
-from sandbox.cluster.pb.podresources.v1 import api_pb2 as sandbox_pr
+from aliquot.plugin.pb.deviceplugin.v1beta1 import api_pb2 as plugin_dp
+from aliquot.plugin.pb.podresources.v1 import api_pb2 as plugin_pr
+from aliquot.plugin.proto.generate import TARGET, generate
+from aliquot.sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2 as sandbox_dp
+from aliquot.sandbox.cluster.pb.podresources.v1 import api_pb2 as sandbox_pr
 
 
 def test_the_generated_code_is_that_of_the_sources(tmp_path: Path):

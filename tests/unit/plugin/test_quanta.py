@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from arbiter import Arbiter
-from libshim.control_page import CardLimit, Control
-from plugin.card_table import CardTable
-from plugin.cards import Card
-from plugin.leases import Leases
-from plugin.quanta import MOST_NS, Quanta, quantum_ns
-from plugin.tenants import Tenants
+from aliquot.arbiter import Arbiter
+from aliquot.libshim.control_page import CardLimit, Control
+from aliquot.plugin.card_table import CardTable
+from aliquot.plugin.cards import Card
+from aliquot.plugin.leases import Leases
+from aliquot.plugin.quanta import MOST_NS, Quanta, quantum_ns
+from aliquot.plugin.tenants import Tenants
 from tests.unit.plugin.usage import write_usage
 
 GIB = 1 << 30

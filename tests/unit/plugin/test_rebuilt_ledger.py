@@ -8,16 +8,16 @@ from aliquot.core_policy import NO_POLICY, CoreMode, CorePolicy
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import ObjectMeta, Pod
+from aliquot.libshim.control_page import CardLimit, Control
 from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, encode_placement
+from aliquot.plugin.ledger import Capacity, Ledger, LedgerError
+from aliquot.plugin.pod_resources import Holder, Running
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies
+from aliquot.plugin.tenancies import Tenancies
+from aliquot.plugin.tenants import Tenants
 from aliquot.request import ContainerKind
-from libshim.control_page import CardLimit, Control
-from plugin.ledger import Capacity, Ledger, LedgerError
-from plugin.pod_resources import Holder, Running
-from plugin.pods import Pods
-from plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies
-from plugin.tenancies import Tenancies
-from plugin.tenants import Tenants
 
 NAMES = ResourceNames()
 CAPPED, BURST = CoreMode.CAPPED, CoreMode.BURST

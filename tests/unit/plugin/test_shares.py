@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugin.shares import Claim, divide, fair
+from aliquot.plugin.shares import Claim, divide, fair
 
 SIZES = st.integers(0, 20)
 BUDGETS = st.integers(0, 80)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from aliquot.inventory import Nic
-from plugin.sysfs import MOST_NICS, pcie_root, rdma_nics
-from sandbox.sysfs import PciPlace, SimNic, write_sysfs
+from aliquot.plugin.sysfs import MOST_NICS, pcie_root, rdma_nics
+from aliquot.sandbox.sysfs import PciPlace, SimNic, write_sysfs
 
 CARD = PciPlace("00000000:18:00.0", "pci0000:15/0000:16:00.0", 0)
 

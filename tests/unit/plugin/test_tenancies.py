@@ -5,8 +5,8 @@ import json
 import pytest
 
 from aliquot.placement import CardShare, ContainerPlacement, Placement, PlacementError
+from aliquot.plugin.tenancies import Tenancy, decode, encode
 from aliquot.request import ContainerKind
-from plugin.tenancies import Tenancy, decode, encode
 
 SHARES = (CardShare("GPU-1", 10240, 30), CardShare("GPU-2", 10240, 30))
 PLACEMENT = Placement("uid", "node", (ContainerPlacement("main", ContainerKind.REGULAR, SHARES),))

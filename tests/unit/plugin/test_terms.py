@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.arbiter import Arbiter
 from aliquot.core_policy import NO_POLICY, CoreMode, CorePolicy
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
+from aliquot.libshim.control_page import CardLimit
+from aliquot.libshim.control_page import Enforcement as PageEnforcement
 from aliquot.placement import CardShare, Charge, ContainerPlacement
+from aliquot.plugin.card_table import CardTable
+from aliquot.plugin.cards import Card
+from aliquot.plugin.identity import PodName
+from aliquot.plugin.leases import Leases
+from aliquot.plugin.ledger import Capacity, Ledger
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.terms import Terms
 from aliquot.pool import NO_POOL, Enforcement, PoolSpec
 from aliquot.request import ContainerKind
-from arbiter import Arbiter
-from libshim.control_page import CardLimit
-from libshim.control_page import Enforcement as PageEnforcement
-from plugin.card_table import CardTable
-from plugin.cards import Card
-from plugin.identity import PodName
-from plugin.leases import Leases
-from plugin.ledger import Capacity, Ledger
-from plugin.pods import Pods
-from plugin.terms import Terms
 
 POD = PodName("default", "p", "u")
 BURST, NEIGHBOUR = CorePolicy(CoreMode.BURST), Charge(1, 20, 1)

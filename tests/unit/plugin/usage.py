@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from libshim._pages import ffi, lib
-from libshim.usage_page import create_usage
+from aliquot.libshim._pages import ffi, lib
+from aliquot.libshim.usage_page import create_usage
 
 
 def write_usage(

@@ -14,14 +14,14 @@ from aliquot.inventory import HEALTHY, UNHEALTHY, Card, GPUNode, GPUNodeStatus, 
 from aliquot.kube.objects import Node, ObjectMeta, Pod
 from aliquot.pool import GPUPool, PoolSpec, pooled_as
 from aliquot.quota import GPUQuota
-from scheduler_ext.choose import Placer
-from scheduler_ext.dryrun import DryRun
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.imagined import Imagination, Known
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.wire import FilterArgs, FilterResult
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.dryrun import DryRun
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.imagined import Imagination, Known
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.wire import FilterArgs, FilterResult
 from tests.unit.scheduler_ext.placing import GIB
 
 if TYPE_CHECKING:

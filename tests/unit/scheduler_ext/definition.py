@@ -14,17 +14,17 @@ import msgspec
 from aliquot.host import HostShare
 from aliquot.policy import Policy, Preference
 from aliquot.request import ContainerKind, PodRequest, SliceRequest
+from aliquot.scheduler_ext.cards import CardState, Load
+from aliquot.scheduler_ext.demand import Typical
+from aliquot.scheduler_ext.fit import turn
+from aliquot.scheduler_ext.fragments import AHEAD, FILL
+from aliquot.scheduler_ext.pod_class import BEFORE_ALL, BETWEEN_ALIKE, GRAIN, NOT_TOGETHER, OWN, QUANTUM
+from aliquot.scheduler_ext.rests import STEPS, worths
+from aliquot.scheduler_ext.sets import LACK
+from aliquot.scheduler_ext.table import CardTable
+from aliquot.scheduler_ext.topology import Shape
+from aliquot.scheduler_ext.waste import Waste
 from aliquot.topology import Rdma, Topology
-from scheduler_ext.cards import CardState, Load
-from scheduler_ext.demand import Typical
-from scheduler_ext.fit import turn
-from scheduler_ext.fragments import AHEAD, FILL
-from scheduler_ext.pod_class import BEFORE_ALL, BETWEEN_ALIKE, GRAIN, NOT_TOGETHER, OWN, QUANTUM
-from scheduler_ext.rests import STEPS, worths
-from scheduler_ext.sets import LACK
-from scheduler_ext.table import CardTable
-from scheduler_ext.topology import Shape
-from scheduler_ext.waste import Waste
 from tests.unit.scheduler_ext.machines import lack, lacking, links_within, meets, rest, score
 
 NEAR_A_STEP = 5e-4

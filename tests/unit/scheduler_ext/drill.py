@@ -11,18 +11,18 @@ import msgspec
 
 from aliquot.kube.objects import Pod
 from aliquot.request import read_pod_request
-from scheduler_ext.bind import Binder, BindError
-from scheduler_ext.choose import Placer
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.gangs import Gangs
-from scheduler_ext.groups import PLUGINS, GroupKey, Terms
-from scheduler_ext.ledger import Ledger, Stage
-from scheduler_ext.passed_over import PassedOver
-from scheduler_ext.pods import PlacedPod
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.waiting import Waiting
-from scheduler_ext.wire import BindArgs, FilterArgs, FilterResult
+from aliquot.scheduler_ext.bind import Binder, BindError
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.gangs import Gangs
+from aliquot.scheduler_ext.groups import PLUGINS, GroupKey, Terms
+from aliquot.scheduler_ext.ledger import Ledger, Stage
+from aliquot.scheduler_ext.passed_over import PassedOver
+from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.waiting import Waiting
+from aliquot.scheduler_ext.wire import BindArgs, FilterArgs, FilterResult
 from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.world import World, WorldPod
 
@@ -34,15 +34,27 @@ LABEL = "scheduling.x-k8s.io/pod-group"
 NODES = ("n1", "n2")
 
 
-def pod_in(group: str, gib: int = 16, **more: Any) -> Pod:
-    """A pod of a group in namespace `default`, none where it is empty, with one slice unless it has no memory."""
+def pod_in(
+    group: str, gib: int = 16, *, priority: int = 0, limits: dict[str, str] | None = None, **more: Any
+) -> Pod:
+    """A pod of a group in namespace `default`, none where it is empty, with one slice unless it has no memory.
+
+    Args:
+        group: Its name.
+        gib: The memory of the slice.
+        priority: The pod's.
+        limits: What it asks for instead, by our short names.
+        more: Its metadata.
+    """
     number = next(NUMBERS)
     meta = {"name": f"pod-{number:03}", "namespace": "default", "uid": f"uid-{number:03}", **more}
     if group:
         meta.setdefault("labels", {LABEL: group})
-    limits = {"aliquot.dev/gpu-mem": f"{gib}Gi"} if gib else {"cpu": "1"}
-    container = {"name": "main", "resources": {"limits": limits}}
-    return msgspec.convert({"metadata": meta, "spec": {"containers": [container]}}, Pod)
+    asked = {"aliquot.dev/gpu-mem": f"{gib}Gi"} if gib else {"cpu": "1"}
+    if limits:
+        asked = {f"aliquot.dev/{key}": value for key, value in limits.items()}
+    container = {"name": "main", "resources": {"limits": asked}}
+    return msgspec.convert({"metadata": meta, "spec": {"containers": [container], "priority": priority}}, Pod)
 
 
 def placed(pod: Pod, where: str = "", phase: str = "Pending", **meta: Any) -> PlacedPod:
@@ -108,9 +120,11 @@ class Drill:
         made = self.world.pods[pod.metadata.name]
         self.gangs.see(placed(pod, made.node))
 
-    def group(self, name: str, count: int, needs: int | None = None, gib: int = 16) -> list[Pod]:
+    def group(
+        self, name: str, count: int, needs: int | None = None, gib: int = 16, priority: int = 0
+    ) -> list[Pod]:
         """A group of pods that wait, and its PodGroup."""
-        pods = [pod_in(name, gib) for _ in range(count)]
+        pods = [pod_in(name, gib, priority=priority) for _ in range(count)]
         self.needs(name, count if needs is None else needs)
         self.create(*pods)
         return pods

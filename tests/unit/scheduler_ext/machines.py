@@ -6,8 +6,8 @@ from itertools import combinations
 
 from aliquot.inventory import Card, GPUNodeStatus, Nic
 from aliquot.links import Level, Link, write_links
+from aliquot.scheduler_ext.topology import Shape
 from aliquot.topology import Rdma, Topology
-from scheduler_ext.topology import Shape
 
 Pairs = dict[frozenset[int], Link]
 

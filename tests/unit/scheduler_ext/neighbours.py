@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from typing import Any
 
@@ -11,22 +12,22 @@ from aliquot.kube.objects import Pod
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
 from aliquot.request import ContainerKind, read_pod_request
-from scheduler_ext.choose import Placer
-from scheduler_ext.disruption import Budget, Budgets
-from scheduler_ext.evictable import Evictable
-from scheduler_ext.feed import Feed
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.gangs import Gangs
-from scheduler_ext.holds import Holds
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.passed_over import PassedOver
-from scheduler_ext.pods import PlacedPod
-from scheduler_ext.preempt import Preemption
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.residents import Residents
-from scheduler_ext.waiting import Waiting
-from scheduler_ext.wire import FilterArgs, read_preempt
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.disruption import Budget, Budgets
+from aliquot.scheduler_ext.evictable import Evictable
+from aliquot.scheduler_ext.feed import Feed
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.gangs import Gangs
+from aliquot.scheduler_ext.holds import Holds
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.passed_over import PassedOver
+from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.preempt import Preemption
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.residents import Residents
+from aliquot.scheduler_ext.waiting import Waiting
+from aliquot.scheduler_ext.wire import FilterArgs, read_preempt
 from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.world import World
 
@@ -120,10 +121,10 @@ def running(
     namespace: str = "default",
     burst: bool = False,
     second: int = 0,
-    leaving: bool = False,
+    leaving: bool | float = False,
     labels: dict[str, str] | None = None,
 ) -> PlacedPod:
-    """A bound pod of one container as the watch shows it."""
+    """A bound pod of one container as the watch shows it; `leaving`: when it is to have ended, True: at 11:00:30."""
     host = where.split("-", maxsplit=1)[0]
     share = CardShare(where, int(gib * GIB), 0)
     placement = Placement(uid, host, (ContainerPlacement("c", ContainerKind.REGULAR, (share,), burst=burst),))
@@ -135,7 +136,8 @@ def running(
         "annotations": {PLACEMENT_ANNOTATION: encode_placement(placement)},
     }
     if leaving:
-        meta["deletionTimestamp"] = STARTED.format(59)
+        by = BEGUN + 3630 if leaving is True else leaving
+        meta["deletionTimestamp"] = dt.datetime.fromtimestamp(by, dt.UTC).isoformat()
     body = {
         "metadata": meta,
         "spec": {

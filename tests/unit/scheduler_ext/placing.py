@@ -4,13 +4,13 @@ from prometheus_client import CollectorRegistry
 
 from aliquot.inventory import HEALTHY, UNHEALTHY, Card, GPUNodeStatus
 from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
-from scheduler_ext.cards import CardState
-from scheduler_ext.choose import Placer
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.metrics import ExtenderMetrics
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.resize import PatchApi, Resizer
-from scheduler_ext.waste import Waste
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.metrics import ExtenderMetrics
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.resize import PatchApi, Resizer
+from aliquot.scheduler_ext.waste import Waste
 
 GIB = 1024
 """In MiB."""

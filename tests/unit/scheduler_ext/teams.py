@@ -9,13 +9,13 @@ import msgspec
 
 from aliquot.kube.objects import Pod
 from aliquot.quota import GPUQuota, ResourceQuota
-from scheduler_ext.bind import Binder
-from scheduler_ext.choose import Placer
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.wire import FilterArgs, FilterResult
+from aliquot.scheduler_ext.bind import Binder
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.wire import FilterArgs, FilterResult
 from tests.unit.scheduler_ext.placing import GIB, card, node
 from tests.unit.scheduler_ext.world import World
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
-from scheduler_ext.bind import Binder, BindError
-from scheduler_ext.choose import Placer
-from scheduler_ext.feed import Feed
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.keeper import Keeper
-from scheduler_ext.ledger import Ledger, Stage
-from scheduler_ext.passed_over import PASSED_OVER_SECONDS, PassedOver
-from scheduler_ext.wire import BindArgs, FilterArgs, FilterResult
+from aliquot.scheduler_ext.bind import Binder, BindError
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.feed import Feed
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.keeper import Keeper
+from aliquot.scheduler_ext.ledger import Ledger, Stage
+from aliquot.scheduler_ext.passed_over import PASSED_OVER_SECONDS, PassedOver
+from aliquot.scheduler_ext.wire import BindArgs, FilterArgs, FilterResult
 from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.world import World, WorldPod
 

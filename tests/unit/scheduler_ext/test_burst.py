@@ -7,9 +7,9 @@ import pytest
 from aliquot.policy import Policy
 from aliquot.pool import PoolSpec
 from aliquot.request import PodRequest
-from scheduler_ext.fit import fit
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.room import Room
+from aliquot.scheduler_ext.fit import fit
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.room import Room
 from tests.unit.scheduler_ext.placing import GIB, card, node, part, pod
 
 POOL = PoolSpec(memory_percent=150, core_percent=200)

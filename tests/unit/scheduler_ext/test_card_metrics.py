@@ -2,8 +2,10 @@
 
 import asyncio
 import gzip
+import itertools
 import random
-import time
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import aiohttp
 import pytest
@@ -13,15 +15,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from aliquot.metrics import add_routes
+from aliquot.metrics import Pieces, add_routes
 from aliquot.placement import Charge
+from aliquot.scheduler_ext.card_metrics import PIECE, card_metrics
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.metrics import ExtenderMetrics
+from aliquot.scheduler_ext.options import parse_arguments
+from aliquot.scheduler_ext.parts import Parts
+from aliquot.scheduler_ext.table import CardTable
 from aliquot.units import MIB
-from scheduler_ext.card_metrics import PIECE, card_metrics
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.metrics import ExtenderMetrics
-from scheduler_ext.options import parse_arguments
-from scheduler_ext.parts import Parts
-from scheduler_ext.table import CardTable
 from tests.unit.scheduler_ext.placing import state
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -96,24 +98,25 @@ def test_all_pieces_are_of_one_moment():
 
 def scrape(metrics: ExtenderMetrics, **headers: str) -> tuple[dict[str, str], bytes]:
     """Headers and body of an answer, as it came over the wire."""
+    asked = {name.replace("_", "-"): value for name, value in headers.items()}
+    return asyncio.run(fetch(metrics.registry, metrics.cards, asked))
 
-    async def run() -> tuple[dict[str, str], bytes]:
-        app = web.Application()
-        add_routes(app, metrics.registry, lambda: "", more=metrics.cards)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        asked = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with aiohttp.ClientSession(
-            auto_decompress=False, skip_auto_headers=["Accept-Encoding"]
-        ) as session:
-            url = f"http://127.0.0.1:{runner.addresses[0][1]}/metrics"
-            async with session.get(url, headers=asked) as answer:
-                found = dict(answer.headers), await answer.read()
-        await runner.cleanup()
-        return found
 
-    return asyncio.run(run())
+async def fetch(
+    registry: CollectorRegistry, more: Pieces | None, headers: Mapping[str, str] = MappingProxyType({})
+) -> tuple[dict[str, str], bytes]:
+    """The same within a loop that has other work."""
+    app = web.Application()
+    add_routes(app, registry, lambda: "", more=more)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with aiohttp.ClientSession(auto_decompress=False, skip_auto_headers=["Accept-Encoding"]) as session:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/metrics"
+        async with session.get(url, headers=headers) as answer:
+            found = dict(answer.headers), await answer.read()
+    await runner.cleanup()
+    return found
 
 
 def exported(nodes: int = 300, *, cards: bool = True) -> tuple[Ledger, ExtenderMetrics]:
@@ -153,39 +156,30 @@ def test_a_scrape_is_packed_only_for_those_who_ask_for_it(said: str, packed: boo
 
 
 def test_calls_are_answered_during_a_scrape():
-    """Of 16,000 cards; nobody waits for long, a tenth of the processor time that it takes in all."""
-    _, metrics = exported(4000)
-    longest, done = 0.0, False
+    """Other work has a turn between any two pieces, and no piece has more than its number of samples."""
+    _, metrics = exported(1000)
+    turns, turns_before_piece = 0, []
 
-    async def wait() -> None:
-        nonlocal longest
-        while not done:
-            start = time.thread_time()
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
             await asyncio.sleep(0)
-            longest = max(longest, time.thread_time() - start)
+            turns += 1
 
-    async def run() -> float:
-        nonlocal done
-        app = web.Application()
-        add_routes(app, metrics.registry, lambda: "", more=metrics.cards)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        async with aiohttp.ClientSession() as session:
-            watch = asyncio.create_task(wait())
-            start = time.thread_time()
-            url = f"http://127.0.0.1:{runner.addresses[0][1]}/metrics"
-            async with session.get(url) as answer:
-                async for _ in answer.content.iter_any():
-                    pass
-            took, done = time.thread_time() - start, True
-            await watch
-        await runner.cleanup()
-        return took
+    def pieces() -> Iterator[str]:
+        for piece in metrics.cards():
+            turns_before_piece.append(turns)
+            assert piece.startswith("#") or piece.count("\n") <= PIECE
+            yield piece
 
-    took = asyncio.run(run())
-    print(f"longest {longest * 1e3:.1f} ms of {took * 1e3:.0f} ms")
-    assert longest < took / 10
+    async def run() -> None:
+        counting = asyncio.create_task(count_turns())
+        await fetch(metrics.registry, pieces)
+        counting.cancel()
+
+    asyncio.run(run())
+    assert len(turns_before_piece) > 4
+    assert all(earlier < later for earlier, later in itertools.pairwise(turns_before_piece))
 
 
 def test_cards_are_left_out_for_those_who_have_them_from_the_agents():

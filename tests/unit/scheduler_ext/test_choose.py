@@ -3,16 +3,17 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from aliquot.policy import Policy, Preference
 from aliquot.request import PodRequest, SliceRequest
-from scheduler_ext.cards import CardState
-from scheduler_ext.choose import Choice, Placer
-from scheduler_ext.fit import fit
-from scheduler_ext.table import CardTable
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.choose import Choice, Placer
+from aliquot.scheduler_ext.fit import fit
+from aliquot.scheduler_ext.table import CardTable
+from tests.tools.examples import examples
 from tests.unit.scheduler_ext.placing import GIB, INIT, REGULAR, SIDECAR, asks, part, pod, state, whole
 
 
@@ -79,7 +80,7 @@ def hopeless(number: int, cards: int = 8) -> list[CardState]:
     return [state(f"{number}-{n}", gib=80, used=50 + (number + n) / 1000) for n in range(cards)]
 
 
-@pytest.mark.alone
+@pytest.mark.timing
 def test_a_cluster_without_room_is_answered_in_time():
     """A pod that fits nowhere together is refused within seconds, however many nodes look promising."""
     cluster = table(**{f"n{n:04}": hopeless(n) for n in range(1000)})
@@ -119,7 +120,12 @@ REASONS = {
     "compute taken": (
         pod(part(1, cores=50)), [state("x", used_cores=60)], "short of compute on every card", True,
     ),
-    "slices taken": (pod(part(1)), [state("x", used_slots=10)], "no slice left on any card", True),
+    "slices taken": (
+        pod(part(1)),
+        [state("x", used_slots=10)],
+        "no slice left on any card (agent.slicesPerCard bounds them)",
+        True,
+    ),
     "no card of one's own": (pod(whole()), [state("x", used=1)], "no card wholly free", True),
     "one card short of memory, the other of compute": (
         pod(part(8, cores=50)),
@@ -167,7 +173,7 @@ def in_order(containers: list[tuple[SliceRequest, object]]) -> PodRequest:
     return pod(*[asks(wanted, kind, name=f"c{n}") for n, (wanted, kind) in enumerate(ordered)])
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.lists(CARDS, max_size=3), min_size=1, max_size=4), CONTAINERS, st.sampled_from(Policy))
 def test_a_pod_is_placed_exactly_when_some_node_has_room(
     nodes: list[list[CardState]], containers: list[tuple[SliceRequest, object]], policy: Policy

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 
-from scheduler_ext.collector import Collector
+from aliquot.scheduler_ext.collector import Collector
 
 
 class Reading:

@@ -11,7 +11,7 @@ import pytest
 from aliquot.kube.listing import Listing
 from aliquot.kube.objects import Node
 from aliquot.kube.resources import NODES, Resource
-from scheduler_ext.confines import Confines, Tenant
+from aliquot.scheduler_ext.confines import Confines, Tenant
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOST = "kubernetes.io/hostname"

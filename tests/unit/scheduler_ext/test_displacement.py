@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from aliquot.kube.objects import Pod
-from scheduler_ext.displacement import Displacement
-from scheduler_ext.waiting import Waiter
+from aliquot.scheduler_ext.displacement import Displacement
+from aliquot.scheduler_ext.waiting import Waiter
 from tests.unit.scheduler_ext.neighbours import Neighbours, budget, waiter
 from tests.unit.scheduler_ext.teams import quota
 
@@ -75,11 +75,14 @@ def test_it_does_not_act_where_that_is_of_no_use(why: str, pod: Pod) -> None:
     assert not acts(here, refused(here, pod, 3600)), why
 
 
-def test_it_does_not_act_for_a_quota_that_is_used_up() -> None:
-    """Cards would be of no use."""
+def test_for_a_quota_that_is_used_up_it_acts_where_the_quota_has_a_lower_pod() -> None:
+    """Cards alone would be of no use."""
     here = full()
     here.quotas.put(quota("default", "default", limit=(33, None, None)))
-    assert not acts(here, refused(here, waiter(8)))
+    here.quotas.put(quota("others", "others", limit=(4, None, None)))
+    assert acts(here, refused(here, waiter(8)))
+    assert not acts(here, refused(here, waiter(8, priority=1)))
+    assert goes(here, refused(here, waiter(8, namespace="others"))) is None
 
 
 def test_pods_that_have_gone_are_not_lower_any_more() -> None:

@@ -7,20 +7,21 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.dialects import load_dialects
 from aliquot.inventory import HEALTHY, Card, GPUNodeStatus
 from aliquot.kube.objects import Node
 from aliquot.names import CARDS_LIKE
-from scheduler_ext.dryrun import DryRunResult, read_dry_run
-from scheduler_ext.ledger import Stage
-from scheduler_ext.wire import WireError
+from aliquot.scheduler_ext.dryrun import DryRunResult, read_dry_run
+from aliquot.scheduler_ext.ledger import Stage
+from aliquot.scheduler_ext.wire import WireError
+from tests.tools.examples import examples
 from tests.unit.scheduler_ext.clusters import Cluster, clusters, pod_document, pods, read, statuses
 from tests.unit.scheduler_ext.placing import GIB
 
-SOME = settings(max_examples=40, deadline=None)
+SOME = examples(40)
 
 
 def ask(cluster: Cluster, pod: dict[str, Any], nodes: list[str] | list[dict[str, Any]]) -> DryRunResult:

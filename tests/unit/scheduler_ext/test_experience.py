@@ -15,12 +15,12 @@ from aliquot.inventory import GPUNodeStatus
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
 from aliquot.request import ContainerKind
-from scheduler_ext.demand import WINDOW, Demand, Wanted
-from scheduler_ext.experience import Experience
-from scheduler_ext.options import parse_arguments
-from scheduler_ext.parts import Parts
-from scheduler_ext.pods import PlacedPod
-from scheduler_ext.wire import FilterArgs
+from aliquot.scheduler_ext.demand import WINDOW, Demand, Wanted
+from aliquot.scheduler_ext.experience import Experience
+from aliquot.scheduler_ext.options import parse_arguments
+from aliquot.scheduler_ext.parts import Parts
+from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.wire import FilterArgs
 from tests.unit.scheduler_ext.clusters import pod_document, read
 from tests.unit.scheduler_ext.placing import card, node
 
@@ -156,7 +156,7 @@ KINDS = """
 from itertools import combinations
 from dataclasses import replace
 from aliquot.card_filter import CardFilter
-from scheduler_ext.demand import Demand
+from aliquot.scheduler_ext.demand import Demand
 from tests.unit.scheduler_ext.placing import part, pod
 demand = Demand()
 for n, models in enumerate(combinations(("a10", "a100", "h100", "h200", "l40s", "t4"), 3)):

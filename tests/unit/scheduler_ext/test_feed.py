@@ -9,18 +9,21 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
+from aliquot.inventory import UNHEALTHY, GPUNode, GPUNodeStatus, Summary
 from aliquot.kube.access import Access
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.listing import read_page
+from aliquot.kube.objects import ObjectMeta
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
 from aliquot.request import ContainerKind
-from scheduler_ext.feed import Feed
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.feed import Feed
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.pods import PlacedPod
 from tests.unit.kube.conftest import KubeServer
 from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.world import World
@@ -232,3 +235,24 @@ def page_of(numbers: range, *, slices: bool) -> bytes:
         if not slices:
             del pod["metadata"]["annotations"]
     return msgspec.json.encode({"metadata": {"resourceVersion": "9"}, "items": pods})
+
+
+def test_what_an_agent_says_of_pods_makes_nothing_be_scored_anew():
+    """A summary changes with every pod of a node; a card that falls ill does change the table."""
+    ledger = Ledger(lambda: 0.0)
+    feed = Feed(Api(Access("http://127.0.0.1:1")), ledger, ForeignAgents(()), resizer(World(), ledger))
+    status, version = node(card("n1-a"), card("n1-b")), 0
+
+    def publish(told: GPUNodeStatus) -> int:
+        """Where the table's changes have come to when the watch has brought this."""
+        nonlocal version
+        version += 1
+        meta = ObjectMeta(name="n1", uid="u", resource_version=str(version))
+        feed._cards._put("n1", GPUNode(metadata=meta, status=told))
+        return ledger.table.tick
+
+    ticks = [publish(replace(status, summary=summary)) for summary in (None, Summary(cards=2), Summary())]
+    assert len(set(ticks)) == 1
+    assert feed.known.gpu_nodes["n1"].status == status
+    sick = replace(status.cards[0], health=UNHEALTHY)
+    assert publish(replace(status, cards=(sick, status.cards[1]), summary=Summary())) > ticks[0]

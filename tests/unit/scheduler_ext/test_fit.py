@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.core_policy import CoreMode, CorePolicy
 from aliquot.placement import Placement
 from aliquot.policy import Policy
 from aliquot.request import PodRequest, SliceRequest
-from scheduler_ext.cards import CardState
-from scheduler_ext.fit import _Search, fit, fit_one, phases
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.fit import _Search, fit, fit_one, phases
+from tests.tools.examples import examples
 from tests.unit.scheduler_ext.placing import GIB, INIT, SIDECAR, asks, part, pod, state, whole
 
 
@@ -163,7 +164,7 @@ wanted = st.builds(part, st.sampled_from((1, 4, 10)), st.sampled_from((0, 30)), 
 
 
 @given(loads, wanted, st.lists(st.integers(0, 4), max_size=5), st.sampled_from(Policy))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_cards_that_are_named_first_are_tried_first_and_the_others_in_the_same_order(
     cards: list[CardState], one: SliceRequest, first: list[int], policy: Policy
 ):
@@ -193,7 +194,7 @@ anything = st.builds(
 
 
 @given(anything, st.lists(states, min_size=3, max_size=3))
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_a_container_that_gets_all_cards_there_are_gets_what_the_search_would_find(
     one: SliceRequest, cards: list[CardState]
 ):

@@ -12,11 +12,11 @@ from aliquot.kube.objects import (
     PodSpec,
     ResourceRequirements,
 )
-from scheduler_ext.choose import Placer
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.wire import FilterArgs, FilterResult
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.wire import FilterArgs, FilterResult
 from tests.unit.scheduler_ext.placing import card
 from tests.unit.scheduler_ext.placing import node as gpu_node
 

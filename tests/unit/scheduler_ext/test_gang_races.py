@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scheduler_ext.bind import placement_of
+from aliquot.scheduler_ext.bind import placement_of
 from tests.unit.scheduler_ext.drill import LABEL, NODES, Drill, pod_in
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from aliquot.host import HostShare
-from scheduler_ext.pods import PlacedPod
-from scheduler_ext.waiting import Waker
+from aliquot.scheduler_ext.keeper import Keeper
+from aliquot.scheduler_ext.pods import PlacedPod
 from tests.unit.scheduler_ext.drill import NODES, Drill, placed, pod_in
 from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import quota
@@ -308,7 +308,8 @@ def test_a_quota_is_for_all_or_none():
     drill = Drill()
     drill.quotas.put(quota("team", "default", limit=(40, None, None)))
     members = drill.group("train", 3)
-    assert drill.why(members[0]).endswith("2 of the 3 members that it needs fit at once")
+    text = "2 of the 3 members that it needs fit at once; GPUQuota team keeps the others from every node"
+    assert drill.why(members[0]).endswith(text)
     assert drill.holds(*members) == 0
     drill.quotas.put(quota("team", "default", limit=(48, None, None)))
     assert drill.where(members[0])
@@ -369,7 +370,7 @@ def test_places_are_where_cpu_is_left_for_all():
     """kube-scheduler counts it pod by pod; the others' turn is yet to come."""
     drill = Drill()
     for name in NODES:
-        drill.ledger.hosts.put_node(name, HostShare(4000, 8000))
+        drill.ledger.hosts.put_node(name, HostShare(4000, 8000, 10))
     members = []
     for _ in range(2):
         body = msgspec.to_builtins(pod_in("train", 4))
@@ -378,36 +379,6 @@ def test_places_are_where_cpu_is_left_for_all():
     drill.needs("train", 2)
     drill.create(*members)
     assert {drill.where(member) for member in members} == set(NODES)
-
-
-def test_the_others_are_woken_once_their_places_are_held():
-    """Whoever was refused before is asked for again, and finds its place; looking at it reserves nothing."""
-    drill = Drill()
-    members = drill.group("train", 4)
-    stranger = pod_in("")
-    drill.where(stranger)
-    assert not any(drill.where(member) for member in members)
-    assert [drill.would(member) for member in members] == [False] * 4
-    drill.leave(stranger)
-    changes = drill.waiting.changes
-    assert [drill.would(member) for member in members] == [True] * 4
-    assert (drill.holds(*members), drill.waiting.changes) == (0, changes)
-    assert drill.where(members[0])
-    assert [drill.would(member) for member in members[1:]] == [True] * 3
-
-
-def test_a_group_without_hope_keeps_nobody_else_from_being_woken():
-    """Five members of its shape need a card more than there is; the lone pod needs the one that is free."""
-    drill = Drill()
-    others = [pod_in("") for _ in range(4)]
-    assert all(drill.where(other) for other in others)
-    members, lone = drill.group("train", 5), pod_in("")
-    drill.create(lone)
-    assert not any(drill.where(pod) for pod in (*members, lone))
-    drill.leave(others[0])
-    asyncio.run(Waker(drill.world, drill.waiting, drill.filter).wake())
-    touched = [name for name, pod in drill.world.pods.items() if "aliquot.dev/retry" in pod.annotations]
-    assert touched == [lone.metadata.name]
 
 
 def test_two_groups_never_hold_half_each():
@@ -443,3 +414,30 @@ def test_members_that_have_succeeded_count():
     heir = pod_in("train")
     drill.create(heir)
     assert drill.where(heir)
+
+
+@pytest.mark.parametrize("seconds", [600.0, 3600.0])
+def test_places_are_held_for_as_long_as_the_group_says(seconds: float):
+    """Also where that is longer than a reservation of a pod without a group lives."""
+    drill = Drill()
+    keeper = Keeper(drill.ledger, drill.binder, lambda: drill.now, keeps=drill.gangs.keeps)
+    members = drill.group("train", 2)
+    drill.needs("train", 2, seconds)
+    assert drill.where(members[0])
+    while drill.now < seconds - 1.0:
+        drill.pass_time(min(100.0, seconds - 1.0 - drill.now))
+        asyncio.run(keeper.tidy())
+    assert drill.holds(*members) == 2
+    drill.pass_time(1.0)
+    assert drill.holds(*members) == 0
+
+
+def test_a_mixed_group_is_placed_where_its_largest_memory_first_does_not_fit():
+    """By memory the two of 8 GiB come first, both beside others' cores; the two that need all cores have none left."""
+    drill = Drill(cards=1)
+    wide = {"gpu-mem": "2Gi", "gpu-core": "60"}
+    deep = {"gpu-mem": "8Gi", "gpu-core": "40"}
+    members = [pod_in("train", limits=one) for one in (deep, deep, wide, wide)]
+    drill.needs("train", 4)
+    drill.create(*members)
+    assert all(drill.where(member) for member in members)

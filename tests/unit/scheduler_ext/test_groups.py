@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler_ext.groups import NATIVE, PLUGINS, UNSAID, VOLCANO, PodGroup, Terms, terms_of
-from scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.groups import NATIVE, PLUGINS, UNSAID, VOLCANO, PodGroup, Terms, terms_of
+from aliquot.scheduler_ext.pods import PlacedPod
 
 SAYS: dict[str, tuple[dict[str, Any], str | None]] = {
     "Kubernetes": ({"spec": {"schedulingGroup": {"podGroupName": "train"}}}, NATIVE),

@@ -7,9 +7,9 @@ import pytest
 
 from aliquot.host import HostShare, host_share, read_host
 from aliquot.kube.objects import PodSpec
-from scheduler_ext.hosts import Hosts
-from scheduler_ext.pods import PlacedPod
-from scheduler_ext.table import PLENTY, CardTable
+from aliquot.scheduler_ext.hosts import Hosts
+from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.table import PLENTY, CardTable
 from tests.unit.scheduler_ext.placing import state
 
 

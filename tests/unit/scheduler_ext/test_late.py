@@ -11,10 +11,10 @@ import pytest
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import read_placement
 from aliquot.request import read_pod_request
-from scheduler_ext.late import LatePlacements
-from scheduler_ext.ledger import Stage
-from scheduler_ext.pods import PlacedPod
-from scheduler_ext.volcano import Task, Volcano
+from aliquot.scheduler_ext.late import LatePlacements
+from aliquot.scheduler_ext.ledger import Stage
+from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.volcano import Task, Volcano
 from tests.unit.scheduler_ext.drill import Drill, pod_in
 
 if TYPE_CHECKING:

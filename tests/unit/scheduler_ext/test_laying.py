@@ -13,14 +13,14 @@ from aliquot.host import HostShare
 from aliquot.links import Level, Link
 from aliquot.policy import DEFAULT, Policy, Preference
 from aliquot.request import PodRequest, SliceRequest
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.demand import Demand
+from aliquot.scheduler_ext.ranking import Ranking
+from aliquot.scheduler_ext.table import GROWTH, CardTable
+from aliquot.scheduler_ext.topology import UNKNOWN_SHAPE, Shape
+from aliquot.scheduler_ext.waste import Waste
 from aliquot.topology import Rdma, Topology
-from scheduler_ext.cards import CardState
-from scheduler_ext.choose import Placer
-from scheduler_ext.demand import Demand
-from scheduler_ext.ranking import Ranking
-from scheduler_ext.table import GROWTH, CardTable
-from scheduler_ext.topology import UNKNOWN_SHAPE, Shape
-from scheduler_ext.waste import Waste
 from tests.unit.scheduler_ext.definition import Laid, Layer, Measure, node_of
 from tests.unit.scheduler_ext.placing import (
     INIT,

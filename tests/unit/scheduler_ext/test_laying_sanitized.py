@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_ext.laying import _laying_build
+from aliquot.scheduler_ext.laying import _laying_build
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -21,12 +21,12 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 FLAGS = ("-std=c11", "-O1", "-g", "-fPIC", "-shared", "-ffp-contract=off", *SANITIZERS)
 RUN = """
 import importlib.util, sys
-spec = importlib.util.spec_from_file_location("scheduler_ext.laying._laying", sys.argv[1])
+spec = importlib.util.spec_from_file_location("aliquot.scheduler_ext.laying._laying", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 sys.modules[spec.name] = module
 spec.loader.exec_module(module)
 import pytest
-from scheduler_ext import laying
+from aliquot.scheduler_ext import laying
 assert laying.lib is module.lib
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
 """

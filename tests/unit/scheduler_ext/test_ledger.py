@@ -8,8 +8,8 @@ from aliquot.host import HostShare
 from aliquot.placement import Placement
 from aliquot.policy import Policy
 from aliquot.request import PodRequest
-from scheduler_ext.fit import fit
-from scheduler_ext.ledger import REMEMBERED_DEPARTURES, Ledger, Stage
+from aliquot.scheduler_ext.fit import fit
+from aliquot.scheduler_ext.ledger import REMEMBERED_DEPARTURES, Ledger, Stage
 from tests.unit.scheduler_ext.placing import GIB, INIT, asks, card, node, part, pod, whole
 
 

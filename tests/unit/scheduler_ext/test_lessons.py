@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from aliquot.request import PodRequest, SliceRequest
-from scheduler_ext import choose, demand
-from scheduler_ext.choose import Choice, Placer
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.learner import Learner, Quiet
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.waste import Waste
+from aliquot.scheduler_ext import choose, demand
+from aliquot.scheduler_ext.choose import Choice, Placer
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.learner import Learner, Quiet
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.waste import Waste
 from tests.unit.scheduler_ext.clusters import pod_document, read
 from tests.unit.scheduler_ext.placing import card, node, part, pod, unburdened, whole
 

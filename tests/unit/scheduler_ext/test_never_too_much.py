@@ -11,21 +11,21 @@ import itertools
 import json
 from collections import defaultdict
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aliquot.host import HostShare
 from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
-from scheduler_ext.bind import Binder, BindError
-from scheduler_ext.choose import Placer
-from scheduler_ext.feed import Feed
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.keeper import Keeper
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.wire import BindArgs, FilterArgs
+from aliquot.scheduler_ext.bind import Binder, BindError
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.feed import Feed
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.keeper import Keeper
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.wire import BindArgs, FilterArgs
+from tests.tools.examples import examples
 from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.world import World, WorldPod
 
@@ -316,5 +316,5 @@ class History(RuleBasedStateMachine):
                 assert state.used_slots == sum(charge.slots for charge in mine)
 
 
-History.TestCase.settings = settings(max_examples=50, stateful_step_count=60, deadline=None)
+History.TestCase.settings = examples(50, stateful_step_count=60)
 TestHistory = History.TestCase

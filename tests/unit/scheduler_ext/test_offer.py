@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aliquot.kube.objects import UNREADABLE, Pod
-from scheduler_ext.offer import Offer
-from scheduler_ext.wire import WireError, read_ahead, read_filter
+from aliquot.scheduler_ext.offer import Offer
+from aliquot.scheduler_ext.wire import WireError, read_ahead, read_filter
+from tests.tools.examples import examples
 
 NEEDLE = ',"NodeNames":["a"]}'
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u-1"}}
@@ -87,7 +88,7 @@ styles = st.sampled_from(((",", ":"), (", ", ": "), (" ,", ":"), (",", ":\n")))
 
 
 @given(calls, styles, st.booleans(), st.sampled_from(("", "\n", " \r\n\t", "\v", "}", "x")))
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_a_body_says_the_same_to_both_readers(
     call: dict[str, Any], style: tuple[str, str], plain: bool, end: str
 ):
@@ -165,7 +166,7 @@ def test_whoever_sends_whole_nodes_is_told_what_to_set():
 
 
 @given(names, st.integers(0, 10_000))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_damaged_body_says_the_same_to_both_readers(some: list[str], seed: int):
     """Cut short, or with a byte more, less or another: what is refused is refused by both."""
     dice = random.Random(seed)
@@ -189,7 +190,7 @@ plain_names = st.lists(st.text("abc,[]. ", max_size=3), max_size=6)
 @example(["a", "b"], 'a","b')
 @example(["abc", "", "", ""], "")
 @example(["ab", "b"], "a")
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_node_is_offered_that_is_named(some: list[str], other: str):
     """No part of a name, and nothing between names, is taken for one."""
     for name in (*some, other):

@@ -9,11 +9,11 @@ from aliquot.card_filter import CardFilter
 from aliquot.host import HostShare
 from aliquot.policy import DEFAULT, Policy, Preference
 from aliquot.request import PodRequest, SliceRequest
-from scheduler_ext.cards import CardState
-from scheduler_ext.choose import Placer
-from scheduler_ext.fragments import FLOW, flow_weight
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.table import CardTable
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.fragments import FLOW, flow_weight
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.table import CardTable
 from tests.unit.scheduler_ext.placing import GIB, card, node, part, pod, state, unburdened, whole
 
 BINPACK = Preference(Policy.BINPACK, Policy.BINPACK)

@@ -6,9 +6,9 @@ from collections import Counter
 from aliquot.inventory import GPUNode
 from aliquot.kube.objects import Node, ObjectMeta
 from aliquot.pool import GPUPool, PoolSpec
-from scheduler_ext.feed import Feed
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.feed import Feed
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.ledger import Ledger
 from tests.unit.scheduler_ext.placing import card, node, resizer
 from tests.unit.scheduler_ext.world import World
 

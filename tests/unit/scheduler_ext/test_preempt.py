@@ -5,15 +5,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.kube.objects import Pod
-from scheduler_ext.evictable import Departure
-from scheduler_ext.groups import PLUGINS, GroupKey, Terms
-from scheduler_ext.ledger import Stage
-from scheduler_ext.victims import Leaver, place_after
-from scheduler_ext.wire import WireError, read_preempt
+from aliquot.scheduler_ext.evictable import Departure
+from aliquot.scheduler_ext.groups import PLUGINS, GroupKey, Terms
+from aliquot.scheduler_ext.ledger import Stage
+from aliquot.scheduler_ext.victims import Leaver, place_after
+from aliquot.scheduler_ext.wire import WireError, read_preempt
+from tests.tools.examples import examples
 from tests.unit.scheduler_ext.neighbours import BEGUN, Neighbours, budget, waiter
 from tests.unit.scheduler_ext.placing import GIB
 from tests.unit.scheduler_ext.teams import quota
@@ -313,7 +314,7 @@ pods = st.lists(
 
 
 @given(pods, st.sampled_from((4, 8, 16)), st.integers(0, 4), st.integers(0, 2))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_victims_are_enough_and_lower_and_none_too_many(
     drawn: list[tuple[str, int, int, bool, str, int]], gib: int, priority: int, allowed: int
 ) -> None:

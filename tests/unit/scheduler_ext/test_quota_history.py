@@ -10,19 +10,19 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aliquot.placement import encode_placement
-from scheduler_ext.bind import Binder, BindError
-from scheduler_ext.choose import Placer
-from scheduler_ext.feed import Feed
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.wire import BindArgs, FilterArgs
+from aliquot.scheduler_ext.bind import Binder, BindError
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.feed import Feed
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.wire import BindArgs, FilterArgs
+from tests.tools.examples import examples
 from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.teams import native, pod_of, quota
 from tests.unit.scheduler_ext.world import World, WorldPod
@@ -114,13 +114,13 @@ class Model:
         return tuple(n for n in team.namespaces if not any(n in t.namespaces for t in earlier))
 
     def free(self, pool: str) -> Vector:
-        """What could still be promised."""
+        """What could still be promised; of cards the parts that are free add up."""
         total: Vector = (0, 0, 0)
         for where in NODES.values():
             for uuid, gib in where.items():
                 if uuid not in self.sick and pool in ("", self.pools.get(uuid, "")):
                     total = plus(total, self._left(uuid, gib * GIB))
-        return total
+        return (*total[:2], total[2] // 1000)
 
     def _left(self, uuid: str, mib: int) -> Vector:
         on_it: Vector = (0, 0, 0)
@@ -130,7 +130,8 @@ class Model:
             if any(s["exclusive"] for _, found in shares for s in found):
                 return (0, 0, 0)
             on_it = plus(on_it, peak([(kind, self._shares(found, "")) for kind, found in shares]))
-        return most((mib - on_it[0], 100 - on_it[1], SLOTS - on_it[2]), (0, 0, 0))
+        part = min(1000 * (mib - on_it[0]) // mib, 10 * (100 - on_it[1])) if on_it[2] < SLOTS else 0
+        return most((mib - on_it[0], 100 - on_it[1], part), (0, 0, 0))
 
     def allows(self, namespace: str, wanted: dict[str, Vector], uid: str = "") -> bool:
         """Whether a namespace may have a pod that takes this much of each pool, in place of one it has."""
@@ -478,5 +479,5 @@ class QuotaHistory(RuleBasedStateMachine):
             assert (free.memory_mib, free.cores, free.cards) == self.model.free(pool)
 
 
-QuotaHistory.TestCase.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
+QuotaHistory.TestCase.settings = examples(50, stateful_step_count=50)
 TestQuotaHistory = QuotaHistory.TestCase

@@ -9,15 +9,15 @@ from aliquot.amounts import Amounts
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.quota import Most, QuotaStatus
 from aliquot.request import ContainerKind
-from scheduler_ext.bind import BindError
-from scheduler_ext.feed import Feed
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.ledger import Ledger, Stage
-from scheduler_ext.quota_feed import QuotaFeed
-from scheduler_ext.quota_status import statuses
-from scheduler_ext.quotas import Quotas
-from scheduler_ext.resize import Resizer
-from scheduler_ext.wire import BindArgs
+from aliquot.scheduler_ext.bind import BindError
+from aliquot.scheduler_ext.feed import Feed
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.ledger import Ledger, Stage
+from aliquot.scheduler_ext.quota_feed import QuotaFeed
+from aliquot.scheduler_ext.quota_status import statuses
+from aliquot.scheduler_ext.quotas import Quotas
+from aliquot.scheduler_ext.resize import Resizer
+from aliquot.scheduler_ext.wire import BindArgs
 from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.teams import Teams, native, pod_of, quota
 from tests.unit.scheduler_ext.world import WorldPod

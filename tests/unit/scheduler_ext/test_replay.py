@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from aliquot.cli.__main__ import main
+from aliquot.cli.commands import aliquot
 from aliquot.policy import DEFAULT, Policy, Preference
-from scheduler_ext.replay.run import Cluster, InProcess, churn, inflated, named, quiet, replay
-from scheduler_ext.replay.study import Study
-from scheduler_ext.replay.trace import TraceError, TraceNode, TracePod, read_nodes, read_pods
+from aliquot.scheduler_ext.replay.run import Cluster, InProcess, churn, inflated, named, quiet, replay
+from aliquot.scheduler_ext.replay.study import Study
+from aliquot.scheduler_ext.replay.trace import TraceError, TraceNode, TracePod, read_nodes, read_pods
 from tests.unit.scheduler_ext.traces import write_nodes, write_pods
 
 
@@ -136,7 +136,7 @@ def test_what_is_no_trace_is_refused_with_its_place(tmp_path: Path, text: str, c
 def command(files: tuple[Path, Path], *more: str) -> tuple[int, str, str]:
     """Run `aliquot simulate`: exit status, output and errors."""
     options = ["simulate", "--nodes", str(files[0]), "--pods", str(files[1]), *more]
-    result = CliRunner().invoke(main, options)
+    result = CliRunner().invoke(aliquot, options)
     return result.exit_code, result.stdout, result.stderr
 
 

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from aliquot.pool import PoolSpec
-from scheduler_ext.bind import Binder
-from scheduler_ext.cards import CardState
-from scheduler_ext.choose import Placer
-from scheduler_ext.feed import Feed
-from scheduler_ext.filter import Filter
-from scheduler_ext.foreign import ForeignAgents
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.wire import BindArgs, FilterArgs
+from aliquot.scheduler_ext.bind import Binder
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.feed import Feed
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.wire import BindArgs, FilterArgs
 from tests.unit.scheduler_ext.placing import GIB, card, node, part, pod, resizer
 from tests.unit.scheduler_ext.world import World, WorldPod
 

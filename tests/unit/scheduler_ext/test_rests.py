@@ -6,7 +6,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from scheduler_ext.rests import MOST_SIZES, STEPS, Amounts, Program, worths
+from aliquot.scheduler_ext.rests import MOST_SIZES, STEPS, Amounts, Program, worths
 
 
 def worth(share: float, *kinds: tuple[float, float]) -> float:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tests.unit.scheduler_ext.drill import Drill, pod_in
+import pytest
+
+from aliquot.scheduler_ext.gang import Gang
+from tests.unit.scheduler_ext.drill import NODES, Drill, pod_in
+from tests.unit.scheduler_ext.placing import card, node
+from tests.unit.scheduler_ext.teams import quota
 
 if TYPE_CHECKING:
     from aliquot.kube.objects import Pod
@@ -81,7 +86,7 @@ def test_saving_ends_and_others_have_their_turn():
     assert drill.gangs.saver is None
     for waited, saver in ((1.0, "other"), (299.0, "other"), (1.0, None), (299.0, None), (1.0, "train")):
         drill.pass_time(waited)
-        assert (drill.gangs.saver.key.name if drill.gangs.saver else None) == saver
+        assert name_of_saver(drill) == saver
 
 
 def test_what_is_free_is_saved_at_once():
@@ -148,3 +153,162 @@ def test_only_room_is_waited_for():
     assert drill.gangs.saver is None
     drill.pass_time(1.0)
     assert drill.gangs.saver is not None
+
+
+def name_of_saver(drill: Drill) -> str | None:
+    """The group whose turn it is."""
+    return drill.gangs.saver.key.name if isinstance(drill.gangs.saver, Gang) else None
+
+
+def test_a_group_that_could_never_fit_saves_nothing():
+    """Five members on four cards: the others go on as if it were not there, and its members are told."""
+    drill = Drill()
+    small, members = busy(drill), drill.group("train", 5)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    assert leave_one_after_the_other(drill, small) == [True] * 4
+    assert name_of_saver(drill) is None
+    assert drill.why(members[0], ["n1"]).endswith("and fewer than it needs would if no other pod were there")
+
+
+def test_a_group_that_could_never_fit_takes_no_turn_from_others():
+    """The one that has waited longer is too large; the other saves up as soon as its own patience has ended."""
+    drill = Drill()
+    _, large, other = busy(drill), drill.group("large", 5), drill.group("other", 4)
+    assert not drill.where(large[0])
+    assert not drill.where(other[0])
+    drill.pass_time(300.0)
+    drill.pass_time(1.0)
+    assert name_of_saver(drill) == "other"
+
+
+def test_a_group_for_which_there_are_cards_after_all_saves_up():
+    """A node has come since it was found too large."""
+    drill = Drill()
+    _, members = busy(drill), drill.group("train", 5)
+    everywhere = [*NODES, "n3"]
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    drill.ledger.put_node("n3", node(card("n3-0")))
+    assert drill.where(pod_in(""), ["n3"])
+    assert not any(drill.where(member, everywhere) for member in members)
+    drill.pass_time(300.0)
+    assert name_of_saver(drill) == "train"
+
+
+@pytest.mark.parametrize(
+    ("spec", "saves"),
+    [
+        ({"limit": (63, None, None)}, False),
+        ({"limit": (64, None, None)}, True),
+        ({"podMax": (15, None, None)}, False),
+        ({"limit": (None, None, 3)}, False),
+    ],
+)
+def test_a_group_beyond_its_quota_saves_nothing(spec: dict[str, tuple[int | None, ...]], saves: bool):
+    """Whatever ends, four members of 16 GiB may not run at once."""
+    drill = Drill()
+    busy(drill)
+    drill.quotas.put(quota("team", "default", **spec))
+    members = drill.group("train", 4)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    assert (name_of_saver(drill) == "train") is saves
+
+
+def test_what_others_are_guaranteed_is_out_of_reach():
+    """Of 64 GiB 16 are guaranteed to others, who may always have them back."""
+    drill = Drill()
+    busy(drill)
+    drill.quotas.put(quota("team", "default", limit=(64, None, None)))
+    drill.quotas.put(quota("others", "others", guaranteed=(16, None, None)))
+    members = drill.group("train", 4)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    assert name_of_saver(drill) is None
+
+
+def test_what_is_saved_is_not_kept_from_a_pod_of_higher_priority():
+    """It finds no other place; the group keeps the rest."""
+    drill = Drill()
+    small, members = busy(drill), drill.group("train", 4)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    assert leave_one_after_the_other(drill, small[:2]) == [False] * 2
+    assert not drill.where(pod_in("", priority=0))
+    assert drill.where(pod_in("", priority=1000))
+    assert drill.holds(*members) == 1
+    drill.pass_time(1.0)
+    assert drill.holds(*members) == 1
+
+
+def test_a_pod_of_higher_priority_that_does_not_fit_takes_nothing():
+    """What was set aside for it is the group's again, and nobody is told of a change."""
+    drill = Drill()
+    small, members = busy(drill), drill.group("train", 4)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    assert leave_one_after_the_other(drill, small[:2]) == [False] * 2
+    changes = drill.waiting.changes
+    assert not drill.where(pod_in("", 20, priority=1000))
+    assert (drill.holds(*members), drill.waiting.changes) == (2, changes)
+
+
+def test_what_is_saved_is_not_kept_from_a_group_of_higher_priority():
+    """It fits with what the other has saved, and only with that."""
+    drill = Drill()
+    small, members = busy(drill), drill.group("train", 4)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    assert leave_one_after_the_other(drill, small[:2]) == [False] * 2
+    equal, urgent = drill.group("equal", 2), drill.group("urgent", 2, priority=1000)
+    assert not drill.where(equal[0])
+    assert not drill.would(equal[0])
+    assert drill.would(urgent[0])
+    assert drill.where(urgent[0])
+    assert (drill.holds(*members), drill.holds(*urgent)) == (0, 2)
+
+
+def test_a_group_of_higher_priority_takes_the_turn():
+    """Once it has waited for as long; what the other has saved is free."""
+    drill = Drill()
+    small, members = busy(drill), drill.group("train", 4)
+    assert not drill.where(members[0])
+    drill.pass_time(100.0)
+    urgent = drill.group("urgent", 3, priority=1000)
+    assert not drill.where(urgent[0])
+    drill.pass_time(200.0)
+    assert name_of_saver(drill) == "train"
+    drill.leave(small[0])
+    drill.pass_time(99.0)
+    assert drill.holds(*members) == 1
+    drill.pass_time(1.0)
+    assert name_of_saver(drill) == "urgent"
+    assert (drill.holds(*members), drill.holds(*urgent)) == (0, 1)
+
+
+def test_of_groups_that_have_waited_long_enough_the_highest_priority_saves():
+    """However much longer the other has waited."""
+    drill = Drill()
+    busy(drill)
+    first = drill.group("first", 4)
+    assert not drill.where(first[0])
+    drill.needs("first", 6)
+    drill.pass_time(1.0)
+    urgent = drill.group("urgent", 4, priority=10)
+    assert not drill.where(urgent[0])
+    drill.needs("first", 4)
+    drill.pass_time(300.0)
+    assert name_of_saver(drill) == "urgent"
+
+
+def test_a_group_of_higher_priority_that_does_not_fit_takes_nothing():
+    """It would need a card more than there are with what the other has saved, and leaves that as it was."""
+    drill = Drill()
+    small, members = busy(drill), drill.group("train", 4)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    assert leave_one_after_the_other(drill, small[:2]) == [False] * 2
+    urgent = drill.group("urgent", 3, priority=1000)
+    assert [drill.where(pod) for pod in urgent] == [""] * 3
+    assert (drill.holds(*members), drill.holds(*urgent)) == (2, 0)

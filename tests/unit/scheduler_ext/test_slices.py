@@ -10,9 +10,9 @@ import pytest
 from aliquot.host import HostShare
 from aliquot.kube.objects import Node, Pod
 from aliquot.request import read_pod_request
-from scheduler_ext.late import LatePlacements
-from scheduler_ext.pods import PlacedPod
-from scheduler_ext.wire import FilterArgs, FilterResult
+from aliquot.scheduler_ext.late import LatePlacements
+from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.wire import FilterArgs, FilterResult
 from tests.unit.scheduler_ext.neighbours import Neighbours, waiter
 from tests.unit.scheduler_ext.test_bind import Bench
 from tests.unit.scheduler_ext.world import World, WorldPod
@@ -58,9 +58,13 @@ def test_evicting_helps_where_others_have_the_slices_and_not_where_the_kubelet_h
     offer(here, "silent", 0)
     two = waiter(1, **{"aliquot.dev/gpu": "2"})
     answer = ask(here, waiter(1))
-    assert answer.FailedNodes == {"taken": "no slice left on the node"}
-    assert answer.FailedAndUnresolvableNodes == {"silent": "node offers too few slices"}
-    assert set(ask(here, two).FailedAndUnresolvableNodes) == {"taken", "silent"}
+    away = "the node's Aliquot agent is away, its kubelet offers no slice"
+    assert answer.FailedNodes == {"taken": "no slice left on the node (agent.slicesPerCard bounds them)"}
+    assert answer.FailedAndUnresolvableNodes == {"silent": away}
+    assert ask(here, two).FailedAndUnresolvableNodes == {
+        "taken": "node offers too few slices (agent.slicesPerCard bounds them)",
+        "silent": away,
+    }
 
 
 def test_whoever_has_to_leave_for_slices_is_among_the_victims():

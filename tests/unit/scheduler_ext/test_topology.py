@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.inventory import Card, GPUNodeStatus, Nic
@@ -15,13 +15,14 @@ from aliquot.links import Level, Link
 from aliquot.policy import DEFAULT, Policy, Preference
 from aliquot.pool import PoolSpec
 from aliquot.request import PodRequest, SliceRequest
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.laying import Lent, lib
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.sets import UNKNOWN_SETS, Sets, Wish
+from aliquot.scheduler_ext.survey import survey
+from aliquot.scheduler_ext.topology import UNKNOWN_SHAPE, Shape, shape_of
 from aliquot.topology import Rdma, Topology
-from scheduler_ext.choose import Placer
-from scheduler_ext.laying import Lent, lib
-from scheduler_ext.ledger import Ledger
-from scheduler_ext.sets import UNKNOWN_SETS, Sets, Wish
-from scheduler_ext.survey import survey
-from scheduler_ext.topology import UNKNOWN_SHAPE, Shape, shape_of
+from tests.tools.examples import examples
 from tests.unit.scheduler_ext.machines import links_within, meets, quads, score, twins, wired
 from tests.unit.scheduler_ext.placing import INIT, asks, part, pod, whole
 
@@ -72,7 +73,7 @@ def best_set(sets: Sets, wish: Wish, must: int, may: int, empty: int) -> tuple[i
     return () if best < 0 else tuple(columns(int(compared.masks[best])))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(SEEDS)
 def test_the_set_is_the_best_by_the_definition(dice: random.Random):
     """Whatever the wiring, the cards that must and may be taken, and those that nobody is on."""
@@ -86,7 +87,7 @@ def test_the_set_is_the_best_by_the_definition(dice: random.Random):
             assert best_set(sets, wish, must, may, empty) == best
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(SEEDS)
 def test_all_sets_are_those_that_meet_the_demand_early_cards_first(dice: random.Random):
     """They are what a search walks through that goes back on its choices."""
@@ -367,7 +368,7 @@ def test_what_nobody_knows_meets_no_demand():
     assert tenants.take(asking(whole(2), Topology.BEST_LINKS)) == "a0,a1"
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(SEEDS)
 def test_a_demand_is_never_violated_and_met_wherever_it_can_be(dice: random.Random):
     """Whatever the wiring and whoever is there; several containers, init containers, NICs and all."""
@@ -400,7 +401,7 @@ def test_a_demand_is_never_violated_and_met_wherever_it_can_be(dice: random.Rand
         assert not asked.rdma.demands or all(shape.near(asked.rdma) >> n & 1 for n in chosen)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(SEEDS)
 def test_whole_cards_are_the_best_set_of_the_node(dice: random.Random):
     """From the request to the placement: the definition's best of all free cards."""

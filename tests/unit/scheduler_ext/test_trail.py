@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from scheduler_ext.trail import RECENT, Trail
+from aliquot.scheduler_ext.trail import RECENT, Trail
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -5,19 +5,20 @@ from dataclasses import replace
 from itertools import combinations
 
 import msgspec
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from aliquot.links import Level, Link
 from aliquot.placement import Charge
 from aliquot.policy import Policy
 from aliquot.request import PodRequest
+from aliquot.scheduler_ext.cards import CardState
+from aliquot.scheduler_ext.fit import fit
+from aliquot.scheduler_ext.sets import Sets
+from aliquot.scheduler_ext.topology import Shape
+from aliquot.scheduler_ext.victims import Leaver, least, place_after, relieved
 from aliquot.topology import Rdma, Topology
-from scheduler_ext.cards import CardState
-from scheduler_ext.fit import fit
-from scheduler_ext.sets import Sets
-from scheduler_ext.topology import Shape
-from scheduler_ext.victims import Leaver, least, place_after, relieved
+from tests.tools.examples import examples
 from tests.unit.scheduler_ext.placing import GIB, INIT, SIDECAR, asks, part, pod, state, whole
 
 POLICY = Policy.BINPACK
@@ -194,7 +195,7 @@ requests = st.one_of(
 
 
 @given(nodes(), requests)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_what_is_found_suffices_and_nobody_of_it_could_stay(
     there: tuple[list[CardState], list[Leaver]], request: PodRequest
 ) -> None:
@@ -211,7 +212,7 @@ def test_what_is_found_suffices_and_nobody_of_it_could_stay(
 
 
 @given(nodes(), slices)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @example(
     (loaded([state("a")], [leaver("x", 0, a=8), leaver("y", 0, a=8)]), [leaver("y", 0, a=8)]),
     part(8),

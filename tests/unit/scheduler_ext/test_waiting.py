@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from aliquot.kube.objects import Condition, Pod, PodStatus
-from scheduler_ext.choose import Placer
-from scheduler_ext.demand import Demand
-from scheduler_ext.filter import Filter
-from scheduler_ext.waiting import FIRST_REST_SECONDS, TOUCHES_PER_ROUND, Waiting, Waker
-from scheduler_ext.wire import FilterArgs
+from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.demand import Demand
+from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.waiting import FIRST_REST_SECONDS, TOUCHES_PER_ROUND, Waiting, Waker
+from aliquot.scheduler_ext.wire import FilterArgs
 from tests.unit.scheduler_ext.neighbours import Neighbours, waiter
 from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import Teams, pod_of, quota
-from tests.unit.scheduler_ext.world import WorldPod
+from tests.unit.scheduler_ext.world import World, WorldPod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -248,3 +248,22 @@ def test_a_pod_that_has_got_its_node_is_forgotten_by_the_feed():
     assert len(here.waiting) == 1
     here.runs(pod.metadata.uid, "n1-a", 1)
     assert len(here.waiting) == 0
+
+
+def test_a_pod_whose_own_place_has_become_free_is_woken_behind_a_hopeless_one_of_its_kind():
+    """The pod that others have left is not kept waiting by one that is alike and finds no place."""
+    here = Neighbours("n1")
+    here.ledger.on_change(here.waiting.something_changed)
+    here.runs("v1", "n1-a", 16)
+    here.runs("v2", "n1-b", 16)
+    hopeless, owner = waiter(16), waiter(16)
+    assert not here.place_of(hopeless)
+    assert not here.place_of(owner)
+    assert here.victims(owner)
+    here.nominate(owner, "n1")
+    (entry,) = here.ledger.unconfirmed()
+    here.ends("v1" if entry.placement.containers[0].cards[0].uuid == "n1-a" else "v2")
+    world = World()
+    world.pods = {pod.metadata.name: WorldPod(pod) for pod in (hopeless, owner)}
+    asyncio.run(Waker(world, here.waiting, here.filter).wake())
+    assert [name for name, pod in world.pods.items() if RETRY in pod.annotations] == [owner.metadata.name]

@@ -5,9 +5,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from aliquot.kube.objects import Condition, PodStatus
-from scheduler_ext.reasons import Reason
-from scheduler_ext.waiting import Waiting
-from scheduler_ext.waiting_metrics import WaitingCollector
+from aliquot.scheduler_ext.reasons import Reason
+from aliquot.scheduler_ext.waiting import Waiting
+from aliquot.scheduler_ext.waiting_metrics import WaitingCollector
 from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import quota
 from tests.unit.scheduler_ext.test_waiting import Sleepers

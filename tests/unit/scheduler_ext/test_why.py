@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import Phase, event, given, settings
+from hypothesis import Phase, event, given
 from hypothesis import strategies as st
 
+from aliquot.dialects import load_dialects
+from aliquot.host import HostShare
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.kube.answers import ApiError
-from aliquot.kube.listing import Listing
-from aliquot.kube.objects import Condition, Node, PodStatus
-from aliquot.kube.resources import NODES
+from aliquot.kube.objects import Condition, PodStatus
 from aliquot.quota import GPUQuota
+from aliquot.scheduler_ext.imagined import Known
+from aliquot.scheduler_ext.ledger import Stage
+from aliquot.scheduler_ext.why import Why
 from aliquot.why import Answer, CauseKind, Change, ChangeKind, State
-from scheduler_ext.confines import Tenant
-from scheduler_ext.imagined import Known
-from scheduler_ext.ledger import Stage
-from scheduler_ext.why import Why
+from tests.tools.examples import examples
+from tests.unit.scheduler_ext.asking import ask, cards, foreign
 from tests.unit.scheduler_ext.clusters import MODELS, Cluster, clusters, pod_document, pods, read, renamed
 from tests.unit.scheduler_ext.drill import Drill
 from tests.unit.scheduler_ext.placing import GIB
@@ -31,37 +32,8 @@ from tests.unit.scheduler_ext.world import World, WorldPod
 
 if TYPE_CHECKING:
     from aliquot.kube.objects import Pod
-    from aliquot.kube.resources import Resource
 
-SOME = settings(max_examples=40, deadline=None)
-
-
-class Reader(World):
-    """An API server that lists the tenants of a node."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__()
-        self.cluster = cluster
-
-    async def list(
-        self, resource: Resource[Any], _namespace: str = "", /, *, field_selector: str = ""
-    ) -> Listing[Any]:
-        """One node, or the pods on it."""
-        name = field_selector.partition("=")[2]
-        if resource is NODES:
-            return Listing("1", (msgspec.convert({"metadata": {"name": name}}, Node),))
-        ledger, settled = self.cluster.ledger, self.cluster.settled
-        there = [settled[entry.uid] for entry in ledger.on(name) if entry.uid in settled]
-        return Listing("1", tuple(msgspec.convert(msgspec.to_builtins(pod), Tenant) for pod in there))
-
-
-def ask(cluster: Cluster, pod: Pod | dict[str, Any], **stored: Any) -> Answer:
-    """Why this pod waits, which the API server has."""
-    made = pod if not isinstance(pod, dict) else read(pod)
-    world = Reader(cluster)
-    world.pods[made.metadata.name] = WorldPod(made, annotations=dict(made.metadata.annotations), **stored)
-    why = Why(world, cluster.filter, cluster.known)
-    return asyncio.run(why.answer(made.metadata.namespace, made.metadata.name))
+SOME = examples(40)
 
 
 def changed(pod: dict[str, Any], change: Change) -> Pod:
@@ -160,7 +132,7 @@ def _some_pod(chance: random.Random, gib: int) -> dict[str, Any]:
     return pod_document(containers, chance.choice("ab"), init, **only)
 
 
-@settings(max_examples=30, deadline=None, phases=(Phase.explicit, Phase.generate))
+@examples(30, phases=(Phase.explicit, Phase.generate))
 @given(seed=st.integers(0, 1 << 32))
 def test_each_change_helps(seed: int):
     """Made, it gives the pod room by the real filter, and every pod that moves for it, too."""
@@ -204,13 +176,6 @@ def one_more(value: str) -> str:
         if value.endswith(suffix):
             return f"{int(value.removesuffix(suffix)) * mib + 1}Mi"
     return str(int(value) + 1)
-
-
-def cards(name: str, count: int, gib: int = 16, model: str = "NVIDIA H200") -> GPUNodeStatus:
-    """A node of equal cards."""
-    return GPUNodeStatus(
-        cards=tuple(Card(uuid=f"{name}-{n}", model=model, memory_mib=gib * GIB) for n in range(count))
-    )
 
 
 def tenant(cluster: Cluster, node: str, **limits: str) -> str:
@@ -355,6 +320,22 @@ def test_a_pod_that_has_room_by_now():
     assert (told.scheduler, told.asked, told.changes) == ("0/2 nodes", False, ())
 
 
+def test_a_node_that_was_offered_and_whose_cpu_has_gone_since_has_no_room():
+    """Hours may lie between kube-scheduler's last call and the question."""
+    cluster = Cluster({"n1": cards("n1", 1)})
+    cluster.ledger.hosts.put_node("n1", HostShare(4000, 8000, 10))
+    document = pod_document([{"gpu": "1", "gpu-mem": "16Gi"}])
+    document["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "3"}
+    pod, before = read(document), tenant(cluster, "n1", **{"gpu": "1", "gpu-mem": "16Gi"})
+    assert not cluster.ask(pod).NodeNames
+    cluster.ledger.depart(before)
+    assert ask(cluster, pod).summary.startswith("1 of 1 node has room now")
+    cluster.ledger.hosts.put_pod("web", "n1", HostShare(2000, 0))
+    told = ask(cluster, pod)
+    assert told.summary == "none of 1 node has room for it"
+    assert [cause.kind for cause in told.causes] == [CauseKind.NOT_OFFERED]
+
+
 def test_nobody_but_the_pod_is_named():
     """The answer has no name of any other pod or namespace."""
     cluster = Cluster({"n0": cards("n0", 1), "n1": cards("n1", 1)})
@@ -423,3 +404,39 @@ def test_a_member_of_a_group_is_told_what_the_group_waits_for():
     assert told.group == text
     assert told.summary == f"2 of 2 nodes have room for it alone, but its group has to wait: {text}"
     assert told.changes == ()
+
+
+def test_a_pod_that_no_scheduler_asks_for_is_told_so():
+    """It was made while the webhook was away, or where its dialect is not switched on; it would wait for ever."""
+    cluster = Cluster({"n0": cards("n0", 1)}, dialects=load_dialects(["hami"]))
+    made = pod_document([{"gpu-mem": "4Gi"}])
+    made["spec"]["schedulerName"] = "default-scheduler"
+    told = ask(cluster, made)
+    assert told.state is State.NOT_SENT
+    assert told.summary == (
+        "its schedulerName is default-scheduler, which does not ask Aliquot: it was made while the webhook was away; "
+        "delete it and make it anew"
+    )
+    told = ask(cluster, foreign({"nvidia.com/gpumem": "3000"}))
+    assert told.state is State.NOT_SENT
+    assert "a namespace for which the dialect is not switched on (dialectNamespaces)" in told.summary
+
+
+def test_a_cluster_whose_own_scheduler_asks_is_believed():
+    """What has been asked for waits for room, whatever the scheduler's name."""
+    cluster = Cluster({"n0": cards("n0", 1)})
+    made = pod_document([{"gpu-mem": "20Gi"}])
+    made["spec"]["schedulerName"] = "default-scheduler"
+    cluster.filter.waiting.refused(read(made), cluster.filter.request_of(read(made)), ("n0",))
+    assert ask(cluster, made).state is State.WAITING
+
+
+def test_an_agent_that_is_away_is_told():
+    """Its GPUNode is still there, and its kubelet offers nothing; more slices would not help."""
+    cluster = Cluster({"n0": cards("n0", 1), "n1": cards("n1", 1)}, offered={"n0": 0, "n1": 1})
+    tenant(cluster, "n1", gpu="1", gpu_mem="4Gi")
+    told = ask(cluster, pod_document([{"gpu": "1", "gpu-mem": "4Gi"}]))
+    assert {cause.text for cause in told.causes} == {
+        "the node's Aliquot agent is away, its kubelet offers no slice",
+        "no slice left on the node (agent.slicesPerCard bounds them)",
+    }

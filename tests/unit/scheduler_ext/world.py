@@ -12,7 +12,7 @@ from aliquot.kube.answers import ApiError
 from aliquot.kube.listing import Listing
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from aliquot.kube.resources import Resource
-from scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.pods import PlacedPod
 
 
 @dataclass
@@ -38,6 +38,7 @@ class WorldPod:
             containers=self.pod.spec.containers,
             init_containers=self.pod.spec.init_containers,
             node_name=self.node,
+            scheduler_name=self.pod.spec.scheduler_name,
         )
         status = PodStatus(phase=self.phase, conditions=self.pod.status.conditions)
         return Pod(metadata=meta, spec=spec, status=status)
@@ -55,6 +56,11 @@ class World:
         self.patches = 0
         self.stumbles: set[str] = set()
         """Pods of which every patch ends in an error of the server."""
+        self.evicted: list[str] = []
+        self.kept: set[str] = set()
+        """Pods, by name, that the server does not let be evicted."""
+        self.told: list[tuple[str, str, str]] = []
+        """Events: the pod, the reason and the message."""
 
     def note(self, kind: str, pod: WorldPod) -> None:
         """Put a change where the watch will find it."""
@@ -134,6 +140,20 @@ class World:
         if line == "lost after":
             raise ApiError(0, "", "connection reset")
         return pod.seen()
+
+    async def evict_pod(self, _namespace: str, name: str, _uid: str, /) -> None:
+        """Evict a pod, if that is allowed."""
+        if name in self.kept:
+            raise ApiError(429, "TooManyRequests", "a disruption budget")
+        if name not in self.pods:
+            raise ApiError(404, "NotFound", "no such pod")
+        self.evicted.append(name)
+
+    async def request(self, method: str, path: str, /, *, body: Any = None) -> bytes:
+        """Take an event."""
+        assert (method, path.rpartition("/")[2]) == ("POST", "events")
+        self.told.append((body["involvedObject"]["name"], body["reason"], body["message"]))
+        return b""
 
     def _apply(self, name: str, uid: str, where: str, annotations: Mapping[str, str]) -> None:
         pod = self.pods.get(name)

@@ -9,7 +9,7 @@ import msgspec
 from aliquot.dialects.hami import HamiDialect
 from aliquot.kube.objects import Pod
 from aliquot.names import ResourceNames
-from webhook.mutate import Mutator
+from aliquot.webhook.mutate import Mutator
 
 GPU, MEM, CORE = "aliquot.dev/gpu", "aliquot.dev/gpu-mem", "aliquot.dev/gpu-core"
 HERE = Mutator(ResourceNames(), (HamiDialect(),))

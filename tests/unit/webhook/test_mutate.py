@@ -5,9 +5,10 @@ import pytest
 
 from aliquot.kube.objects import Pod
 from aliquot.names import GRANTS, LIBRARY_PATH, ResourceNames
+from aliquot.webhook.mutate import Mutator
+from aliquot.webhook.refusal import Refusal
+from aliquot.webhook.review import LONGEST_WARNING
 from tests.unit.webhook.pods import CORE, GPU, HERE, MEM, Document, container, mutate, pod, resources
-from webhook.mutate import Mutator
-from webhook.refusal import Refusal
 
 
 def refusal(document: Document) -> str:
@@ -83,7 +84,12 @@ def test_init_containers_and_sidecars_are_changed_too():
             container({CORE: "20"}, name="side", restartPolicy="Always"),
         ],
     )
-    changed, _ = mutate(document)
+    changed, warnings = mutate(document)
+    assert len(warnings) == 1
+    assert warnings[0].startswith(
+        "init container 'prepare' has a slice: a kubelet that restarts while the node agent"
+    )
+    assert len(warnings[0]) <= LONGEST_WARNING
     assert [preload(changed, n, "initContainers") for n in (0, 1)] == [LIBRARY_PATH] * 2
     assert [preload(changed, n) for n in (0, 1)] == [LIBRARY_PATH, None]
     assert changed["spec"]["containers"][1] == container(name="web")
@@ -157,6 +163,15 @@ def test_nonsense_is_refused_in_words(limits: Document, words: list[str]):
     assert [word for word in words if word not in message] == []
 
 
+LIMITS = (
+    "CUDA_DEVICE_MEMORY_LIMIT",
+    "CUDA_DEVICE_MEMORY_LIMIT_0",
+    "CUDA_DEVICE_SM_LIMIT",
+    "CUDA_DISABLE_CONTROL",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+)
+
+
 def test_a_pod_with_a_node_of_its_own_is_refused():
     """It would pass by the scheduler and wait on the node for cards for ever."""
     assert "nodeSelector" in refusal(pod(container({MEM: "1Gi"}), nodeName="n1"))
@@ -221,19 +236,33 @@ def test_suspicious_settings_are_commented():
     ]
 
 
-def test_annotations_of_a_dialect_that_are_not_read_are_told():
-    """With what to write instead; a pod that speaks no dialect has them for whoever reads them."""
-    annotations = {
-        "nvidia.com/use-gputype": "A100",
-        "hami.io/gpu-scheduler-policy": "binpack",
-        "keep": "this",
-    }
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_in_the_environment_are_refused(name: str):
+    """The admission policies refuse them as well: a pod is not told first that they merely have no effect."""
+    silent = container(name="web", env=[{"name": name, "value": "1"}])
+    message = refusal(pod(container({MEM: "1Gi"}), silent))
+    assert message == (
+        f"container 'web': env {name}: limits do not come from the environment; "
+        "leave it out and ask in resources.limits"
+    )
+    document = pod(silent)
+    assert mutate(document) == (document, [])
+
+
+def test_an_environment_that_asks_for_no_card_is_not_commented():
+    """The policies let it pass, too."""
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    assert mutate(pod(container({MEM: "1Gi"}, env=env)))[1] == []
+
+
+def test_what_a_dialect_does_not_honour_is_refused():
+    """With what to write instead; a pod that speaks no dialect has it for others to read."""
+    annotations = {"nvidia.com/use-gputype": "A100", "keep": "this"}
     document = pod(container({"nvidia.com/gpu": "1"}), annotations=annotations)
-    _, warnings = mutate(document)
-    assert warnings == [
-        "annotation nvidia.com/use-gputype is not read; write aliquot.dev/card-model",
-        "annotation hami.io/gpu-scheduler-policy is not read; write aliquot.dev/card-policy",
-    ]
+    assert refusal(document) == (
+        "annotation nvidia.com/use-gputype: 'A100' is HAMi's and not honoured here; "
+        "write aliquot.dev/card-model and the whole name of the model, such as NVIDIA H200"
+    )
     assert mutate(document, Mutator(ResourceNames())) == (document, [])
 
 

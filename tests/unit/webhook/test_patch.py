@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.patch import Patch, pointer
+from aliquot.webhook.patch import Patch, pointer
 
 
 def test_keys_are_escaped():

@@ -8,9 +8,9 @@ import pytest
 from aliquot.dialects.hami import HamiDialect
 from aliquot.names import ResourceNames
 from aliquot.quota import GPUQuota
+from aliquot.webhook.mutate import Mutator
+from aliquot.webhook.refusal import Refusal
 from tests.unit.webhook.pods import CORE, GPU, MEM, Document, container, mutate, pod, resources
-from webhook.mutate import Mutator
-from webhook.refusal import Refusal
 
 PERCENT = "aliquot.dev/gpu-mem-percent"
 

@@ -18,6 +18,18 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/*
+Waits until a service answers, and a little until it is ready: a probe that fails writes a Warning event, and a service
+that has just been started does not listen yet. Call with its port.
+*/}}
+{{- define "aliquot.startupProbe" -}}
+{{- $url := printf "https://localhost:%d" (int .) -}}
+startupProbe:
+  exec: {command: [aliquot-await, "{{ $url }}/healthz", --then, "{{ $url }}/readyz"]}
+  timeoutSeconds: 140
+  failureThreshold: 1
+{{- end -}}
+
 {{/* Where a pod goes and how it is named to the kubelet. Call with (list . .Values.webhook "webhook"). */}}
 {{- define "aliquot.placement" -}}
 {{- $root := index . 0 -}}

@@ -4,12 +4,12 @@ AWAY = """\
 ## Ten minutes without an API server
 
 ```
-make api-down MINUTES=10
+make -C tests api-down MINUTES=10
 ```
 
-F21 on real Kubernetes components, where kube-apiserver is killed and comes back as late as that; `make test-cluster`
-has a third of a minute of it. A pod asks for more than its slice twice a second all the while. On two cores that had
-other work, simulated driver, 2026-11-23:
+F21 on real Kubernetes components, where kube-apiserver is killed and comes back as late as that;
+`make -C tests cluster` has a third of a minute of it. A pod asks for more than its slice twice a second all the
+while. On two cores that had other work, simulated driver, 2026-11-23:
 
 | away | |
 |---|---|

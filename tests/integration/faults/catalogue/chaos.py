@@ -4,7 +4,7 @@ CHAOS = """\
 ## Chaos
 
 ```
-make chaos MINUTES=10 SEED=32
+make -C tests chaos MINUTES=10 SEED=32
 ```
 
 Two nodes of four cards, one of them cut by MIG, two extenders that elect a leader, a quota that is less than what

@@ -185,4 +185,10 @@ CONTROL = (
         "the other starts when the first has ended on the node; nothing else is touched",
         (f"{FAULTS}/test_api_away.py::{CUT_OFF}",),
     ),
+    Fault(
+        "F47",
+        "the extender beside the kube-scheduler that leads is killed or hangs, or its container, again and again",
+        "kube-scheduler gives its Lease up or asks an extender that answers; a pod that comes then has its node soon",
+        (f"{REAL_FAULTS}/test_extender_gone.py::test_pods_are_placed_soon_whatever_befalls_the_extender",),
+    ),
 )

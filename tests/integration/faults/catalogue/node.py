@@ -180,4 +180,11 @@ NODE = (
         "cards are known by UUID: a pod that starts again has its own card, and that is still taken",
         (f"{FAULTS}/test_cards.py::test_cards_in_another_order_after_a_reboot_are_the_same_cards",),
     ),
+    Fault(
+        "F48",
+        "the kubelet restarts while the agent is away, under a pod whose init container with a slice has ended",
+        "the kubelet fails that pod, by a rule of its own: the webhook has warned of it and `aliquot doctor` names it; "
+        "all other pods run on",
+        (f"{REAL}/faults/test_restarts.py::test_a_pod_that_a_kubelet_would_fail_is_named_before",),
+    ),
 )

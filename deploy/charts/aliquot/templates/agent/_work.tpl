@@ -17,6 +17,9 @@ args:
   - --slices-per-card={{ $agent.slicesPerCard }}
   - --reserve={{ $agent.reserve }}
   - --enforcement={{ .Values.enforcement }}
+  {{- with include "aliquot.resourceDomainArg" .Values }}
+  {{- . | nindent 2 }}
+  {{- end }}
   - --placement-wait={{ $agent.placementWaitSeconds }}
   - --metrics-port=9464
   - --tls-cert=/etc/aliquot/tls/tls.crt
@@ -31,6 +34,10 @@ args:
   {{- include "aliquot.commonArgs" (list . $agent) | nindent 2 }}
 env:
   - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+  {{- with include "aliquot.resourceDomainArg" .Values }}
+  # For `aliquot doctor --node` in this container.
+  - {name: ALIQUOT_RESOURCE_DOMAIN, value: {{ include "aliquot.resourceDomain" $.Values | quote }}}
+  {{- end }}
   # NVIDIA's container runtime brings the cards' device nodes and libnvidia-ml into this container.
   - {name: NVIDIA_VISIBLE_DEVICES, value: all}
   - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}
@@ -39,7 +46,7 @@ env:
   {{- end }}
 ports:
   - {name: metrics, containerPort: 9464}
-startupProbe: {httpGet: {path: /healthz, port: metrics, scheme: HTTPS}, periodSeconds: 1, failureThreshold: 60}
+{{- include "aliquot.startupProbe" 9464 | nindent 0 }}
 livenessProbe: {httpGet: {path: /healthz, port: metrics, scheme: HTTPS}, periodSeconds: 10, timeoutSeconds: 5}
 readinessProbe: {httpGet: {path: /readyz, port: metrics, scheme: HTTPS}, periodSeconds: 5, timeoutSeconds: 5}
 volumeMounts:

@@ -22,3 +22,10 @@
 {{- end -}}
 {{ toJson $names }}
 {{- end -}}
+
+{{/* Whether the keeper may make Secrets: only where the policy that says which ones denies others. Empty: it may not. */}}
+{{- define "aliquot.keeperMakesSecrets" -}}
+{{- if and .Values.policies.enabled (has "Deny" .Values.policies.validationActions) -}}
+yes
+{{- end -}}
+{{- end -}}

@@ -34,12 +34,12 @@ has(c.resources) && has(c.resources.limits) && (c.resources.limits.exists(k, {{ 
 {{- end }}
 
 {{- define "aliquot.policies.holdsSlice" -}}
-{{- include "aliquot.policies.holds" (dict "ours" "k in ['aliquot.dev/gpu', 'aliquot.dev/gpu-mem', 'aliquot.dev/gpu-mem-percent', 'aliquot.dev/gpu-core']" "values" .Values) }}
+{{- include "aliquot.policies.holds" (dict "ours" (include "aliquot.isSliceResource" .Values) "values" .Values) }}
 {{- end }}
 
 {{/* A match condition: the pod has a container that holds a slice or a MIG instance. */}}
 {{- define "aliquot.policies.holdsAnything" -}}
-{{- $holds := include "aliquot.policies.holds" (dict "ours" "k.startsWith('aliquot.dev/')" "values" .Values) -}}
+{{- $holds := include "aliquot.policies.holds" (dict "ours" (include "aliquot.inResourceDomain" .Values) "values" .Values) -}}
 - name: holds-a-slice-or-an-instance
   expression: >-
     object.spec.containers.exists(c, {{ $holds | nindent 4 | trim }})

@@ -11,6 +11,7 @@ kube-scheduler's side of the extender.
 {{- $resources := list -}}
 {{- range $extender.managedResources -}}
 {{- if or (hasPrefix "aliquot.dev/" .name) $root.Values.dialects -}}
+{{- $_ := set . "name" (regexReplaceAll "^aliquot[.]dev/" .name (printf "%s/" (include "aliquot.resourceDomain" $root.Values))) -}}
 {{- $resources = append $resources . -}}
 {{- end -}}
 {{- end -}}

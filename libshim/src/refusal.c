@@ -1,0 +1,54 @@
+/* Sizes are written as `aliquot` writes and reads them: whole MiB with the largest suffix that needs no fraction.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "refusal.h"
+
+#include <stdio.h>
+
+#include "allowance.h"
+#include "ledger.h"
+#include "loader.h"
+#include "say.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+typedef struct {
+  char text[24];
+} written;
+
+static written write_size(uint64_t mib) {
+  static const char suffixes[] = "MGTP";
+  written out = {.text = "0"};
+  int step = 0;
+  for (; mib && mib % 1024 == 0 && suffixes[step + 1]; step++) mib /= 1024;
+  if (mib) snprintf(out.text, sizeof out.text, "%llu%ci", (unsigned long long)mib, suffixes[step]);
+  return out;
+}
+
+static written rounded_down(uint64_t bytes) { return write_size(bytes / MIB); }
+static written rounded_up(uint64_t bytes) { return write_size(bytes / MIB + (bytes % MIB != 0)); }
+
+/* What the whole card has; more than any, where the driver does not say. */
+static uint64_t card_bytes(CUdevice device) {
+  size_t total = 0;
+  bool told = AQ_CUDA(cuDeviceTotalMem_v2) && !AQ_CUDA(cuDeviceTotalMem_v2)(&total, device);
+  return told ? total : UINT64_MAX;
+}
+
+/* Where it would fit by now, it was refused for another reason; a size that no card can have is a mistake of the program's. */
+void aq_refusal_tell(CUdevice device, int card, uint64_t bytes) {
+  static bool told;
+  if (!aq_slice.run[0] || bytes > AQ_MEMORY_MAX || __atomic_load_n(&told, __ATOMIC_RELAXED)) return;
+  aq_allowance terms = aq_allowance_of(card);
+  uint64_t used = aq_allowance_in_use(&terms, aq_ledger_used(aq_slice.usage, card));
+  uint64_t left = used < terms.limit ? terms.limit - used : 0;
+  if (bytes <= left || __atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
+  uint64_t whole = card_bytes(device);
+  if (used + bytes > whole) {
+    aq_say("run %s: refused %s: %s of %s left, and the whole card has %s", aq_slice.run, rounded_up(bytes).text,
+           rounded_down(left).text, rounded_down(terms.limit).text, rounded_down(whole).text);
+    return;
+  }
+  aq_say("run %s: the slice, not the card, refused %s: %s of %s left; to enlarge it: aliquot resize %s --mem +%s",
+         aq_slice.run, rounded_up(bytes).text, rounded_down(left).text, rounded_down(terms.limit).text, aq_slice.run,
+         rounded_up(bytes - left).text);
+}

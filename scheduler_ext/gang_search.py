@@ -1,0 +1,287 @@
+"""Looks for places for all members of a group that wait.
+
+The hardest to place come first: those with the least choice of nodes, then the largest. Where members do not fit in
+that order, the kind that found no place comes first and all are placed anew, as often as that puts another kind first;
+then the same with other preferences of nodes and cards than the pods' own, because several slices fill cards exactly
+only in certain patterns. It is no proof where it fails. For members of one kind with one card each it is exact.
+
+What grows: one search for each member that finds a place, one for each kind that finds none. Further attempts are made
+only where each kind by itself would have room for all its members, and cost `MOST_FINDS` searches in all.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from aliquot.kube.objects import Pod
+from aliquot.placement import Placement
+from aliquot.policy import SILENT, Policy, Preference
+from aliquot.request import PodRequest, SliceRequest
+from aliquot.scheduler_ext.choose import slices_of
+from aliquot.scheduler_ext.empty_cluster import Candidate, EmptyCluster, Taken
+from aliquot.scheduler_ext.gang import Gang, Look
+from aliquot.scheduler_ext.gang_member import Member
+from aliquot.scheduler_ext.groups import GroupKey
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.table import CardTable
+from aliquot.scheduler_ext.waiting import Waiting
+from aliquot.scheduler_ext.wire import FilterResult
+
+MOST_FINDS: Final = 64
+_PREFERENCES: Final = (
+    SILENT,
+    Preference(Policy.SPREAD, Policy.SPREAD),
+    Preference(Policy.BINPACK, Policy.BINPACK),
+)
+"""What pods are taken to prefer, one attempt after the other; nothing but what they say themselves at first."""
+
+_Found = TypeVar("_Found")
+
+
+class Finder(Protocol):
+    """Where a pod would go; `Filter` has it."""
+
+    def find(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> Placement | FilterResult:
+        """The place of a pod without one, or why it gets none; nothing is reserved or learned."""
+
+    def reason_against(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> str:
+        """What keeps a pod without a place from the nodes that come nearest to having room, in a word for counting."""
+
+    def quota_against(self, request: PodRequest, nodes: Sequence[str]) -> str:
+        """The quota that keeps a pod from each of these nodes with cards; empty where there is none."""
+
+    def closed_for_good(self, pod: Pod) -> AbstractSet[str]:
+        """The nodes that a pod may never have: another device plugin serves them."""
+
+    def beyond_quotas(self, requests: Sequence[PodRequest]) -> str:
+        """The quota that these pods of one namespace exceed even if it is not used; empty where there is none."""
+
+
+@dataclass(frozen=True)
+class Arrangement(Generic[_Found]):
+    """Who has a place, and who has none.
+
+    Attributes:
+        places: What was found, by the position of the member.
+        failed: The members of each kind for which nothing was found.
+    """
+
+    places: dict[int, _Found]
+    failed: dict[Hashable, Member]
+
+
+class Arranger(Generic[_Found]):
+    """Takes places for as many members as possible, in several orders where one is not enough."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        take: Callable[[Member, Preference], _Found | None],
+        undo: Callable[[_Found], None],
+        enough: Callable[[int], bool],
+    ) -> None:
+        """Take nothing yet.
+
+        Args:
+            members: The hardest to place first.
+            take: Takes the place of one that is taken to prefer this; None where there is none.
+            undo: Gives a place back.
+            enough: Whether so many places are.
+        """
+        self._members = members
+        self._take = take
+        self._undo = undo
+        self._enough = enough
+
+    def run(self, worthwhile: Callable[[Sequence[Member]], bool]) -> Arrangement[_Found]:
+        """The best arrangement that was found, whose places are taken.
+
+        Args:
+            worthwhile: Whether it is worth while to look in further orders; asked while no place is taken.
+        """
+        first = list(range(len(self._members)))
+        now = self._attempt(SILENT, first)
+        if not now.failed or self._enough(len(now.places)):
+            return now
+        best, how = now, (SILENT, first)
+        self._clear(now)
+        if worthwhile(self._members):
+            for preference, order, found in self._further(now):
+                if len(found.places) > len(best.places):
+                    best, how = found, (preference, order)
+                if self._enough(len(found.places)):
+                    return found
+                self._clear(found)
+        return self._attempt(*how)
+
+    def _further(
+        self, first: Arrangement[_Found]
+    ) -> Iterator[tuple[Preference, list[int], Arrangement[_Found]]]:
+        """Further attempts, each with its preference and order."""
+        finds, kinds = 0, [one.kind for one in self._members]
+        for preference in _PREFERENCES:
+            order, tried, now = list(range(len(kinds))), set[Hashable](), first
+            while True:  # each time another kind comes first
+                if preference is not SILENT or tried:
+                    finds += len(kinds)
+                    if finds > MOST_FINDS:
+                        return
+                    now = self._attempt(preference, order)
+                    yield preference, order, now
+                stuck = next(iter(now.failed))
+                if stuck in tried or kinds[order[0]] == stuck:
+                    break
+                tried.add(stuck)
+                order = sorted(order, key=lambda n: kinds[n] != stuck)
+
+    def _attempt(self, preference: Preference, order: Sequence[int]) -> Arrangement[_Found]:
+        places, failed = dict[int, _Found](), dict[Hashable, Member]()
+        for n in order:
+            member = self._members[n]
+            if member.kind in failed:
+                continue
+            found = self._take(member, preference)
+            if found is None:
+                failed[member.kind] = member
+            else:
+                places[n] = found
+        return Arrangement(places, failed)
+
+    def _clear(self, done: Arrangement[_Found]) -> None:
+        for place in done.places.values():
+            self._undo(place)
+
+
+def each_kind_fits(table: CardTable, members: Sequence[Member]) -> bool:
+    """Whether each kind of members by itself would have room for all of that kind, at most."""
+    kinds = dict[Hashable, list[Member]]()
+    for member in members:
+        kinds.setdefault(member.kind, []).append(member)
+    if len(kinds) == 1 and all(one.cards == 1 for one in _slices(members[0])):
+        return False  # another order is the same order
+    return all(_most(table, wanted) >= len(alike) for alike in kinds.values() for wanted in _slices(alike[0]))
+
+
+def _slices(member: Member) -> Sequence[SliceRequest]:
+    return slices_of(member.request) if member.request is not None else ()
+
+
+def _most(table: CardTable, wanted: SliceRequest) -> int:
+    """How many such slices the cards of all nodes could have, at most."""
+    count = table.slots_each - table.slots
+    if wanted.memory_mib:
+        count = np.minimum(count, table.left(wanted.burst) // wanted.memory_mib)
+    if wanted.cores:
+        count = np.minimum(count, (table.usable_cores - table.cores) // wanted.cores)
+    usable = table.exists & table.healthy & ~table.mig & (table.holders == 0)
+    return int(np.where(usable, np.maximum(count, 0), 0).sum()) // wanted.cards
+
+
+class GangSearch:
+    """Takes places in the ledger, and has groups woken that CPU or memory of nodes has kept waiting."""
+
+    def __init__(self, ledger: Ledger, waiting: Waiting) -> None:
+        self._ledger = ledger
+        self._waiting = waiting
+        self._host_bound = dict[GroupKey, Gang]()
+        ledger.hosts.on_freed(self._host_freed)
+
+    def note(self, gang: Gang, look: Look) -> None:
+        """Remember what was found: it is looked for again once something has changed."""
+        gang.look = replace(look, changes=self._waiting.changes)
+        if look.host_bound and not look.enough:
+            self._host_bound[gang.key] = gang
+
+    def _host_freed(self) -> None:
+        """kube-scheduler knows which node has CPU and memory for one pod, not which have for a group."""
+        if self._host_bound:
+            waiting = self._host_bound.items()
+            self._host_bound = {
+                key: one for key, one in waiting if one.look.host_bound and not one.look.enough
+            }
+        if self._host_bound:
+            self._waiting.something_changed()
+
+    def place_all(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> tuple[list[str], Look]:
+        """Reserve a place for every member that has none and finds one; who they are, and how it looks then.
+
+        Members that kube-scheduler has not asked for yet are taken to be offered `nodes`.
+        """
+        short_of_host = False
+
+        def take(member: Member, preference: Preference) -> str | None:
+            nonlocal short_of_host
+            if member.request is None:
+                return None
+            request = _preferring(member.request, preference)
+            offered = _offered(member, nodes)
+            roomy = self._ledger.hosts.with_room(offered, request.host)
+            short_of_host |= roomy is not offered
+            with self._ledger.without(request.uid):  # of room that others are leaving for it
+                found = finder.find(member.pod, request, roomy)
+            if not isinstance(found, Placement):
+                return None
+            self._ledger.reserve(request, found)
+            return request.uid
+
+        members, had = gang.seekers(), gang.covered
+        least = gang.terms.members or 0
+        arranger = Arranger(members, take, self._ledger.release, lambda number: had + number >= least)
+        done = arranger.run(partial(each_kind_fits, self._ledger.table))
+        barred = ""
+        if not gang.whole:
+            against = (
+                finder.quota_against(one.request, _offered(one, nodes))
+                for one in done.failed.values()
+                if one.request is not None
+            )
+            barred = next((title for title in against if title), "")
+        look = Look(-1, gang.whole, gang.covered, frozenset(gang.held), short_of_host, barred)
+        return list(done.places.values()), look
+
+    def probe(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> Look:
+        """How it would look with places for all that find one; all is as before afterwards."""
+        entries = (self._ledger.entry(one.request.uid) for one in gang.seekers() if one.request)
+        kept = [entry for entry in entries if entry is not None]  # room that others are leaving
+        placed, look = self.place_all(gang, finder, nodes)
+        for uid in placed:
+            self._ledger.release(uid)
+        for entry in kept:
+            if entry.request is not None and self._ledger.entry(entry.uid) is None:
+                self._ledger.hold(entry.request, entry.placement)
+        return look
+
+    def could_fit(self, gang: Gang, finder: Finder) -> bool:
+        """Whether as many members as the group needs would have room if no other pod were in the cluster."""
+        empty, nodes, needed = EmptyCluster(self._ledger.table), gang.offered_nodes, gang.needed
+        for uid in gang.working:
+            entry = self._ledger.entry(uid)
+            if entry is not None:
+                empty.keep(entry.placement, self._ledger.hosts.of(uid))
+
+        def take(member: Member, preference: Preference) -> Taken | None:
+            if member.request is None:
+                return None
+            request = _preferring(member.request, preference)
+            closed = finder.closed_for_good(member.pod)
+            return empty.place(Candidate(request, _offered(member, nodes), closed))
+
+        members = sorted(gang.seeking(), key=lambda one: one.weight)
+        done = Arranger(members, take, empty.remove, lambda number: number >= needed).run(lambda _: True)
+        smallest = [one.request for one in reversed(members) if one.request is not None][:needed]
+        return len(done.places) >= needed and not finder.beyond_quotas(smallest)
+
+
+def _offered(member: Member, nodes: tuple[str, ...]) -> tuple[str, ...]:
+    return nodes if member.nodes is None else member.nodes
+
+
+def _preferring(request: PodRequest, preference: Preference) -> PodRequest:
+    """What a pod asks for, with another preference."""
+    return (
+        request if preference is SILENT else replace(request, preference=preference.over(request.preference))
+    )

@@ -1,0 +1,107 @@
+"""Preemption within a quota: which pods of the quota leave so that it lets in another one, of higher priority.
+
+A pod that its own quota bars is helped by no card. What helps is that pods of the quota leave, on whatever node they
+are: the lowest priority first, and none that could stay. Those on the node where the pod is to go free its cards, too.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from aliquot.request import PodRequest
+from aliquot.scheduler_ext.borrowing import Borrowing
+from aliquot.scheduler_ext.evictable import Departure, Evictable, Rank
+from aliquot.scheduler_ext.residents import Resident
+
+MOST_ASKED: Final = 64
+"""Pods of a quota that are looked at for one node; where so many are not enough, nobody leaves."""
+
+
+@dataclass(frozen=True)
+class QuotaPreemption:
+    """The question for one pod and one node.
+
+    Attributes:
+        evictable: Who may be asked to leave.
+        request: What the pod asks for.
+        node: The node.
+        borrowing: What quotas say now.
+        may_go: Whether a pod may be evicted at all.
+    """
+
+    evictable: Evictable
+    request: PodRequest
+    node: str
+    borrowing: Borrowing
+    may_go: Callable[[Resident], bool]
+
+    def departure(self, pods: Iterable[Resident], gone: Collection[str]) -> Departure | None:
+        """Who leaves: of these pods so that the quota lets this one in, of all for its cards.
+
+        None where nobody's leaving helps. `gone`: the UIDs of those that leave in any case.
+        """
+        victims = self._enough(pods)
+        if not victims:
+            return None
+        uids = {*gone, *(pod.uid for pod in victims)}
+        found = self.evictable.departure(
+            self.request,
+            self.node,
+            self.evictable.borrowing(uids),
+            self.may_go,
+            gone=uids,
+            within_budgets=True,
+        )
+        return None if found is None else self._with(found, victims, gone)
+
+    def _enough(self, pods: Iterable[Resident]) -> list[Resident]:
+        """Those of these pods that have to leave so that the quota lets the pod in; nobody where all are not enough.
+
+        The pods yet to be asked, and then those to be kept, decrease by one with each question.
+        """
+        chosen = list[Resident]()
+        for pod in sorted(filter(self._may_be_asked, pods), key=self._reluctance)[:MOST_ASKED]:
+            chosen.append(pod)
+            if self._lets_in(chosen):
+                return self._needed(chosen, chosen[:-1])
+        return []
+
+    def _needed(self, chosen: Collection[Resident], doubtful: Iterable[Resident]) -> list[Resident]:
+        """The same without those of the doubtful that need not leave, the least willing first."""
+        needed = list(chosen)
+        for pod in reversed(list(doubtful)):
+            others = [one for one in needed if one is not pod]
+            if self._lets_in(others):
+                needed = others
+        return needed
+
+    def _lets_in(self, gone: Iterable[Resident]) -> bool:
+        return not self.borrowing.barred(self.request, self.node, gone)
+
+    def _may_be_asked(self, pod: Resident) -> bool:
+        evictable = self.evictable
+        return (
+            self.may_go(pod)
+            and not pod.deleted
+            and evictable.settled(pod, self.borrowing)
+            and not evictable.budgets.spares(pod)
+        )
+
+    def _reluctance(self, pod: Resident) -> tuple[Rank, bool, float]:
+        """How gladly a pod goes: of equals those on the node first, then the youngest."""
+        entry = self.evictable.ledger.entry(pod.uid)
+        elsewhere = entry is None or entry.node != self.node
+        return self.evictable.rank(pod, (), self.borrowing), elsewhere, -pod.started
+
+    def _with(self, found: Departure, victims: Iterable[Resident], gone: Collection[str]) -> Departure | None:
+        """A departure from the node, and who leaves other nodes for the quota's sake, as far as that is needed yet.
+
+        None where all of them together violate a disruption budget.
+        """
+        there = {pod.uid for pod in found.pods}
+        elsewhere = [pod for pod in victims if pod.uid not in there]
+        pods = self._needed([*found.pods, *elsewhere], elsewhere)
+        if self.evictable.budgets.violated_by(pod for pod in pods if pod.uid not in gone):
+            return None
+        reluctance = tuple((self.evictable.rank(pod, (), self.borrowing), -pod.started) for pod in pods)
+        return replace(found, pods=tuple(pods), reluctance=reluctance)

@@ -1,0 +1,62 @@
+"""A kubelet that is new hears of the plugin when its socket appears, not at the plugin's next look."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from aliquot.metrics import Metrics
+from aliquot.plugin import registration
+from aliquot.plugin.device_plugin import Device, DevicePlugin
+from aliquot.plugin.journal import Journal
+from aliquot.plugin.registration import Registration
+from aliquot.plugin.watched import Watched
+from tests.integration.plugin.small_kubelet import DEADLINE_S, SmallKubelet
+from tests.integration.plugin.world import GPU
+
+NEVER_S = 3600.0
+
+
+async def open_gate(_resource: str, _ids: Any) -> None:
+    """No container starts here."""
+
+
+def plugin_of(directory: Path) -> DevicePlugin:
+    """A plugin of one slice."""
+    calls = Metrics(CollectorRegistry(), "agent").timer(
+        "call", "Calls", ("ok", "refused"), ("call", "resource")
+    )
+    devices = Watched((Device("card::0"),))
+    return DevicePlugin(GPU, devices, Journal(directory / "journal"), open_gate, lambda *_: (), calls)
+
+
+async def told(kubelet: SmallKubelet, registrations: int) -> None:
+    """Return once the plugin has registered so often, and the kubelet has its slice."""
+    async with asyncio.timeout(DEADLINE_S):
+        while kubelet.registrations < registrations:  # noqa: ASYNC110 - another thread counts them
+            await asyncio.sleep(0.01)
+    endpoint = await asyncio.to_thread(kubelet.wait_for, GPU)
+    assert endpoint.devices == {"card::0": "Healthy"}
+
+
+def test_a_kubelet_that_restarts_is_told_without_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Looking at fixed times would leave it without slices while it admits its pods; here no look ever comes."""
+    monkeypatch.setattr(registration, "LOOK_EVERY_S", NEVER_S)
+    monkeypatch.setattr(registration, "RETRY_MOST_S", NEVER_S)
+    kubelet = SmallKubelet(tmp_path)
+
+    async def watch() -> None:
+        await asyncio.to_thread(kubelet.start)
+        serving = asyncio.create_task(Registration(kubelet.plugins, plugin_of(tmp_path)).run())
+        for restart in range(1, 4):
+            await told(kubelet, restart)
+            await asyncio.to_thread(kubelet.stop)
+            await asyncio.to_thread(kubelet.start)
+        await told(kubelet, 4)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await asyncio.to_thread(kubelet.stop)
+
+    asyncio.run(watch())

@@ -1,0 +1,1 @@
+"""An administrator's model of the extender: random histories in virtual time, judged by what the documents promise."""

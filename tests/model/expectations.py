@@ -1,0 +1,145 @@
+"""What an administrator expects of a quiet cluster: no pod waits for a place that it may have.
+
+`unserved` names every pod and group that waits in vain, each with the reason why it should not. The rules are those
+of docs/preemption.md, docs/quota.md and docs/gang.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.model.snapshot import PodView, Quota, Snapshot
+
+MOST_SETS: Final = 300
+"""Of a node's borrowers that are tried, the smallest first."""
+
+
+@dataclass(frozen=True)
+class Unserved:
+    """A pod, or a group, that waits in vain."""
+
+    kind: str
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Served:
+    """What has been done for pods already.
+
+    Attributes:
+        reclaimed: UIDs of pods that have had their one reclaim plan.
+        features: What is expected beyond the documents.
+    """
+
+    reclaimed: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
+
+
+def unserved(snapshot: Snapshot, served: Served) -> list[Unserved]:
+    """All that wait and should not."""
+    single = [pod for pod in snapshot.waiting if not pod.group]
+    found = [one for pod in single if (one := _single(snapshot, pod, served)) is not None]
+    return found + list(_groups(snapshot))
+
+
+def _single(snapshot: Snapshot, pod: PodView, served: Served) -> Unserved | None:
+    room = snapshot.room(pod)
+    if room:
+        return Unserved("starved", pod.name, f"{pod.name} waits, and may have a place on {', '.join(room)}")
+    if not pod.never:
+        node = next(_preemptable(snapshot, pod, served), "")
+        if node:
+            why = f"{pod.name} waits, and may have a place on {node} once pods of lower priority have left it"
+            return Unserved("not preempted for", pod.name, why)
+    if pod.uid not in served.reclaimed:
+        found = next(_reclaimable(snapshot, pod, served), None)
+        if found is not None:
+            node, names = found
+            why = f"{pod.name} waits within its guarantee, and may have a place on {node} once {names} have left it"
+            return Unserved("not reclaimed for", pod.name, why)
+    return None
+
+
+def _preemptable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[str]:
+    """The nodes that a pod may have a place on once pods of lower priority have left them.
+
+    Quotas are judged as after the departure. The more pods leave, the more a quota allows, so it is enough to look at
+    the departure of all that may go.
+    """
+    memory = max((card.memory for card in snapshot.cards), default=0)
+    if "quota_after_departure" not in served.features and not snapshot.allows(
+        pod.namespace, pod.demand(memory)
+    ):
+        return
+    for node in snapshot.nodes:
+        lower = [one.uid for one in snapshot.bound if one.node == node and one.priority < pod.priority]
+        if lower and snapshot.without(lower).has(pod, node):
+            yield node
+
+
+def _reclaimable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[tuple[str, str]]:
+    """Nodes, each with borrowers whose departure gives a pod the place that its guarantee promises."""
+    own = snapshot.quota_of(pod.namespace)
+    if own is None or not own.reclaim or not snapshot.cards:
+        return
+    used, wanted = snapshot.used(own), pod.demand(max(card.memory for card in snapshot.cards))
+    if "quota_after_departure" not in served.features and not snapshot.allows(pod.namespace, wanted):
+        return
+    owed = [i for i in range(3) if wanted[i] and own.guaranteed[i] is not None]
+    if not owed or any(used[i] + wanted[i] > own.guaranteed[i] for i in owed):  # type: ignore[operator]
+        return
+    for node in snapshot.nodes:
+        there = [
+            one for one in snapshot.bound if one.node == node and snapshot.quota_of(one.namespace) is not own
+        ]
+        if not snapshot.without(one.uid for one in there).place(pod, node):
+            continue
+        if "reclaim_for_cpu" not in served.features and not snapshot.has_host_room(pod, node):
+            continue
+        sets = (itertools.combinations(there, count) for count in range(1, len(there) + 1))
+        for victims in itertools.islice(itertools.chain.from_iterable(sets), MOST_SETS):
+            after = snapshot.without(one.uid for one in victims)
+            quotas = {id(q): q for one in victims if (q := snapshot.quota_of(one.namespace)) is not None}
+            if all(_only_borrowed(after, quota, owed) for quota in quotas.values()) and after.has(pod, node):
+                yield node, ", ".join(one.name for one in victims)
+                return
+
+
+def _only_borrowed(after: Snapshot, quota: Quota, owed: list[int]) -> bool:
+    """Whether a quota has no less than its guarantee, of what is owed to another."""
+    used = after.used(quota)
+    return all(used[i] >= (quota.guaranteed[i] or 0) for i in owed)
+
+
+def _groups(snapshot: Snapshot) -> Iterator[Unserved]:
+    groups = defaultdict(list)
+    for pod in snapshot.pods:
+        if pod.group and not pod.leaving:
+            groups[pod.namespace, pod.group].append(pod)
+    for (_, name), members in groups.items():
+        waiting = [pod for pod in members if not pod.node]
+        placed = len(members) - len(waiting)
+        needed = max(1, members[0].members - placed)
+        if len(waiting) < needed:
+            continue
+        if any(snapshot.places_together(some) for some in _choices(waiting, needed)):
+            why = f"group {name}: {placed} of {members[0].members} run, and {needed} more fit together"
+            yield Unserved("group starved", name, why)
+
+
+def _choices(waiting: list[PodView], needed: int) -> Iterator[tuple[PodView, ...]]:
+    """Some of the members, once for all choices that are alike; the largest first."""
+    seen = set()
+    order = sorted(waiting, key=lambda pod: (-pod.cards, -(pod.memory or 1 << 30)))
+    for some in itertools.combinations(order, needed):
+        kinds = tuple((pod.cards, pod.memory, pod.cores, pod.cpu, pod.burst) for pod in some)
+        if kinds not in seen:
+            seen.add(kinds)
+            yield some

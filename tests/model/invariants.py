@@ -1,0 +1,197 @@
+"""What must hold after every single change: no card is promised beyond what it has, and no quota's limit is passed.
+
+And what must hold of every eviction: it serves the pod for which it was made.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tests.model.api_server import ApiServer, Change, Obj, key_of
+from tests.model.snapshot import FIELDS, NOTHING, Amounts, Snapshot, view
+from tests.model.virtual_time import CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PLAN: Final = "aliquot.dev/reclaim"
+PLACEMENT: Final = "aliquot.dev/placement"
+AGAIN_SECONDS: Final = 30.0
+"""Evictions of one plan follow each other more closely than this."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that an administrator would file: its kind, and what was seen when."""
+
+    kind: str
+    text: str
+    at: float
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.at:.1f} s: {self.text}"
+
+
+class Safety:
+    """Looks at every change that gives a pod something."""
+
+    def __init__(self, server: ApiServer, found: Callable[[Finding], None]) -> None:
+        self._server, self._found = server, found
+        self._limits: dict[str, dict[str, list[int]]] = {}
+        server.listeners.append(self._heed)
+
+    def quiet(self) -> None:
+        """Limits that held before do not count any more."""
+        self._limits.clear()
+        for obj in self._server.objects["gpuquotas"].values():
+            self._note(obj)
+
+    def _note(self, obj: Obj) -> None:
+        known = self._limits.setdefault(obj["metadata"]["name"], {name: [] for name in FIELDS})
+        for name in FIELDS:
+            known[name].append(obj["spec"].get("limit", {}).get(name, 1 << 60))
+
+    def _heed(self, change: Change) -> None:
+        if change.plural == "gpuquotas" and change.after is not None:
+            self._note(change.after)
+        pod = change.after
+        if change.plural != "pods" or pod is None or not pod["spec"].get("nodeName"):
+            return
+        before = change.before["metadata"]["annotations"].get(PLACEMENT) if change.before else None
+        bound = change.before and change.before["spec"].get("nodeName")
+        placement = pod["metadata"]["annotations"].get(PLACEMENT)
+        if not bound and not placement:
+            self._report("unsafe", f"{key_of(pod)} is bound without a placement")
+        elif not bound or placement != before:
+            self._look(pod, view(change.before).demand(0) if bound and change.before else NOTHING)
+
+    def _look(self, pod: Obj, had: Amounts) -> None:
+        """`had`: what the pod took of its quota before."""
+        snapshot = Snapshot.of(self._server)
+        own = view(pod)
+        for uuid in {one for one, _, _ in own.places}:
+            card = snapshot.taken.get(uuid)
+            if card is None:
+                continue
+            memory = f"{card.guaranteed} MiB guaranteed, {card.promised} MiB in all"
+            sums = f"{memory}, {card.cores} %, {card.used_slots} slices"
+            beyond = card.guaranteed > card.memory or card.promised > card.memory * card.percent // 100
+            if beyond or card.cores > 100 or card.used_slots > card.slots:
+                self._report("unsafe", f"card {uuid} is promised beyond what it has by {own.name}: {sums}")
+        taken = [one for other in snapshot.bound if other.whole for one, _, _ in other.places]
+        shared = [one for other in snapshot.bound for one, _, _ in other.places]
+        for uuid in taken:
+            if shared.count(uuid) > 1:
+                self._report("unsafe", f"card {uuid} is promised whole to one pod, and to another pod, too")
+        if sum(one.cards for one in snapshot.bound if one.node == own.node) > snapshot.nodes[own.node].slices:
+            self._report("unsafe", f"node {own.node} has too few slices for its pods")
+        quota = snapshot.quota_of(own.namespace)
+        if quota is not None:
+            more = [has - had for has, had in zip(own.demand(0), had, strict=True)]
+            self._judge_limit(own.name, quota.name, snapshot.used(quota), more)
+
+    def _judge_limit(self, pod: str, quota: str, used: Amounts, more: Sequence[int]) -> None:
+        """The loosest limit since the cluster was last at rest counts: a place may have been promised before."""
+        known = self._limits.get(quota, {})
+        for i, name in enumerate(FIELDS):
+            most = max(known.get(name, [1 << 60]))
+            if used[i] > most and more[i] > 0:
+                self._report("unsafe", f"{pod} takes quota {quota} to {used[i]} of {most} {name}")
+
+    def _report(self, kind: str, text: str) -> None:
+        self._found(Finding(kind, text, CLOCK.now))
+
+
+@dataclass
+class Eviction:
+    """A pod that was evicted for another: when, on which ground, and how many events had happened."""
+
+    victim: str
+    node: str
+    waiter: str
+    waiter_uid: str
+    ground: str
+    at: float
+    events: int
+
+
+class Evictions:
+    """Remembers who was evicted for whom.
+
+    Attributes:
+        made: All of them, the oldest first.
+        disturbances: How many events have happened that may take a place from a pod that others were evicted for.
+    """
+
+    def __init__(self, server: ApiServer, found: Callable[[Finding], None]) -> None:
+        self._server, self._found = server, found
+        self.made: list[Eviction] = []
+        self.disturbances = 0
+        self.reclaimed: set[str] = set()
+        server.evictions.append(self._by_extender)
+        server.listeners.append(self._heed)
+
+    def _heed(self, change: Change) -> None:
+        """A waiting pod that has come to have a reclaim plan has had its only one."""
+        pod = change.after
+        text = (
+            pod["metadata"]["annotations"].get(PLAN) if change.plural == "pods" and pod is not None else None
+        )
+        if text and pod and json.loads(text).get("ground", "reclaim") == "reclaim":
+            self.reclaimed.add(pod["metadata"]["uid"])
+
+    def _by_extender(self, victim: Obj) -> None:
+        uid = victim["metadata"]["uid"]
+        for pod in self._server.pods():
+            text = pod["metadata"]["annotations"].get(PLAN)
+            plan = json.loads(text) if text else {"pods": []}
+            if any(one["uid"] == uid for one in plan["pods"]) and not pod["spec"].get("nodeName"):
+                self._add(victim, pod, plan.get("ground", "reclaim"))
+                return
+        self._found(
+            Finding(
+                "eviction for no pod",
+                f"{key_of(victim)} is evicted, and no waiting pod has a plan",
+                CLOCK.now,
+            )
+        )
+
+    def by_kube_scheduler(self, waiter: Obj, victims: list[Obj]) -> None:
+        """kube-scheduler deletes these."""
+        for victim in victims:
+            self._add(victim, waiter, "kube-scheduler")
+
+    def _add(self, victim: Obj, waiter: Obj, ground: str) -> None:
+        uid = waiter["metadata"]["uid"]
+        new = Eviction(
+            victim["metadata"]["name"],
+            victim["spec"]["nodeName"],
+            waiter["metadata"]["name"],
+            uid,
+            ground,
+            CLOCK.now,
+            self.disturbances,
+        )
+        earlier = [one for one in self.made if one.waiter_uid == uid]
+        self.made.append(new)
+        if earlier and self._in_vain_before(earlier[-1], new):
+            first = f"{earlier[-1].victim} was at {earlier[-1].at:.1f} s"
+            text = f"{new.victim} is evicted for {new.waiter} ({ground}), as {first} ({earlier[-1].ground})"
+            self._found(Finding("evicted again", text, CLOCK.now))
+
+    def _in_vain_before(self, earlier: Eviction, now: Eviction) -> bool:
+        """Whether an eviction for the same pod has brought nothing, though nothing has happened that excuses it."""
+        there = {pod["metadata"]["name"] for pod in self._server.pods()}
+        later = now.at - earlier.at > AGAIN_SECONDS
+        return later and earlier.events == now.events and earlier.victim not in there
+
+    def in_vain(self) -> list[str]:
+        """The evictions for pods that wait yet, where nothing has happened since that could excuse it."""
+        waiting = {pod["metadata"]["uid"] for pod in self._server.pods() if not pod["spec"].get("nodeName")}
+        return [
+            f"{one.victim} left {one.node} at {one.at:.1f} s for {one.waiter} ({one.ground}), which waits"
+            for one in self.made
+            if one.waiter_uid in waiting and one.events == self.disturbances
+        ]

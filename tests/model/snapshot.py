@@ -1,0 +1,383 @@
+"""The cluster at one moment as an administrator adds it up: what is taken of each card and quota, and what would fit.
+
+Everything is read from the objects that the API server has, and worked out anew by trying all possibilities. No code
+is shared with the extender. Where the rules come from: docs/requests.md (amounts), docs/quota.md (who gets what),
+docs/preemption.md (whose departure may make room) and docs/gang.md (places for all members at once).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from tests.model.objects import GIB, GROUP_LABEL, MEMBERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tests.model.api_server import ApiServer, Obj
+
+MEMORY, CORES, CARDS = range(3)
+FIELDS: Final = ("memoryMiB", "cores", "cards")
+Amounts = tuple[int, int, int]
+NOTHING: Final[Amounts] = (0, 0, 0)
+
+
+def plus(one: Amounts, other: Amounts) -> Amounts:
+    """The sum of each amount."""
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card and what is taken of it."""
+
+    uuid: str
+    node: str
+    memory: int
+    slots: int
+    percent: int
+    healthy: bool
+    guaranteed: int = 0
+    promised: int = 0
+    cores: int = 0
+    used_slots: int = 0
+
+    def fits(self, memory: int, cores: int, *, whole: bool, burst: bool) -> bool:
+        """Whether a slice fits beside the others; docs/requests.md: guaranteed memory is never overcommitted."""
+        if not self.healthy or self.used_slots >= self.slots:
+            return False
+        if whole:
+            return self.used_slots == 0
+        if self.promised + memory > self.memory * self.percent // 100 or self.cores + cores > 100:
+            return False
+        return burst or self.guaranteed + memory <= self.memory
+
+    def taking(self, memory: int, cores: int, *, whole: bool, burst: bool) -> Card:
+        """The card once a slice is on it."""
+        return replace(
+            self,
+            guaranteed=self.guaranteed + (0 if burst else memory),
+            promised=self.promised + memory,
+            cores=self.cores + cores,
+            used_slots=self.slots if whole else self.used_slots + 1,
+        )
+
+
+@dataclass(frozen=True)
+class PodView:
+    """A pod as the model sees it; `places` are the cards that it was given, each with MiB and cores."""
+
+    name: str
+    uid: str
+    namespace: str
+    priority: int
+    cards: int
+    memory: int
+    cores: int
+    cpu: int
+    burst: bool
+    never: bool
+    group: str
+    members: int
+    node: str
+    leaving: bool
+    places: tuple[tuple[str, int, int], ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it asks for cards of its own."""
+        return not self.memory
+
+    def demand(self, card_memory: int) -> Amounts:
+        """What it takes of its quota on cards of this size."""
+        if self.places:
+            return (
+                sum(memory for _, memory, _ in self.places),
+                sum(cores for _, _, cores in self.places),
+                len(self.places),
+            )
+        memory, cores = (card_memory, 100) if self.whole else (self.memory, self.cores)
+        return memory * self.cards, cores * self.cards, self.cards
+
+
+def view(pod: Obj) -> PodView:
+    """Read a pod; resized limits are in its placement."""
+    meta, spec = pod["metadata"], pod["spec"]
+    limits = spec["containers"][0]["resources"]["limits"]
+    placement = meta["annotations"].get("aliquot.dev/placement")
+    places: list[tuple[str, int, int]] = []
+    if placement:
+        for container in json.loads(placement)["containers"]:
+            places += [(one["uuid"], one["memoryMiB"], one.get("cores", 0)) for one in container["cards"]]
+    return PodView(
+        name=meta["name"],
+        uid=meta["uid"],
+        namespace=meta["namespace"],
+        priority=int(spec.get("priority") or 0),
+        cards=int(limits["aliquot.dev/gpu"]),
+        memory=int(limits.get("aliquot.dev/gpu-mem", "0Gi").removesuffix("Gi")) * GIB,
+        cores=int(limits.get("aliquot.dev/gpu-core", "0")),
+        cpu=int(spec["containers"][0]["resources"]["requests"]["cpu"]),
+        burst=meta["annotations"].get("aliquot.dev/memory-class") == "burst",
+        never=spec.get("preemptionPolicy") == "Never",
+        group=meta.get("labels", {}).get(GROUP_LABEL, ""),
+        members=int(meta["annotations"].get(MEMBERS, "0")),
+        node=spec.get("nodeName", ""),
+        leaving="deletionTimestamp" in meta,
+        places=tuple(places) if spec.get("nodeName") else (),
+    )
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A GPUQuota; None where nothing is said."""
+
+    name: str
+    namespaces: tuple[str, ...]
+    guaranteed: tuple[int | None, int | None, int | None]
+    limit: tuple[int | None, int | None, int | None]
+    reclaim: bool = False
+
+    @classmethod
+    def of(cls, obj: Obj) -> Quota:
+        """Read one."""
+        spec = obj["spec"]
+        given, most = (
+            tuple(spec.get(key, {}).get(name) for name in FIELDS) for key in ("guaranteed", "limit")
+        )
+        return cls(
+            obj["metadata"]["name"], tuple(spec["namespaces"]), given, most, spec.get("reclaim", False)
+        )  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node: whether pods may come to it, its cores, and the slices that its kubelet has."""
+
+    name: str
+    usable: bool
+    cpu: int
+    slices: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that counts."""
+
+    nodes: dict[str, Node]
+    cards: tuple[Card, ...]
+    quotas: tuple[Quota, ...]
+    pods: tuple[PodView, ...]
+    lends_all: bool = False
+
+    @classmethod
+    def of(cls, server: ApiServer) -> Snapshot:
+        """The cluster as the API server has it now."""
+        percent = next((one["spec"]["memoryPercent"] for one in server.objects["gpupools"].values()), 100)
+        nodes = {name: _node(name, obj) for name, obj in server.objects["nodes"].items()}
+        cards = tuple(
+            Card(
+                one["uuid"],
+                name,
+                one["memoryMiB"],
+                obj["status"]["slicesPerCard"],
+                percent,
+                one["health"] == "Healthy",
+            )
+            for name, obj in sorted(server.objects["gpunodes"].items())
+            for one in obj["status"]["cards"]
+        )
+        quotas = tuple(Quota.of(obj) for _, obj in sorted(server.objects["gpuquotas"].items()))
+        pods = tuple(
+            view(pod) for pod in server.pods() if pod["status"].get("phase") not in ("Succeeded", "Failed")
+        )
+        return cls(nodes, cards, quotas, pods)
+
+    def without(self, uids: Iterable[str]) -> Snapshot:
+        """The same once these pods have gone."""
+        gone = frozenset(uids)
+        return replace(self, pods=tuple(pod for pod in self.pods if pod.uid not in gone))
+
+    def lenient(self) -> Snapshot:
+        """The same, where what is free on a card without a slice left may be lent: docs/quota.md leaves that open."""
+        return replace(self, lends_all=True)
+
+    def unbounded(self) -> Snapshot:
+        """The same with CPU for all on every node, none of which is cordoned."""
+        nodes = {name: replace(node, cpu=1 << 30, usable=True) for name, node in self.nodes.items()}
+        return replace(self, nodes=nodes)
+
+    @cached_property
+    def bound(self) -> tuple[PodView, ...]:
+        """The pods that have a node."""
+        return tuple(pod for pod in self.pods if pod.node)
+
+    @property
+    def waiting(self) -> tuple[PodView, ...]:
+        """The pods that have none, and are not being deleted."""
+        return tuple(pod for pod in self.pods if not pod.node and not pod.leaving)
+
+    @cached_property
+    def taken(self) -> dict[str, Card]:
+        """All cards with what the bound pods have of them, a terminating one's part included."""
+        found = {card.uuid: card for card in self.cards}
+        for pod in self.bound:
+            for uuid, memory, cores in pod.places:
+                if uuid in found:
+                    found[uuid] = found[uuid].taking(memory, cores, whole=pod.whole, burst=pod.burst)
+        return found
+
+    # ---- quotas: docs/quota.md, "Who gets what" ----
+
+    def quota_of(self, namespace: str) -> Quota | None:
+        """The first, by name, that lists the namespace."""
+        return next((quota for quota in self.quotas if namespace in quota.namespaces), None)
+
+    def used(self, quota: Quota) -> Amounts:
+        """What the pods of a quota have."""
+        return self._usage.get(quota.name, NOTHING)
+
+    @cached_property
+    def _usage(self) -> dict[str, Amounts]:
+        found: dict[str, Amounts] = {}
+        for pod in self.bound:
+            quota = self.quota_of(pod.namespace)
+            if quota is not None:
+                found[quota.name] = plus(found.get(quota.name, NOTHING), pod.demand(0))
+        return found
+
+    @cached_property
+    def free(self) -> Amounts:
+        """What healthy cards of nodes that take pods can still be promised; nothing where a card has no slice left."""
+        cards = [
+            card
+            for card in self.taken.values()
+            if card.healthy
+            and self._takes_pods(card.node)
+            and (self.lends_all or card.used_slots < card.slots)
+        ]
+        return (
+            sum(max(0, card.memory * card.percent // 100 - card.promised) for card in cards),
+            sum(max(0, 100 - card.cores) for card in cards),
+            sum(max(0, card.slots - card.used_slots) for card in cards),
+        )
+
+    def _usable(self, node: str) -> bool:
+        return node in self.nodes and self.nodes[node].usable
+
+    def _takes_pods(self, node: str) -> bool:
+        """Whether a pod with a slice could come to a node."""
+        there, own = [one for one in self.bound if one.node == node], self.nodes.get(node)
+        if own is None or not own.usable:
+            return False
+        return sum(one.cpu for one in there) < own.cpu and sum(one.cards for one in there) < own.slices
+
+    def owed(self, own: Quota | None) -> Amounts:
+        """What the other quotas have not come up to of their guarantees."""
+        total = NOTHING
+        for quota in self.quotas:
+            if quota is not own:
+                used = self.used(quota)
+                open_parts = [max(0, (quota.guaranteed[i] or 0) - used[i]) for i in range(3)]
+                total = plus(total, (open_parts[0], open_parts[1], open_parts[2]))
+        return total
+
+    def allows(self, namespace: str, wanted: Amounts) -> bool:
+        """Whether a pod that asks for so much may be let in."""
+        own = self.quota_of(namespace)
+        used = self.used(own) if own else NOTHING
+        owed = self.owed(own)
+        for i in range(3):
+            if not wanted[i]:
+                continue
+            if own and own.limit[i] is not None and used[i] + wanted[i] > own.limit[i]:  # type: ignore[operator]
+                return False
+            within = own is not None and used[i] + wanted[i] <= (own.guaranteed[i] or 0)
+            if not within and owed[i] and wanted[i] + owed[i] > self.free[i]:
+                return False
+        return True
+
+    def within_limit(self, pod: PodView, memory: int) -> bool:
+        """Whether only the guarantees of others could keep a pod from its place."""
+        own = self.quota_of(pod.namespace)
+        if own is None:
+            return True
+        used, wanted = self.used(own), pod.demand(memory)
+        return all(
+            not wanted[i] or own.limit[i] is None or used[i] + wanted[i] <= own.limit[i] for i in range(3)
+        )  # type: ignore[operator]
+
+    # ---- places ----
+
+    def place(self, pod: PodView, node: str) -> tuple[str, ...]:
+        """The first cards of a node that a pod fits on, quotas aside; nothing where there are none."""
+        if not self._usable(node) or not self.has_host_room(pod, node):
+            return ()
+        fitting = [card.uuid for card in self._cards_of(node) if self._fits(card, pod)]
+        return tuple(fitting[: pod.cards]) if len(fitting) >= pod.cards else ()
+
+    def _cards_of(self, node: str) -> list[Card]:
+        return [card for card in self.taken.values() if card.node == node]
+
+    @staticmethod
+    def _fits(card: Card, pod: PodView) -> bool:
+        return card.fits(pod.memory, pod.cores, whole=pod.whole, burst=pod.burst)
+
+    def has_host_room(self, pod: PodView, node: str) -> bool:
+        """Whether a node has CPU and slices for a pod."""
+        there = [one for one in self.bound if one.node == node]
+        own = self.nodes[node]
+        cpu = sum(one.cpu for one in there) + pod.cpu <= own.cpu
+        return cpu and sum(one.cards for one in there) + pod.cards <= own.slices
+
+    def has(self, pod: PodView, node: str) -> bool:
+        """Whether a pod may have a place on a node now: it fits, and its quota lets it in."""
+        cards = self.place(pod, node)
+        return bool(cards) and self.allows(pod.namespace, pod.demand(self.taken[cards[0]].memory))
+
+    def room(self, pod: PodView) -> list[str]:
+        """The nodes on which a pod may have a place now."""
+        return [node for node in self.nodes if self.has(pod, node)]
+
+    def placing(self, pod: PodView, only: str = "", *, judged: bool = True) -> Iterator[Snapshot]:
+        """The cluster with a pod on it, in every way that differs; on one node alone, or whatever its quota says."""
+        for node in [only] if only else self.nodes:
+            if not self._usable(node) or not self.has_host_room(pod, node):
+                continue
+            fitting = [card for card in self._cards_of(node) if self._fits(card, pod)]
+            seen = set()
+            for chosen in itertools.combinations(fitting, pod.cards):
+                kinds = tuple(sorted(_state(card) for card in chosen))
+                if kinds in seen:
+                    continue
+                seen.add(kinds)
+                memory, cores = (chosen[0].memory, 100) if pod.whole else (pod.memory, pod.cores)
+                if not judged or self.allows(pod.namespace, pod.demand(chosen[0].memory)):
+                    places = tuple((card.uuid, memory, cores) for card in chosen)
+                    placed = replace(pod, node=node, places=places)
+                    yield replace(self, pods=(*(p for p in self.pods if p.uid != pod.uid), placed))
+
+    def places_together(self, pods: tuple[PodView, ...]) -> bool:
+        """Whether all of some pods find places beside each other."""
+        if not pods:
+            return True
+        return any(placed.places_together(pods[1:]) for placed in self.placing(pods[0]))
+
+
+def _state(card: Card) -> tuple[object, ...]:
+    return card.memory, card.guaranteed, card.promised, card.cores, card.used_slots
+
+
+def _node(name: str, obj: Obj) -> Node:
+    ready = all(one["status"] == "True" for one in obj["status"]["conditions"] if one["type"] == "Ready")
+    allocatable = obj["status"]["allocatable"]
+    return Node(
+        name,
+        ready and not obj["spec"].get("unschedulable", False),
+        int(allocatable["cpu"]),
+        int(allocatable["aliquot.dev/gpu"]),
+    )

@@ -1,0 +1,186 @@
+"""What the model expects, on clusters written down by hand: it finds what an administrator would, and nothing else."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from tests.model.api_server import ApiServer
+from tests.model.expectations import Served, unserved
+from tests.model.features import FEATURES
+from tests.model.invariants import Evictions, Finding, Safety
+from tests.model.objects import GIB, Machine, Wish, gpu_node_of, node_of, pod_of, pool_of, quota_of
+from tests.model.snapshot import Snapshot
+
+ALL = Served(features=frozenset(FEATURES))
+
+
+class Desktop:
+    """A cluster of one node with two cards of 16 GiB."""
+
+    def __init__(self, **machine: int) -> None:
+        self.server = ApiServer()
+        self.findings: list[Finding] = []
+        self.safety = Safety(self.server, self.findings.append)
+        self.evictions = Evictions(self.server, self.findings.append)
+        own = Machine(**{"cards": 2, **machine})
+        self.server.put("nodes", node_of("n0", own))
+        self.server.put("gpunodes", gpu_node_of("n0", own))
+        self.server.put("gpupools", pool_of(100))
+
+    def quota(self, name: str, **spec: Any) -> None:
+        """A GPUQuota of the namespace of its name; amounts in GiB."""
+        amounts = {key: {"memoryMiB": gib * GIB} for key, gib in spec.items() if key != "reclaim"}
+        self.server.put("gpuquotas", quota_of(name, {"namespaces": [name], **spec, **amounts}))
+        self.safety.quiet()
+
+    def waits(self, name: str, group: str = "", members: int = 0, **wish: Any) -> None:
+        """A pod without a node."""
+        self.server.put("pods", pod_of(name, Wish(**wish), "", group, members))
+
+    def runs(self, name: str, *cards: int, group: str = "", members: int = 0, **wish: Any) -> None:
+        """A pod on these cards."""
+        asked = Wish(**{"cards": len(cards), **wish})
+        pod = pod_of(name, asked, "", group, members)
+        self.server.put("pods", pod)
+        bound = copy.deepcopy(pod)
+        memory, cores = (asked.gib * GIB, asked.cores) if asked.gib else (16 * GIB, 100)
+        shares = [{"uuid": f"n0-{card}", "memoryMiB": memory, "cores": cores} for card in cards]
+        placement = json.dumps({"containers": [{"name": "main", "kind": "regular", "cards": shares}]})
+        bound["metadata"]["annotations"]["aliquot.dev/placement"] = placement
+        bound["spec"]["nodeName"] = "n0"
+        self.server.put("pods", bound)
+
+    def waits_in_vain(self) -> dict[str, str]:
+        """Who waits and should not, with the kind of the finding."""
+        return {one.name: one.kind for one in unserved(Snapshot.of(self.server), ALL)}
+
+
+def test_a_full_cluster_is_no_fault() -> None:
+    """Two pods of 10 GiB fill two cards of 16 GiB for a third one."""
+    desktop = Desktop()
+    desktop.runs("p0", 0, gib=10)
+    desktop.runs("p1", 1, gib=10)
+    desktop.waits("p2", gib=10)
+    assert desktop.waits_in_vain() == {}
+    assert desktop.findings == []
+
+
+def test_a_pod_beside_room_starves() -> None:
+    """It would fit beside the other."""
+    desktop = Desktop()
+    desktop.runs("p0", 0, gib=10)
+    desktop.waits("p1", gib=6)
+    assert desktop.waits_in_vain() == {"p1": "starved"}
+
+
+@pytest.mark.parametrize("machine", [{"cpu": 1}, {"slices": 1, "cards": 1}])
+def test_room_on_cards_alone_is_none(machine: dict[str, int]) -> None:
+    """CPU and slices of the node count."""
+    desktop = Desktop(**machine)
+    desktop.runs("p0", 0, gib=4)
+    desktop.waits("p1", gib=4)
+    assert desktop.waits_in_vain() == {}
+
+
+def test_a_cordoned_node_is_none() -> None:
+    """Nothing may come to it."""
+    desktop = Desktop()
+    desktop.server.change("nodes", "n0", lambda node: node["spec"].update(unschedulable=True))
+    desktop.waits("p0")
+    assert desktop.waits_in_vain() == {}
+
+
+def test_lower_priorities_make_room() -> None:
+    """Not for a pod that never preempts, and not of the same priority."""
+    desktop = Desktop()
+    desktop.runs("p0", 0, gib=16)
+    desktop.runs("p1", 1, gib=16, priority=10)
+    desktop.waits("high", gib=16, priority=10)
+    desktop.waits("never", gib=16, priority=10, never=True)
+    desktop.waits("low", gib=16)
+    assert desktop.waits_in_vain() == {"high": "not preempted for"}
+
+
+def test_departures_that_open_a_guarantee_make_no_room() -> None:
+    """What a pod within its guarantee leaves is kept for its namespace."""
+    desktop = Desktop(cards=1)
+    desktop.quota("a", guaranteed=16)
+    desktop.runs("p0", 0, gib=16, namespace="a")
+    desktop.waits("p1", gib=16, namespace="b", priority=100)
+    assert desktop.waits_in_vain() == {}
+
+
+def test_what_is_guaranteed_to_others_is_not_lent() -> None:
+    """24 of 32 GiB are kept for namespace a, which has none."""
+    desktop = Desktop()
+    desktop.quota("a", guaranteed=24)
+    desktop.waits("p0", gib=12, namespace="b")
+    desktop.waits("p1", gib=8, namespace="b")
+    assert desktop.waits_in_vain() == {"p1": "starved"}
+
+
+@pytest.mark.parametrize("gib", [8, 9])
+def test_borrowers_give_back_what_is_guaranteed(gib: int) -> None:
+    """A pod within its guarantee has them leave, one beyond it does not."""
+    desktop = Desktop(cards=1)
+    desktop.quota("a", guaranteed=8, reclaim=True)
+    desktop.runs("p0", 0, gib=16, namespace="b")
+    desktop.waits("p1", gib=gib, namespace="a")
+    assert desktop.waits_in_vain() == ({"p1": "not reclaimed for"} if gib == 8 else {})
+
+
+def test_a_group_starves_only_where_all_of_it_fits() -> None:
+    """Of three members of 12 GiB two fit; of another group's both."""
+    desktop = Desktop()
+    for n in range(3):
+        desktop.waits(f"large-{n}", "large", 3, gib=12)
+    for n in range(2):
+        desktop.waits(f"small-{n}", "small", 2, gib=12)
+    assert desktop.waits_in_vain() == {"small": "group starved"}
+
+
+def test_what_is_promised_twice_is_found() -> None:
+    """By memory, by compute, and of a card that is one pod's alone."""
+    for first, second in (
+        ({"gib": 10}, {"gib": 10}),
+        ({"cores": 60}, {"cores": 60}),
+        ({"gib": 0}, {"gib": 1}),
+    ):
+        desktop = Desktop()
+        desktop.runs("p0", 0, **first)
+        assert desktop.findings == []
+        desktop.runs("p1", 0, **second)
+        assert {finding.kind for finding in desktop.findings} == {"unsafe"}
+
+
+def test_a_limit_that_is_passed_is_found() -> None:
+    """The limit of 16 GiB holds one pod of 10."""
+    desktop = Desktop()
+    desktop.quota("a", limit=16)
+    desktop.runs("p0", 0, gib=10)
+    assert desktop.findings == []
+    desktop.runs("p1", 1, gib=10)
+    assert [finding.kind for finding in desktop.findings] == ["unsafe"]
+
+
+def test_an_eviction_without_a_plan_is_found() -> None:
+    """The extender evicts only for a pod that has the plan in it."""
+    desktop = Desktop()
+    desktop.runs("p0", 0)
+    body = {"deleteOptions": {"preconditions": {"uid": "uid-p0"}}}
+    desktop.server.handle("POST", "/api/v1/namespaces/a/pods/p0/eviction", {}, body)
+    assert [finding.kind for finding in desktop.findings] == ["eviction for no pod"]
+
+
+def test_an_eviction_that_serves_no_pod_is_found_unless_something_has_come_between() -> None:
+    """The pod that it was for waits yet."""
+    desktop = Desktop()
+    desktop.runs("p0", 0)
+    desktop.waits("p1", priority=10)
+    waiter, victim = (desktop.server.objects["pods"][f"a/{name}"] for name in ("p1", "p0"))
+    desktop.evictions.by_kube_scheduler(waiter, [victim])
+    assert len(desktop.evictions.in_vain()) == 1
+    desktop.evictions.disturbances += 1
+    assert desktop.evictions.in_vain() == []

@@ -1,0 +1,48 @@
+"""A history is the same in every process, and can be named by its seed and events."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.model.features import FEATURES, chosen, enabled, not_run
+from tests.model.generator import Generator
+
+ROOT = Path(__file__).parents[2]
+
+
+def model(*arguments: str, hash_seed: str = "") -> str:
+    """What the program prints; it starts itself anew with a hash seed of its own."""
+    environment = {**os.environ, **({"PYTHONHASHSEED": hash_seed} if hash_seed else {})}
+    command = [sys.executable, "-m", "tests.model", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_seed_is_the_same_history_in_every_process() -> None:
+    """Down to each change of an object and its moment."""
+    first, second = (model("--seed", "3", hash_seed=seed) for seed in ("1", "2"))
+    assert re.search(r"^digest [0-9a-f]{64}$", first, re.MULTILINE)
+    assert first == second
+
+
+def test_a_part_of_a_history_keeps_its_times() -> None:
+    """Events that are left out leave their time behind."""
+    whole = Generator(3, enabled()).story()
+    part = whole.only(frozenset({whole.events[2].number, whole.events[-1].number}))
+    assert [event.number for event in part.events] == [2, whole.events[-1].number]
+    assert sum(event.after for event in part.events) == sum(event.after for event in whole.events)
+
+
+def test_features_are_named_on_the_command_line() -> None:
+    """Alone, or beside those that hold; what is left out is told."""
+    assert chosen("gangs,limits") == {"gangs", "limits"}
+    assert chosen("-gangs") == enabled() - {"gangs"}
+    assert chosen("all") == FEATURES.keys()
+    assert any(line.startswith("*** NOT RUN: gangs ") for line in not_run(chosen("limits")))
+    with pytest.raises(ValueError, match="there is no feature gang;"):
+        chosen("gang")

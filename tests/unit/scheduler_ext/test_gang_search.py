@@ -1,0 +1,104 @@
+"""Groups of unlike members are placed where an exact search finds room for all of them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from tests.unit.scheduler_ext.drill import Drill, pod_in
+
+Wanted = tuple[int, int, int]
+"""GiB and percent on each of so many cards of one node."""
+Card = tuple[int, int]
+"""What is left of a card, in GiB and percent."""
+EMPTY: Card = (16, 100)
+
+
+def is_placed(members: list[Wanted], cards: int) -> bool:
+    """Whether a group of these members finds its places on two empty nodes of so many cards."""
+    drill = Drill(cards=cards)
+    pods = [
+        pod_in(
+            "train",
+            limits={"gpu": str(count), "gpu-mem": f"{gib}Gi", **({"gpu-core": str(cores)} if cores else {})},
+        )
+        for gib, cores, count in members
+    ]
+    drill.needs("train", len(pods))
+    drill.create(*pods)
+    return bool(drill.where(pods[0])) and drill.holds(*pods) == len(pods)
+
+
+def could_be_placed(members: list[Wanted], cards: int) -> bool:
+    """The same, by trying everything."""
+    seen = set[object]()
+
+    def fits(number: int, nodes: list[tuple[Card, ...]]) -> bool:
+        state = (number, tuple(sorted(tuple(sorted(cards)) for cards in nodes)))
+        if number == len(members):
+            return True
+        if state in seen:
+            return False
+        seen.add(state)
+        gib, cores, count = members[number]
+        return any(
+            fits(number + 1, [*nodes[:n], _charged(there, chosen, gib, cores), *nodes[n + 1 :]])
+            for n, there in enumerate(nodes)
+            for chosen in itertools.combinations(range(len(there)), count)
+            if all(there[c][0] >= gib and there[c][1] >= cores for c in chosen)
+        )
+
+    return fits(0, [(EMPTY,) * cards] * 2)
+
+
+def _charged(there: tuple[Card, ...], chosen: tuple[int, ...], gib: int, cores: int) -> tuple[Card, ...]:
+    return tuple((m - gib, k - cores) if c in chosen else (m, k) for c, (m, k) in enumerate(there))
+
+
+HARD: dict[str, tuple[int, list[Wanted]]] = {
+    "the largest memory leaves no card whole compute": (1, [(8, 40, 1)] * 2 + [(2, 60, 1)] * 2),
+    "three pairs on three cards": (3, [(6, 0, 2)] * 3 + [(12, 20, 2)]),
+    "pairs beside large ones": (3, [(4, 20, 2)] * 3 + [(12, 40, 1)] * 5),
+    "pairs that must share": (2, [(4, 30, 2)] * 4 + [(8, 0, 1)] * 3),
+    "small ones first": (3, [(4, 60, 1)] * 3 + [(8, 20, 2)] * 3 + [(12, 30, 2)]),
+}
+
+
+@pytest.mark.parametrize(("cards", "members"), HARD.values(), ids=HARD.keys())
+def test_places_are_found_that_the_largest_first_misses(cards: int, members: list[Wanted]):
+    """In another order, or with other cards of a node."""
+    assert could_be_placed(members, cards)
+    assert is_placed(members, cards)
+
+
+def mixed(chance: random.Random) -> tuple[int, list[Wanted]]:
+    """A group of two to four kinds that asks for a good part of the cluster."""
+    cards = chance.choice([1, 2, 3])
+    kinds = [
+        (
+            chance.choice([2, 4, 6, 8, 10, 12]),
+            chance.choice([0, 20, 30, 40, 50, 60, 70]),
+            chance.randint(1, min(cards, 2)),
+        )
+        for _ in range(chance.randint(2, 4))
+    ]
+    return cards, [chance.choice(kinds) for _ in range(chance.randint(3, 8))]
+
+
+def test_nearly_all_mixed_groups_find_the_places_that_there_are():
+    """Of 200 that could be placed two are missed at most; trying one order alone misses more."""
+    chance, feasible, missed = random.Random(7), 0, []
+    while feasible < 200:
+        cards, members = mixed(chance)
+        asked = (
+            sum(gib * count for gib, _, count in members),
+            sum(cores * count for _, cores, count in members),
+        )
+        if max(asked[0] / 16, asked[1] / 100) < 1.2 * cards or not could_be_placed(members, cards):
+            continue
+        feasible += 1
+        if not is_placed(members, cards):
+            missed.append((cards, members))
+    assert len(missed) <= 2, missed

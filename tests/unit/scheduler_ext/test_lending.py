@@ -1,0 +1,134 @@
+"""What is lent of guarantees is what their owners could have: room on nodes that take pods."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.kube.objects import Node
+from aliquot.scheduler_ext.pods import PlacedPod
+from tests.unit.scheduler_ext.neighbours import Neighbours, waiter
+from tests.unit.scheduler_ext.teams import quota
+
+ROOM = {"cpu": "64", "memory": "256Gi", "aliquot.dev/gpu": "20"}
+
+
+def node_object(name: str, *, cordoned: bool = False, ready: str = "True", **more: str) -> Node:
+    """A node as the watch shows it."""
+    body = {
+        "metadata": {"name": name},
+        "spec": {"unschedulable": cordoned},
+        "status": {"allocatable": ROOM | more, "conditions": [{"type": "Ready", "status": ready}]},
+    }
+    return msgspec.convert(body, Node)
+
+
+def shared() -> Neighbours:
+    """Two nodes of 32 GiB, half of all guaranteed to an owner who has nothing."""
+    here = Neighbours("n1", "n2")
+    here.ledger.on_change(here.waiting.something_changed)
+    here.quotas.on_change(here.waiting.something_changed)
+    here.ledger.hosts.on_turn(here.quotas.room_changed)
+    here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None)))
+    for name in here.nodes:
+        here.feed.put_host(node_object(name))
+    return here
+
+
+def borrows(here: Neighbours) -> bool:
+    """Whether a guest gets a place."""
+    return here.place_of(waiter(16, namespace="guest")) != []
+
+
+@pytest.mark.parametrize(
+    ("why", "state"),
+    [
+        ("it is cordoned", {"cordoned": True}),
+        ("it is not ready", {"ready": "False"}),
+        ("its kubelet is silent", {"ready": "Unknown"}),
+        ("its kubelet offers no slices", {"aliquot.dev/gpu": "0"}),
+        ("its CPU is gone", {"cpu": "50m"}),
+        ("its memory is gone", {"memory": "1Mi"}),
+    ],
+)
+def test_a_node_that_takes_no_pods_is_not_lent_against(why: str, state: dict[str, Any]) -> None:
+    """What it has free would be of no use to the owner; once it takes pods, it is."""
+    here = shared()
+    here.feed.put_host(node_object("n2", **state))
+    assert not borrows(here), why
+    changes = here.waiting.changes
+    here.feed.put_host(node_object("n2"))
+    assert here.waiting.changes > changes
+    assert borrows(here)
+
+
+def test_a_node_full_of_other_pods_is_not_lent_against() -> None:
+    """Until some of them end."""
+    here = shared()
+    big = [{"name": "c", "resources": {"requests": {"cpu": "64"}}}]
+    body = {
+        "metadata": {"uid": "plain", "name": "plain"},
+        "spec": {"nodeName": "n2", "containers": big},
+        "status": {"phase": "Running"},
+    }
+    here.feed.put_pod(msgspec.convert(body, PlacedPod))
+    assert not borrows(here)
+    here.ends("plain")
+    assert borrows(here)
+
+
+def test_the_owner_gets_what_is_guaranteed_beside_a_node_that_takes_no_pods() -> None:
+    """Guests have borrowed nothing of it."""
+    here = shared()
+    here.feed.put_host(node_object("n2", cordoned=True))
+    here.nodes = ("n1",)
+    assert not borrows(here)
+    for _ in range(2):
+        assert here.place_of(waiter(16, namespace="owner")) == ["n1"]
+
+
+def with_cards() -> Neighbours:
+    """Two nodes with four cards, two of them guaranteed to an owner who has nothing."""
+    here = Neighbours("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(None, None, 2)))
+    return here
+
+
+def test_guaranteed_cards_are_whole_cards() -> None:
+    """Though a card has ten slices, and those of the others are large or small."""
+    here = with_cards()
+    assert [here.place_of(waiter(16, namespace="guest")) != [] for _ in range(4)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [here.place_of(waiter(16, namespace="owner")) != [] for _ in range(2)] == [True, True]
+
+
+@pytest.mark.parametrize(("gib", "number"), [(8, 3), (4, 5), (1, 11)])
+def test_parts_of_cards_add_up_to_cards(gib: int, number: int) -> None:
+    """Guests have places until less than the owner's two cards, and one more for the next guest, would be left."""
+    here = with_cards()
+    placed = [here.place_of(waiter(gib, namespace="guest")) != [] for _ in range(40)]
+    assert sum(placed) >= number
+    left = 64 - gib * sum(placed)
+    assert left >= 32
+
+
+def test_guaranteed_cards_that_are_in_use_are_nothing_to_keep() -> None:
+    """The owner has its two."""
+    here = with_cards()
+    for _ in range(2):
+        assert here.place_of(waiter(16, namespace="owner"))
+    assert [here.place_of(waiter(16, namespace="guest")) != [] for _ in range(3)] == [True, True, False]
+
+
+def test_an_owner_of_cards_that_leave_is_not_evicted_for_a_borrower() -> None:
+    """A slice of the owner's is a card of its guarantee, however small it is."""
+    here = with_cards()
+    here.runs("small", "n1-a", 4, namespace="owner")
+    here.runs("small-2", "n1-b", 4, namespace="owner")
+    for where in ("n2-a", "n2-b"):
+        here.runs(where, where, 16, priority=500)
+    assert here.victims(waiter(16, namespace="guest")) == {}

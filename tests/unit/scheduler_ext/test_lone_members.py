@@ -1,0 +1,148 @@
+"""The one member that a running group lacks has pods of lower priority evicted, as a pod without a group does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aliquot.scheduler_ext.displacement import Displacement
+from aliquot.scheduler_ext.evictable import Evictable
+from aliquot.scheduler_ext.evictor import Evictor
+from aliquot.scheduler_ext.holds import Holds
+from tests.unit.scheduler_ext.drill import pod_in
+from tests.unit.scheduler_ext.test_stale_gangs import Field, names
+
+if TYPE_CHECKING:
+    from aliquot.kube.objects import Pod
+    from aliquot.scheduler_ext.waiting import Waiter
+
+
+class Preempting(Field):
+    """The same with preemption by the extender."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.evictable = Evictable(
+            self.ledger,
+            self.residents,
+            self.budgets,
+            self.quotas,
+            clock=self.time,
+            breaks=self.gangs.breaks,
+        )
+        self.holds = Holds(self.ledger, self.waiting, self.evictable)
+        self.filter = replace(self.filter, holds=self.holds)
+        self.feed = self.feed_with(self.holds)
+        ground = Displacement(self.evictable, self.holds, self.waiting, patience_seconds=5.0)
+        self.evictor = Evictor(
+            self.world,
+            self.waiting,
+            self.filter,
+            self.evictable,
+            self.holds,
+            grounds=[ground],
+            touch=self.touch,
+            clock=lambda: self.now,
+        )
+
+    def time(self) -> float:
+        """How long a pod has waited is measured by the machine's clock."""
+        return time.time() + self.now
+
+    async def touch(self, waiter: Waiter) -> None:
+        """kube-scheduler asks again."""
+        self.where(waiter.pod)
+
+    def others(self, count: int, priority: int) -> list[Pod]:
+        """Pods without a group that run."""
+        pods = [pod_in("", priority=priority) for _ in range(count)]
+        for pod in pods:
+            self.create(pod)
+            assert asyncio.run(self.bind(pod, self.where(pod))) == ""
+            self.show(pod)
+        return pods
+
+    def evictions(self) -> list[str]:
+        """Who is evicted in a round, some seconds later."""
+        before = len(self.world.evicted)
+        self.pass_time(6.0)
+        asyncio.run(self.evictor.look())
+        return self.world.evicted[before:]
+
+
+def test_the_last_member_that_a_group_lacks_preempts():
+    """The place of the pod that leaves is held for it, whoever else comes; then the group is whole."""
+    field = Preempting()
+    members = field.run_group("train", priority=100)
+    others = field.others(4, 0)
+    heir = field.member("train", 5, 100)
+    field.lose_card(members[0], heir)
+    (gone,) = field.evictions()
+    victim = next(pod for pod in others if pod.metadata.name == gone)
+    field.show(victim, leaving=True)
+    assert field.evictions() == []
+    assert not field.where(heir)
+    assert not field.would(heir)
+    field.leave(victim)
+    assert not field.where(pod_in("", priority=100))
+    assert field.would(heir)
+    assert not field.where(pod_in("", priority=100))
+    assert asyncio.run(field.bind(heir, field.where(heir))) == ""
+    assert field.bound(*members[1:], heir) == 4
+    assert field.evictions() == []
+
+
+def test_two_members_that_a_group_lacks_evict_nobody():
+    """Room for one would be of no use."""
+    field = Preempting()
+    members = field.run_group("train", priority=100)
+    field.others(4, 0)
+    field.lose_card(members[0])
+    field.lose_card(members[1])
+    heirs = [field.member("train", 5, 100) for _ in range(2)]
+    field.create(*heirs)
+    assert not any(field.where(heir) for heir in heirs)
+    assert field.evictions() == []
+
+
+def test_a_member_beyond_those_needed_preempts():
+    """It goes alone in everything else, too."""
+    field = Preempting()
+    field.run_group("train", priority=100)
+    field.others(4, 0)
+    more = field.member("train", 5, 100)
+    field.create(more)
+    assert not field.where(more)
+    assert len(field.evictions()) == 1
+
+
+def urgent(field: Preempting, count: int) -> list[Pod]:
+    """Pods of high priority that wait."""
+    pods = [pod_in("", priority=1000) for _ in range(count)]
+    field.create(*pods)
+    assert not any(field.where(pod) for pod in pods)
+    return pods
+
+
+def test_pods_without_a_group_go_before_those_that_a_group_needs():
+    """Two members, one each of two groups, would leave four others idle; they are younger, and stay all the same."""
+    field = Preempting()
+    alone = field.others(2, 0)
+    for name in ("one", "two"):
+        field.run_group(name, 3, minute=9)
+    urgent(field, 2)
+    assert sorted(field.evictions()) == names(alone)
+
+
+def test_a_member_beyond_those_needed_goes_like_a_pod_without_a_group():
+    """The group runs on without it: the youngest goes."""
+    field = Preempting()
+    field.others(2, 0)
+    members = field.run_group("train", 4, minute=9)
+    field.needs("train", 3)
+    field.others(2, 0)
+    urgent(field, 1)
+    (gone,) = field.evictions()
+    assert gone in names(members)
