@@ -4,16 +4,30 @@ Python's own handler raises KeyboardInterrupt, in the middle of an import, too, 
 and another exit status. So all that takes long to import comes after.
 """
 
+import os
 import signal
+
+STANDARD_ERROR = 2
 
 
 def main() -> None:
     """Run a sub-command."""
+    _fill_standard_files()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from aliquot.cli.commands import aliquot
 
     aliquot(prog_name="aliquot")
+
+
+def _fill_standard_files() -> None:
+    """Opens those of descriptors 0 to 2 that are closed, or the next file opened would be a command's standard output.
+
+    What is opened here is closed on exec: a command finds them as the caller left them.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+        pass
+    os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -125,10 +125,11 @@ def _candidates(wish: Wish, cards: Sequence[Card]) -> Sequence[Card]:
         raise Refusal("the NVIDIA driver shows no card")
     if wish.card is None:
         return cards
-    chosen = [card for card in cards if wish.card in {card.uuid, str(card.index)}]
-    if not chosen:
+    chosen = [card for card in cards if card.has_name(wish.card)]
+    if len(chosen) != 1:
         known = ", ".join(f"{card.index} = {card.uuid}" for card in cards)
-        raise Refusal(f"there is no card {wish.card!r}; there are {known}")
+        which = "several cards begin with" if chosen else "there is no card"
+        raise Refusal(f"{which} {wish.card!r}; there are {known}")
     return chosen
 
 

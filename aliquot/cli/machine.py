@@ -28,6 +28,10 @@ class Card:
     def __str__(self) -> str:
         return f"card {self.index} ({self.uuid})"
 
+    def has_name(self, name: str) -> bool:
+        """Whether it is meant by an index, by its UUID, or by the beginning of its UUID."""
+        return name == str(self.index) or (name.startswith("GPU-") and self.uuid.startswith(name))
+
 
 @dataclass(frozen=True)
 class Machine:

@@ -29,14 +29,13 @@ def visible(cards: Sequence[Card], environment: Mapping[str, str]) -> tuple[Card
 
 def _named(entry: str, cards: Sequence[Card], environment: Mapping[str, str]) -> Card:
     """The card that an entry names as CUDA reads it: an index, or as much of a UUID as is unique."""
-    found = [card for card in cards if str(card.index) == entry]
-    if found:
-        _refuse_unknown_order(entry, cards, environment)
-    elif entry.startswith("GPU-"):
-        found = [card for card in cards if card.uuid.startswith(entry)]
+    found = [card for card in cards if card.has_name(entry)]
     if len(found) != 1:
         known = ", ".join(f"{card.index} = {card.uuid}" for card in cards)
-        raise Refusal(f"{VARIABLE} names {entry!r}, which is no card here; there are {known}")
+        what = "several cards" if found else "no card"
+        raise Refusal(f"{VARIABLE} names {entry!r}, which is {what} here; there are {known}")
+    if entry.isdigit():
+        _refuse_unknown_order(entry, cards, environment)
     return found[0]
 
 
@@ -53,10 +52,11 @@ def refuse_hidden(wanted: str | None, cards: Sequence[Card], left: Sequence[Card
     """Refuses a card that is asked for by name and hidden by the environment.
 
     Args:
-        wanted: Index or UUID; None: any.
+        wanted: Index, UUID or the beginning of one; None: any.
         cards: All cards.
         left: Those that the environment leaves.
     """
-    hidden = [card for card in cards if wanted in {card.uuid, str(card.index)} and card not in left]
-    if hidden:
+    named = [card for card in cards if wanted is not None and card.has_name(wanted)]
+    hidden = [card for card in named if card not in left]
+    if hidden and hidden == named:
         raise Refusal(f"{hidden[0]} is not among those of {VARIABLE}; unset it, or leave --card out")

@@ -19,9 +19,11 @@ from aliquot.dialects import DialectError, Translation
 from aliquot.dialects.hami_unsupported import Unsupported, unsupported
 from aliquot.kube.objects import Pod, ResourceRequirements
 from aliquot.names import ResourceNames
-from aliquot.units import Quantity, QuantityError, parse_count, parse_percent
+from aliquot.units import MIB, Quantity, QuantityError, parse_count, parse_percent
 
 _WHOLE = 100
+_MOST_MEMORY = (1 << 31) - 1
+"""HAMi reads `gpumem` into 32 bits; whoever writes more has written bytes (`6Gi`)."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,11 @@ class HamiDialect:
         self, asked: ResourceRequirements, memory: int | None, names: ResourceNames
     ) -> dict[str, str]:
         """Return memory per card: MiB before percentage, and all of it where neither is given."""
+        if memory and memory > _MOST_MEMORY:
+            unit = "MiB" if self.memory_factor == 1 else f"{self.memory_factor} MiB"
+            meant = -(-memory // (MIB * self.memory_factor))
+            given = self._given(asked, self.memory) or memory
+            raise DialectError(self.memory, given, f"{given} is too much: it counts {unit}; write {meant}")
         if memory:
             return {names.memory: f"{memory * self.memory_factor}Mi"}
         percent = self._given(asked, self.memory_percent)

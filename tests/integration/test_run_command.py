@@ -414,6 +414,28 @@ def test_each_failure_of_a_file_has_its_cure(code: int):
     assert words.endswith(", or set XDG_RUNTIME_DIR to a directory of yours on another file system")
 
 
+OPEN_FILES = """
+import os, sys
+names = []
+for descriptor in range(3):
+    try:
+        names.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    except OSError:
+        names.append("closed")
+with open(sys.argv[1], "w") as file:
+    file.write(" ".join(names))
+"""
+
+
+def test_a_command_without_standard_files_gets_none_of_ours(shell: Shell, tmp_path: Path):
+    """As a service manager may start it: the record of the run is not the command's standard output."""
+    seen = tmp_path / "seen"
+    run = [*ALIQUOT, "run", "--simulate", "--mem", "1Gi", "--", sys.executable, "-c", OPEN_FILES, str(seen)]
+    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *run]
+    done = subprocess.run(closed, env=shell.environment, timeout=WAIT_S, check=False)
+    assert (done.returncode, seen.read_text()) == (0, "closed closed closed")
+
+
 def test_a_terminal_without_a_character_is_shown_an_escape(shell: Shell):
     """A command of any language has its line in the table, whatever the terminal can show."""
     with shell.start("--mem", "1Gi", "--", "sh", "-c", "echo x; cat #é") as run:

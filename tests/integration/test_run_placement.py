@@ -166,6 +166,7 @@ VISIBLE = [
     ("1", ["--card", "0"], 125, "card 0 (GPU-{0}) is not among those of CUDA_VISIBLE_DEVICES"),
     ("", [], 125, "CUDA_VISIBLE_DEVICES= hides every card from the command; unset it"),
     ("-1", [], 125, "hides every card"),
+    ("GPU-", [], 125, "names 'GPU-', which is several cards here"),
     ("7", [], 125, "CUDA_VISIBLE_DEVICES names '7', which is no card here; there are 0 = "),
     ("MIG-x", [], 125, "names 'MIG-x'"),
 ]

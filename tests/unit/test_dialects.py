@@ -83,6 +83,13 @@ def test_reading_what_the_webhook_wrote_changes_nothing(limits: dict[str, Any]):
     assert read({**limits, **first.limits(ResourceNames())}) == first
 
 
+@pytest.mark.parametrize(("written", "meant"), [("6Gi", "6144"), ("6000M", "5723")])
+def test_bytes_where_mebibytes_are_counted_are_refused(written: str, meant: str):
+    """HAMi reads it into 32 bits and takes nothing, which is the whole card."""
+    with pytest.raises(RequestError, match=f"{written} is too much: it counts MiB; write {meant}$"):
+        read({N + "gpumem": written})
+
+
 def test_two_names_for_different_things_are_refused():
     """A container that asks for one thing in our names and another in HAMi's gets neither."""
     with pytest.raises(RequestError, match="keep one of the two"):

@@ -45,6 +45,16 @@ def test_memory_is_rounded_up_to_a_mebibyte():
     assert fit(wish(GIB + 1), CARDS, []).memory_bytes == GIB + MIB
 
 
+def test_the_beginning_of_a_uuid_is_a_name_while_it_is_unique():
+    """As in CUDA_VISIBLE_DEVICES; of two cards none is guessed."""
+    cards = [replace(FIRST, uuid="GPU-8d7a"), replace(SECOND, uuid="GPU-8e11")]
+    assert fit(wish(GIB, card="GPU-8e"), cards, []).card == "GPU-8e11"
+    with pytest.raises(
+        Refusal, match=r"several cards begin with 'GPU-8'; there are 0 = GPU-8d7a, 1 = GPU-8e11"
+    ):
+        fit(wish(GIB, card="GPU-8"), cards, [])
+
+
 def test_slices_fill_a_card_to_the_last_byte_and_no_further():
     """The sum of the slices of a card is never more than the card."""
     taken = [Slice("GPU-a", 15 * GIB)]
