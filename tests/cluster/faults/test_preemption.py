@@ -4,7 +4,7 @@ import pytest
 
 from aliquot.sandbox.cluster.processes import wait_for
 from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS
-from aliquot.scheduler_ext.evictor import COMPONENT
+from aliquot.scheduler_ext.pod_events import COMPONENT
 from tests.cluster.faults.field import SOON_S, Field
 from tests.integration.journey.auditor import placement_of
 
