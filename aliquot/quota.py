@@ -79,6 +79,7 @@ class QuotaSpec(KubeStruct, frozen=True, kw_only=True):
         defaults: What the webhook writes where a container is silent.
         reclaim: Pods that others run on what is guaranteed here are evicted when a pod within it waits.
         min_run_seconds: How long a pod of these namespaces is not evicted for another after its start.
+        weight: How much of what is left beyond all guarantees is theirs, in proportion to others' weights.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -89,6 +90,7 @@ class QuotaSpec(KubeStruct, frozen=True, kw_only=True):
     defaults: Defaults = NO_DEFAULTS
     reclaim: bool = False
     min_run_seconds: int = 0
+    weight: int = 1
 
 
 class QuotaStatus(KubeStruct, frozen=True, kw_only=True):

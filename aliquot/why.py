@@ -28,11 +28,12 @@ class State(StrEnum):
 
 
 class CauseKind(StrEnum):
-    """Who keeps the pod from a node: nobody, its cards, a quota, or kube-scheduler."""
+    """Who keeps the pod from a node: nobody, its cards, a quota, pods whose turn it is, or kube-scheduler."""
 
     ROOM = "Room"
     CARDS = "Cards"
     QUOTA = "Quota"
+    TURN = "Turn"
     NOT_OFFERED = "NotOffered"
 
 

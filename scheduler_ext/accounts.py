@@ -102,6 +102,8 @@ class Accounts:
         self._changed: set[str] = set()
         self._free: dict[str, dict[str, Amounts]] = {}
         self._free_in_all: defaultdict[str, Amounts] = defaultdict(Amounts)
+        self._whole: dict[str, dict[str, Amounts]] = {}
+        self._whole_in_all: defaultdict[str, Amounts] = defaultdict(Amounts)
         self._kind_of: dict[str, Kind] = {}
         self._nodes_of: dict[Kind, set[str]] = {}
         self._heard: Callable[[str, str, bool], None] = lambda _, __, ___: None
@@ -230,6 +232,11 @@ class Accounts:
         self._settle()
         return self._free_in_all[pool]
 
+    def whole(self, pool: str) -> Amounts:
+        """What the cards of a pool can be promised in all, those that take no pods left out; `cards` are slices."""
+        self._settle()
+        return self._whole_in_all[pool]
+
     def kinds(self) -> Mapping[Kind, set[str]]:
         """The nodes with cards, by what a pod takes on them."""
         self._settle()
@@ -240,7 +247,9 @@ class Accounts:
         for node in self._changed:
             cards, pools = list(self._cards(node)), self._pools.get(node, {})
             self._sort(node, frozenset(_largest(cards, pools).items()))
-            self._replace_free(node, _free_of(cards, pools) if self._takes_pods(node, ()) else {})
+            free = _free_of(cards, pools) if self._takes_pods(node, ()) else {}
+            _replace(self._free, self._free_in_all, node, free)
+            _replace(self._whole, self._whole_in_all, node, _whole_of(cards, pools))
         self._changed.clear()
 
     def _sort(self, node: str, kind: Kind) -> None:
@@ -252,14 +261,6 @@ class Accounts:
         if kind:
             self._kind_of[node] = kind
             self._nodes_of.setdefault(kind, set()).add(node)
-
-    def _replace_free(self, node: str, free: dict[str, Amounts]) -> None:
-        for pool, amounts in self._free.pop(node, {}).items():
-            self._free_in_all[pool] -= amounts
-        for pool, amounts in free.items():
-            self._free_in_all[pool] += amounts
-        if free:
-            self._free[node] = free
 
 
 _NOT_PLACED: Final[Mapping[str, Amounts]] = MappingProxyType({})
@@ -278,6 +279,30 @@ def _largest(cards: Iterable[CardState], pools: Mapping[str, str]) -> dict[str, 
         pool = pools.get(card.uuid, ALL)
         largest[pool] = max(card.usable_mib, largest.get(pool, 0))
     return largest
+
+
+def _replace(
+    parts: dict[str, dict[str, Amounts]], in_all: dict[str, Amounts], node: str, now: dict[str, Amounts]
+) -> None:
+    """Put a node's part of sums in place of the one that it had."""
+    before = parts.pop(node, {})
+    if before != now:
+        for pool, amounts in before.items():
+            in_all[pool] -= amounts
+        for pool, amounts in now.items():
+            in_all[pool] += amounts
+    if now:
+        parts[node] = now
+
+
+def _whole_of(cards: Iterable[CardState], pools: Mapping[str, str]) -> dict[str, Amounts]:
+    """What a node's cards can be promised in all, and by pool."""
+    whole: defaultdict[str, Amounts] = defaultdict(Amounts)
+    for card in cards:
+        if card.healthy and not card.mig:
+            for pool in {ALL, pools.get(card.uuid, ALL)}:
+                whole[pool] += Amounts(card.usable_mib, card.usable_cores, card.slots)
+    return whole
 
 
 def _free_of(cards: Iterable[CardState], pools: Mapping[str, str]) -> dict[str, Amounts]:

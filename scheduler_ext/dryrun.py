@@ -103,7 +103,7 @@ class DryRun:
             return _as_dry_run(standing)
         with self._filter.waiting.trial(), self._filter.ledger.without(request.uid):
             told = self._judge.judge(pod, request, names, imagined)
-        result = _as_dry_run(refusal(dict(told.refused), told.cards, dict(told.barred)))
+        result = _as_dry_run(refusal(dict(told.refused), told.cards, {**told.barred, **told.turns}))
         result.NodeNames = list(told.fits)
         return result
 

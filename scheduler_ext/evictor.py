@@ -250,7 +250,7 @@ class Evictor:
         It is one of no pods where it is enough that those leave that are leaving.
         """
         pod, request = waiter.pod, waiter.request
-        if self._decide.would_place(pod, request, waiter.nodes):
+        if self._decide.has_room(pod, request, waiter.nodes):
             return None
         borrowing, shut = self._evictable.borrowing(), self._decide.shut_to(pod)
         found, spent = [], 0.0

@@ -5,15 +5,16 @@ node, so that kube-scheduler has nothing left to choose, or gives the cause for 
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aliquot.dialects import Dialect
 from aliquot.kube.objects import Pod
 from aliquot.names import ResourceNames
 from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
+from aliquot.scheduler_ext.accounts import ALL, NO_RELIEF
 from aliquot.scheduler_ext.choose import Choice, Placer
 from aliquot.scheduler_ext.empty_cluster import beyond_quotas
 from aliquot.scheduler_ext.fit import still_fits
@@ -23,8 +24,9 @@ from aliquot.scheduler_ext.holds import Holds
 from aliquot.scheduler_ext.ledger import Entry, Ledger, Stage
 from aliquot.scheduler_ext.passed_over import PassedOver
 from aliquot.scheduler_ext.quotas import Quotas
-from aliquot.scheduler_ext.reasons import QUOTA, Reason
-from aliquot.scheduler_ext.waiting import Waiting
+from aliquot.scheduler_ext.reasons import QUOTA, TURN, Reason
+from aliquot.scheduler_ext.turns import Turns
+from aliquot.scheduler_ext.waiting import Waiter, Waiting
 from aliquot.scheduler_ext.wire import FilterArgs, FilterResult
 
 
@@ -44,6 +46,7 @@ class Filter:
         gangs: Pods that get their places together; None where no groups are heeded.
         holds: Whose places are held while others leave them.
         all_pods: Pods without slices get a node, too: one without cards, else where they cost others least.
+        turns: Who goes first of those that wait.
     """
 
     ledger: Ledger
@@ -57,6 +60,7 @@ class Filter:
     gangs: Gangs | None = None
     holds: Holds | None = None
     all_pods: bool = False
+    turns: Turns = field(default_factory=Turns)
     _ready: list[tuple[Pod, PodRequest]] = field(default_factory=list, init=False)
 
     def prepare(self, pod: Pod) -> None:
@@ -111,6 +115,13 @@ class Filter:
 
     def would_place(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> bool:
         """Whether a pod without a place would get one now; nothing is reserved."""
+        if not self.has_room(pod, request, nodes):
+            return False
+        theirs = self.turns.ahead(self, pod, request)
+        return not theirs or self.has_room(pod, request, [node for node in nodes if node not in theirs])
+
+    def has_room(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> bool:
+        """The same, were it no other pod's turn."""
         together = self.gangs.would_place(self, pod, request, nodes) if self.gangs else None
         if together is not None:
             return together
@@ -120,13 +131,45 @@ class Filter:
             offered = held.node in nodes and self.ledger.hosts.slices_left(held.node) >= 0
             refusal = self.quotas.refusal(request.namespace, held.placement, anew=True)
             return offered and still_fits(held.placement, there) and not refusal
-        taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
-        kept = self.kept_from(pod)
-        ours = [n for n in nodes if n not in taken and n not in barred and n != kept]
+        ours = self._unclosed(pod, request, nodes)
         if not ours or self.placer.place(request, ours) is not None:
             return bool(ours)
         with self._saved_aside(pod) as saved:
             return bool(saved) and self.placer.place(request, ours) is not None
+
+    def _unclosed(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> list[str]:
+        """Those of these nodes that nothing but a lack of room keeps a pod from."""
+        taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
+        kept = self.kept_from(pod)
+        return [n for n in nodes if n not in taken and n not in barred and n != kept]
+
+    # ---- whose turn it is ----
+
+    def open_nodes(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> list[str]:
+        """Those of these nodes that are not closed to a pod and have not just failed it, whatever room they have."""
+        failed = self.passed_over.nodes(request.uid)
+        if len(nodes) != 1:
+            return [node for node in self._unclosed(pod, request, nodes) if node not in failed]
+        (node,) = nodes  # of one the quotas say it sooner
+        closed = node in failed or node == self.kept_from(pod) or node in self.foreign.nodes_serving(pod)
+        return [] if closed or self.quotas.barred_after(request, node, NO_RELIEF) else [node]
+
+    def has_claim(self, uid: str) -> bool:
+        """Whether room was made for a pod."""
+        return self.holds is not None and bool(self.holds.node_of(uid))
+
+    def turns_against(self, pod: Pod, request: PodRequest) -> dict[str, str]:
+        """The nodes that a pod without a place has to leave to others now, each with the reason."""
+        return {node: one.text for node, one in self.turns.ahead(self, pod, request).items()}
+
+    def by_share(self, waiters: Iterable[Waiter]) -> list[Waiter]:
+        """Pods that wait, those of the highest priority first, and of equal ones those of the lowest share."""
+        shares = _Shares(self.quotas)
+        return sorted(waiters, key=lambda one: (-(one.pod.spec.priority or 0), shares[one.request.namespace]))
+
+    def turn_seconds(self) -> float | None:
+        """Until somebody need no longer wait for the turn of others; None where nobody does."""
+        return self.turns.seconds_left()
 
     def group_waits(self, uid: str) -> str:
         """What keeps the group of a pod waiting, in words; empty for a pod that goes alone, or has its place."""
@@ -158,10 +201,10 @@ class Filter:
     def _place(self, request: PodRequest, args: FilterArgs, nodes: Sequence[str]) -> FilterResult:
         self.ledger.release(request.uid)
         self.placer.demand.note(request)
-        looked = self._look(args.Pod, request, nodes)
+        looked = self._look_in_turn(args.Pod, request, nodes)
         if looked.choice.placement is not None:
             return self._reserve(request, looked.choice.placement)
-        placed = self._place_over(args, request)
+        placed = None if looked.turns else self._place_over(args, request)
         if placed is not None:
             return placed
         self.waiting.refused(args.Pod, request, nodes, looked.reason)
@@ -181,6 +224,18 @@ class Filter:
     def waits_for_others(self, pod: Pod) -> bool:
         """Whether room for this pod alone would be of no use: its group lacks others besides."""
         return self.gangs is not None and self.gangs.waits_for_others(pod)
+
+    def _look_in_turn(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> "_Looked":
+        """The place of a pod, unless it is the turn of others there; those are woken."""
+        looked = self._look(pod, request, nodes)
+        best = looked.choice.placement
+        if best is None or not self.turns.ahead(self, pod, request, best.node):
+            return looked
+        ahead = self.turns.ahead(self, pod, request)
+        self.turns.begin(self.waiting, ahead)
+        theirs = {node: one.text for node, one in ahead.items()}
+        looked = self._look(pod, request, [node for node in nodes if node not in theirs])
+        return replace(looked, nodes=nodes, turns=theirs)
 
     def _look(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> "_Looked":
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
@@ -219,6 +274,7 @@ class Filter:
 
     def _reserve(self, request: PodRequest, placement: Placement) -> FilterResult:
         self.waiting.forget(request.uid)
+        self.turns.placed(request.namespace, placement.node)
         self.ledger.reserve(request, placement)
         return FilterResult([placement.node])
 
@@ -233,6 +289,7 @@ class _Looked:
         taken: Nodes, not only of these, on which another plugin serves what it asks for.
         barred: Nodes, not only of these, that a quota closes to it, with the reason.
         kept: The node that is kept free for a larger pod; empty where there is none.
+        turns: Nodes that are left to pods whose turn it is, with the reason.
     """
 
     nodes: Sequence[str]
@@ -240,10 +297,13 @@ class _Looked:
     taken: set[str]
     barred: dict[str, str]
     kept: str = ""
+    turns: dict[str, str] = field(default_factory=dict)
 
     @property
     def reason(self) -> str:
         """What keeps the pod from the nodes that come nearest to having room, in a word for counting."""
+        if self.turns:
+            return TURN
         nearest = self.choice.nearest
         if self.barred and not (nearest and nearest.curable):
             return QUOTA
@@ -256,8 +316,20 @@ class _Looked:
             **({self.kept: Reason.KEPT} if self.kept in self.nodes else {}),
             **dict.fromkeys(self.taken.intersection(self.nodes), Reason.FOREIGN),
         }
-        barred = {n: self.barred[n] for n in self.nodes if n in self.barred}
+        barred = {n: self.barred[n] for n in self.nodes if n in self.barred} | self.turns
         return refusal(refused, self.choice.cards, barred)
+
+
+class _Shares(dict[str, float]):
+    """The share of each namespace in all cards, worked out when it is asked for."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        super().__init__()
+        self._quotas = quotas
+
+    def __missing__(self, namespace: str) -> float:
+        share = self[namespace] = self._quotas.share(ALL, namespace)
+        return share
 
 
 def deleted(request: PodRequest) -> FilterResult:

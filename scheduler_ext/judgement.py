@@ -18,19 +18,21 @@ from aliquot.scheduler_ext.survey import survey
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is said of each node; every node is in one of the three.
+    """What is said of each node; every node is in one of the four.
 
     Attributes:
         fits: It has room.
         refused: It has none, and why.
         barred: A quota keeps the pod from it, and in which words.
         cards: Cards per container asked for, which the wording of a reason depends on.
+        turns: It has room, which is left to a pod whose turn it is, and in which words.
     """
 
     fits: tuple[str, ...]
     refused: Mapping[str, Reason] = field(default_factory=dict)
     barred: Mapping[str, str] = field(default_factory=dict)
     cards: int = 1
+    turns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,13 @@ class Judge:
         if kept in names and kept not in barred:
             refused[kept] = Reason.KEPT
         refused.update(dict.fromkeys(taken.intersection(names).difference(barred), Reason.FOREIGN))
+        turns = {name: why for name, why in ours.turns_against(pod, request).items() if name in fits}
         return Judgement(
-            tuple(name for name in asked if name in fits),
+            tuple(name for name in asked if name in fits and name not in turns),
             refused,
             {name: barred[name] for name in names if name in barred},
             cards,
+            turns,
         )
 
     def _foreign(self, pod: Pod, imagined: Imagined | None) -> set[str]:

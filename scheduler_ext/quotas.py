@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from aliquot.amounts import NOTHING, Amounts, asked
+from aliquot.amounts import NAMES, NOTHING, Amounts, asked
 from aliquot.dialects import Dialect
 from aliquot.names import DEFAULT_NAMES, ResourceNames
 from aliquot.placement import Placement
@@ -28,6 +28,8 @@ from aliquot.request import PodRequest
 from aliquot.scheduler_ext.accounts import ALL, NO_RELIEF, Accounts, Kind, Relief
 from aliquot.scheduler_ext.quota_words import Asking, beyond_limit, cannot_borrow
 
+NEGLIGIBLE: Final = 1e-9
+"""Shares that differ by less are equal: they are quotients."""
 Demand = Callable[[str], Amounts]
 """What a pod asks of a pool's cards."""
 
@@ -43,6 +45,7 @@ class Bound:
         guaranteed: What others leave for them.
         limit: What they have at most together.
         pod_max: What one pod has at most.
+        weight: By which its share is divided.
     """
 
     title: str = ""
@@ -51,6 +54,7 @@ class Bound:
     guaranteed: Amounts = NOTHING
     limit: Most = NO_BOUND
     pod_max: Most = NO_BOUND
+    weight: int = 1
 
 
 class _Book:
@@ -76,7 +80,7 @@ class _Book:
         name, spec = quota.metadata.name, quota.spec
         mine = tuple(namespace for namespace in spec.namespaces if namespace not in self.of)
         title, guaranteed = f"GPUQuota {name}", spec.guaranteed.amounts()
-        bound = Bound(title, mine, self._pool, guaranteed, spec.limit, spec.pod_max)
+        bound = Bound(title, mine, self._pool, guaranteed, spec.limit, spec.pod_max, max(1, spec.weight))
         self.bounds[name] = bound
         self.of |= dict.fromkeys(mine, bound)
 
@@ -330,6 +334,37 @@ class Quotas:
             if (owed and short) or (opening and (short or (name == "cards" and book.guarantees_cards))):
                 return cannot_borrow(asking, name, guaranteed, free, owed)
         return ""
+
+    # ---- who goes first ----
+
+    @property
+    def pools(self) -> list[str]:
+        """Where shares are compared: on all cards, and on those of each pool that has quotas of its own."""
+        return [ALL, *(pool for pool in self._books if pool != ALL)]
+
+    def pool_of(self, node: str) -> str:
+        """The pool on whose cards shares are compared for a node."""
+        kind = self.accounts.kind_of(node) or ()
+        return min((pool for pool, _ in kind if pool != ALL and pool in self._books), default=ALL)
+
+    def share(self, pool: str, namespace: str) -> float:
+        """What a namespace's quota has of a pool beyond its guarantee, divided by its weight.
+
+        It is the largest of its parts of all memory, compute and slices: the dominant resource (Ghodsi et al.,
+        Dominant Resource Fairness, NSDI 2011). A namespace of no quota has a guarantee of nothing and the weight 1.
+        """
+        book = self._books.get(pool)
+        bound = book.of.get(namespace, NO_QUOTA) if book else NO_QUOTA
+        used = book.used(bound) if book and bound.title else self.accounts.used(pool, namespace)
+        beyond, whole = used - bound.guaranteed, self.accounts.whole(pool)
+        parts = [max(0, beyond.of(name)) / whole.of(name) for name in NAMES if whole.of(name)]
+        return max(parts, default=0.0) / bound.weight
+
+    def lower(self, pool: str, namespace: str, others: Iterable[str]) -> list[str]:
+        """Those of these namespaces that have a lower share of a pool than this one, the lowest first."""
+        mine = self.share(pool, namespace) - NEGLIGIBLE
+        found = [(share, one) for one in others if (share := self.share(pool, one)) < mine]
+        return [one for _, one in sorted(found)]
 
     # ---- what people are told ----
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from aliquot.scheduler_ext.room import Room
 from aliquot.scheduler_ext.table import CardTable
 
-QUOTA, GROUP = "quota", "group"
+QUOTA, GROUP, TURN = "quota", "group", "turn"
 """What else keeps a pod waiting, beside the names of reasons, where waiting pods are counted."""
 
 

@@ -21,7 +21,7 @@ import contextlib
 import datetime as dt
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -84,6 +84,12 @@ class Decision(Protocol):
     def group_waits(self, uid: str) -> str:
         """What keeps the group of a pod waiting, in words; empty for a pod that goes alone."""
 
+    def by_share(self, waiters: "Iterable[Waiter]") -> "list[Waiter]":
+        """The same in the order in which they are to be woken."""
+
+    def turn_seconds(self) -> float | None:
+        """Until somebody need no longer wait for the turn of others; None where nobody does."""
+
 
 @dataclass(frozen=True)
 class Rest:
@@ -140,6 +146,12 @@ class Waiter:
         group = group_of(self.pod.metadata, spec.scheduling_group)
         return (self.request.namespace, spec.priority or 0, shape, written, id(self.nodes), group)
 
+    @property
+    def shape(self) -> Hashable:
+        """Equal for pods of a namespace that are the same to others: in priority, and in what they ask for."""
+        asked = tuple((c.kind, c.slice) for c in self.request.containers)
+        return (self.pod.spec.priority or 0, asked)
+
 
 class Waiting:
     """The pods that filter has refused and that have not got a place since.
@@ -149,11 +161,14 @@ class Waiting:
         changes: Grows with everything that has changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Nobody waits yet; `clock` gives monotonic seconds."""
         self.changed = asyncio.Event()
         self.changes = 0
+        self._clock = clock
         self._trials = 0
         self._pods: dict[str, Waiter] = {}
+        self._kinds: dict[str, dict[Hashable, dict[str, None]]] = {}
         self._listeners: list[Callable[[Pod, PodRequest], None]] = []
 
     def __len__(self) -> int:
@@ -176,8 +191,12 @@ class Waiting:
     ) -> None:
         """Filter has found no place for a pod, and has said this of its group."""
         old = self._pods.get(request.uid) or Waiter(pod, request, ())
-        offered, now = canonical(frozenset(nodes)), time.monotonic()
-        self._pods[request.uid] = replace(old, nodes=offered, reason=reason, told=told, asked=now)
+        offered, now = canonical(frozenset(nodes)), self._clock()
+        self._remove(request.uid)
+        waiter = replace(old, nodes=offered, reason=reason, told=told, asked=now)
+        self._pods[request.uid] = waiter
+        kinds = self._kinds.setdefault(request.namespace, {})
+        kinds.setdefault(waiter.shape, {})[request.uid] = None
         for heard in self._listeners:
             heard(pod, request)
 
@@ -188,7 +207,32 @@ class Waiting:
 
     def forget(self, uid: str) -> None:
         """The pod has got a place, or is gone."""
-        self._pods.pop(uid, None)
+        self._remove(uid)
+
+    def _remove(self, uid: str) -> None:
+        waiter = self._pods.pop(uid, None)
+        if waiter is None:
+            return
+        namespace, shape = waiter.request.namespace, waiter.shape
+        kinds = self._kinds[namespace]
+        kinds[shape].pop(uid)
+        if not kinds[shape]:
+            del kinds[shape]
+        if not kinds:
+            del self._kinds[namespace]
+
+    def namespaces(self) -> Collection[str]:
+        """Those of the pods."""
+        return self._kinds.keys()
+
+    def others(self, namespace: str) -> bool:
+        """Whether pods of other namespaces than this one wait."""
+        return len(self._kinds) > (namespace in self._kinds)
+
+    def kinds(self, namespace: str) -> Iterator[Collection[str]]:
+        """The UIDs of a namespace's pods, of each kind; those first that filter was asked for longest ago."""
+        for uids in self._kinds.get(namespace, {}).values():
+            yield uids.keys()
 
     def something_changed(self, *_: object) -> None:
         """What was refused may be possible now."""
@@ -275,7 +319,7 @@ class Waker:
         """Touch those that would get a place; the seconds until it is worth looking again, None for a change only."""
         hopeless: set[Hashable] = set()
         left, rests = TOUCHES_PER_ROUND, list[float]()
-        for waiter in self._waiting.all():
+        for waiter in self._decision.by_share(self._waiting.all()):
             hopeful = await self._is_hopeful(waiter, hopeless)
             if not (hopeful or self._told_otherwise(waiter)):
                 continue
@@ -287,7 +331,8 @@ class Waker:
                 rests.append(await (self.touch(waiter) if hopeful else self._tell(waiter)))
             else:
                 rests.append(0.0)
-        return min(rests, default=None)
+        turn = self._decision.turn_seconds()
+        return min(rests if turn is None else [*rests, turn], default=None)
 
     async def _is_hopeful(self, waiter: Waiter, hopeless: set[Hashable]) -> bool:
         """Whether a pod would get a place; of which kinds none would is noted."""

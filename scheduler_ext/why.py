@@ -123,7 +123,7 @@ class Why:
         told = self._judge.judge(pod, request, offered)
         causes = _causes(told, len(nodes) - len(offered))
         group = self._filter.group_waits(request.uid)
-        changes = () if told.fits else await self._helpful(pod, request, offered, told)
+        changes = () if told.fits or told.turns else await self._helpful(pod, request, offered, told)
         return _answer(
             pod,
             State.WAITING,
@@ -191,6 +191,7 @@ def _causes(told: Judgement, not_offered: int) -> tuple[Cause, ...]:
     counts[CauseKind.ROOM, ROOM] = len(told.fits)
     counts.update((CauseKind.CARDS, why.text(told.cards)) for why in told.refused.values())
     counts.update((CauseKind.QUOTA, why) for why in told.barred.values())
+    counts.update((CauseKind.TURN, why) for why in told.turns.values())
     counts[CauseKind.NOT_OFFERED, NOT_OFFERED] = not_offered
     order = sorted(counts.items(), key=lambda item: (item[0][0] is not CauseKind.ROOM, -item[1], item[0][1]))
     return tuple(Cause(kind=kind, text=text, nodes=count) for (kind, text), count in order if count)
@@ -203,4 +204,7 @@ def _summary(nodes: int, causes: Sequence[Cause], group: str) -> str:
         if group:
             return f"{have} for it alone, but its group has to wait: {group}"
         return f"{have} now: it gets one when kube-scheduler asks again"
+    turn = next((cause.text for cause in causes if cause.kind is CauseKind.TURN), "")
+    if turn:
+        return f"its turn comes later: {turn}"
     return f"none of {count_nodes(nodes)} has room for it" if nodes else "the cluster has no nodes"

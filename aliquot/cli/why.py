@@ -120,7 +120,8 @@ def _lines(answer: Answer) -> Iterator[str]:
 
 
 def _has_room(answer: Answer) -> bool:
-    return any(cause.kind is CauseKind.ROOM for cause in answer.causes)
+    """Whether the pod has room, be it that others go first."""
+    return any(cause.kind in (CauseKind.ROOM, CauseKind.TURN) for cause in answer.causes)
 
 
 def _details(change: Change) -> Iterator[str]:

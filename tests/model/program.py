@@ -7,6 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from tests.model.fairness import CONTESTS, print_shares
 from tests.model.features import chosen, not_run
 from tests.model.generator import Generator
 from tests.model.history import Outcome, play
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str]) -> int:
     """Play; the number of failing histories is in what is printed, and 1 is returned where there are any."""
     options = _parse(arguments)
+    if options.fairness:
+        print_shares(options.fairness)
+        return 0
     for line in not_run(options.features):
         print(line)
     if options.seed is not None:
@@ -41,6 +45,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=chosen(""),
         help="all, names, or +name,-name beside those that hold",
     )
+    parser.add_argument("--fairness", choices=[*CONTESTS], help="measure shares of the cards' time instead")
     parser.add_argument(
         "--keep-going", action="store_true", help="do not end at the first history that fails"
     )
