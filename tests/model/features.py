@@ -97,7 +97,6 @@ FEATURES: Final = {
     ),
     "current_offers": Feature(
         "remedies of `why` heed CPU and cordons as they are now",
-        "they heed what kube-scheduler offered last",
         expected=True,
     ),
 }
