@@ -172,6 +172,10 @@ class Gangs:
         """The node that is kept for a large pod, and not for the pod of this UID; empty where none is."""
         return self._saved.kept_from(uid, priority)
 
+    def saved_below(self, priority: int) -> Iterable[str]:
+        """The UIDs of pods whose places a group of lower priority has saved."""
+        return self._saved.below(priority)
+
     def saved_aside(self, priority: int) -> AbstractContextManager[bool]:
         """What a group of lower priority has saved is free meanwhile; whether there is any."""
         return self._saved.aside(priority)

@@ -92,7 +92,6 @@ FEATURES: Final = {
     ),
     "dry_run_over_holds": Feature(
         "a dry run places a pod where room is held for a pod of lower priority, as filter does",
-        "the dry run says that there is no room",
         expected=True,
     ),
     "current_offers": Feature(
