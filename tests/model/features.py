@@ -73,7 +73,6 @@ FEATURES: Final = {
     ),
     "lost_plans": Feature(
         "reclaim beside changes of what a plan is made on",
-        "one eviction in 300 histories serves no pod",
         beside=("reclaim", "quota_changes", "card_loss", "node_loss", "cordons"),
     ),
     "quota_victims": Feature(
