@@ -54,6 +54,15 @@ def test_the_victim_of_the_highest_priority_is_first() -> None:
     assert here.ordered_victims(two, n1=given) == {"n1": ("high", "plain", "middle", "low", "last")}
 
 
+def test_nobody_is_evicted_for_a_member_that_comes_before_the_watch_has_shown_its_group() -> None:
+    """kube-scheduler may be faster, and may ask for victims at once where a node lacks CPU."""
+    here = Neighbours()
+    preempted(here)
+    body = msgspec.to_builtins(waiter(8))
+    body["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "train"}
+    assert here.victims(msgspec.convert(body, Pod)) == {}
+
+
 def test_nobody_is_evicted_for_a_part_of_a_group() -> None:
     """Room for one would be of no use; once its group is small enough it is a pod like others."""
     here = Neighbours()
