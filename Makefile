@@ -90,7 +90,7 @@ clean:
 # ---- set-up: one stamp a dependency group, so that the demo does not wait for the test tools ----
 
 setup-demo: $(STAMPS)/native $(STAMPS)/demo
-setup-test: $(STAMPS)/native $(STAMPS)/test
+setup-test: $(STAMPS)/native $(STAMPS)/test $(STAMPS)/compiled
 setup-lint: $(STAMPS)/lint
 
 $(STAMPS)/venv: constraints.txt
@@ -106,6 +106,12 @@ $(STAMPS)/package: $(STAMPS)/venv pyproject.toml setup.py
 
 $(STAMPS)/demo $(STAMPS)/test $(STAMPS)/lint: $(STAMPS)/package
 	@$(PIP) --group $(@F)
+	@touch $@
+
+# pytest compiles the tests' modules in its own way; without this each worker of the first run would compile them all at once.
+# What cannot be collected is told by the tests themselves.
+$(STAMPS)/compiled: $(STAMPS)/native $(STAMPS)/test
+	@$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 || true
 	@touch $@
 
 $(STAMPS)/native: $(STAMPS)/package $(SHIM_SOURCES) $(DRIVER_SOURCES)

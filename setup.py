@@ -80,6 +80,7 @@ def install(built: Path, target: Path) -> None:
 
 os.umask(0o022)
 setup(
+    scripts=["aliquot/cli/bin/aliquot"],
     ext_modules=[INTERCEPTOR],
     cffi_modules=[f"{script}:ffibuilder" for script in CFFI],
     cmdclass={"build_ext": BuildNative},

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from aliquot.host import NO_HOST
 from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
@@ -245,7 +246,7 @@ class Evictor:
         return waits or bool(self._holds.node_of(waiter.request.uid))
 
     async def _best(self, waiter: Waiter, ground: Ground) -> Departure | None:
-        """The departure that costs least, of all nodes that the pod was offered; None where it needs or finds none.
+        """The departure that costs least, of all nodes that the pod may have; None where it needs or finds none.
 
         It is one of no pods where it is enough that those leave that are leaving.
         """
@@ -254,7 +255,7 @@ class Evictor:
             return None
         borrowing, shut = self._evictable.borrowing(), self._decide.shut_to(pod)
         found, spent = [], 0.0
-        for number, node in enumerate(waiter.nodes):
+        for number, node in enumerate(self._open(waiter.nodes)):
             if spent > MOST_SECONDS:
                 self._evictable.cut()
                 break
@@ -269,6 +270,10 @@ class Evictor:
                 await asyncio.sleep(0)
         return min(found, key=lambda departure: (departure.cost, departure.node), default=None)
 
+    def _open(self, nodes: Sequence[str]) -> list[str]:
+        """Those of the nodes that pods are sent to now: a node may have been cordoned since it was offered."""
+        return self._decide.ledger.hosts.open_to(nodes, NO_HOST)
+
     async def _plan(self, waiter: Waiter, ground: Ground, node: str) -> None:
         """Begin with the plan that the pod has by now, else with one for this node, if it waits yet."""
         pod = await self._api.get(PODS, waiter.pod.metadata.name, waiter.pod.metadata.namespace)
@@ -278,7 +283,7 @@ class Evictor:
         if plan is None:
             # Nothing is awaited between this look and the patch, which fails if the pod has changed since.
             fresh = ground.departure(waiter, node, self._evictable.borrowing())
-            if fresh is None or not fresh.pods:
+            if fresh is None or not fresh.pods or not self._open([node]):
                 return
             plan = plan_of(fresh, ground.name)
             await self._write(pod, plan)
@@ -307,7 +312,7 @@ class Evictor:
             waiter, plan.node, borrowing, planned=plan.uids, gone=frozenset(work.done)
         )
         offered = plan.node in waiter.nodes or not waiter.reason
-        if departure is None or not offered:
+        if departure is None or not offered or not self._open([plan.node]):
             self._give_up(waiter, work, work.ground.again_after)
             return
         for pod in departure.pods:

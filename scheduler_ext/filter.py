@@ -268,6 +268,12 @@ class Filter:
             found = self.find(args.Pod, request, args.NodeNames) if held or saved else None
             return self._reserve(request, found) if isinstance(found, Placement) else None
 
+    def kept_for_lower(self, pod: Pod) -> list[str]:
+        """The UIDs of pods of lower priority whose places are kept from others, and not from this pod."""
+        priority = pod.spec.priority or 0
+        held = self.holds.below(priority) if self.holds else []
+        return [*held, *(self.gangs.saved_below(priority) if self.gangs else ())]
+
     def _saved_aside(self, pod: Pod) -> contextlib.AbstractContextManager[bool | None]:
         """What a group of a lower priority than this pod's has saved up is free meanwhile; whether there is any."""
         return self.gangs.saved_aside(pod.spec.priority or 0) if self.gangs else contextlib.nullcontext()

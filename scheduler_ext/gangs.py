@@ -114,10 +114,12 @@ class Gangs:
         self._saved.give_turn(gang)
 
     def goes_together(self, pod: Pod) -> bool:
-        """Whether a pod that waits gets its place only with others."""
+        """Whether a pod that waits gets its place only with others; so it is for all that is known of a new group."""
         key = group_of(pod.metadata, pod.spec.scheduling_group)
-        gang = self._groups.get(key) if key is not None and self._hold_seconds else None
-        return gang is not None and self._together(gang)
+        if key is None or not self._hold_seconds:
+            return False
+        gang = self._groups.get(key)
+        return gang is None or self._together(gang)
 
     def breaks(self, uid: str) -> bool:
         """Whether a pod's group would have fewer members than it needs without it, and has enough with it."""
@@ -171,6 +173,10 @@ class Gangs:
     def kept_from(self, uid: str, priority: int) -> str:
         """The node that is kept for a large pod, and not for the pod of this UID; empty where none is."""
         return self._saved.kept_from(uid, priority)
+
+    def saved_below(self, priority: int) -> Iterable[str]:
+        """The UIDs of pods whose places a group of lower priority has saved."""
+        return self._saved.below(priority)
 
     def saved_aside(self, priority: int) -> AbstractContextManager[bool]:
         """What a group of lower priority has saved is free meanwhile; whether there is any."""

@@ -142,14 +142,18 @@ class Holds:
 
     def step_aside(self, priority: int) -> list[str]:
         """Give up what is held for pods of lower priority; theirs are the UIDs to hold for again afterwards."""
-        lower = [
+        lower = self.below(priority)
+        for uid in lower:
+            self._let_go(uid)
+        return lower
+
+    def below(self, priority: int) -> list[str]:
+        """The UIDs of pods of lower priority for which a place is held."""
+        return [
             uid
             for uid in {**self._nominated, **self._granted, **self._expected}  # few of those that wait
             if (claim := self._claims.get(uid)) and claim.priority < priority and self._held(uid)
         ]
-        for uid in lower:
-            self._let_go(uid)
-        return lower
 
     @contextmanager
     def aside(self, priority: int) -> Iterator[list[str]]:

@@ -110,6 +110,10 @@ class Hosts:
         """Those of the nodes that have so much left, as far as is known; the very same where all have."""
         return with_room(self._table, nodes, share)
 
+    def open_to(self, nodes: Sequence[str], share: HostShare) -> list[str]:
+        """Those of the nodes that have so much left and are neither cordoned nor NotReady, as far as is known."""
+        return [name for name in self.with_room(nodes, share) if name not in self._closed]
+
     def takes_pods(self, node: str, gone: Iterable[str] = ()) -> bool:
         """Whether a pod with a slice could be sent to a node, as far as is known, once these of its pods have left."""
         if node in self._closed:

@@ -34,6 +34,16 @@ class Judgement:
     cards: int = 1
     turns: Mapping[str, str] = field(default_factory=dict)
 
+    def with_room(self, more: Sequence[str], order: Sequence[str]) -> "Judgement":
+        """The same, but that these have room, too; those that have are in this order."""
+        fits = {*self.fits, *more}
+        return Judgement(
+            tuple(name for name in order if name in fits),
+            {name: why for name, why in self.refused.items() if name not in fits},
+            {name: why for name, why in self.barred.items() if name not in fits},
+            self.cards,
+        )
+
 
 @dataclass(frozen=True)
 class Imagined:
@@ -59,8 +69,23 @@ class Judge:
     ) -> Judgement:
         """What each of these nodes is told; of imagined ones, as if all of them were there.
 
-        The ledger must be without any charge of this pod.
+        A node has room, too, where only what is kept for pods of lower priority is in the way, as with filter. The
+        ledger must be without any charge of this pod.
         """
+        ours = self._filter
+        told = self._look(pod, request, names, imagined)
+        kept = ours.kept_for_lower(pod)
+        if not kept or len(told.fits) == len(names):
+            return told
+        having = set(told.fits)
+        others = [name for name in names if name not in having]
+        with ours.waiting.trial(), ours.ledger.without(*kept):
+            return told.with_room(self._look(pod, request, others, imagined).fits, names)
+
+    def _look(
+        self, pod: Pod, request: PodRequest, names: Sequence[str], imagined: Imagined | None
+    ) -> Judgement:
+        """The same, with all that is kept for others."""
         ours = self._filter
         barred = ours.quotas.barred(request, imagined.ledger.accounts if imagined else None)
         taken = ours.foreign.nodes_serving(pod) | self._foreign(pod, imagined)

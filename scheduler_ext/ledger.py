@@ -245,16 +245,18 @@ class Ledger:
         return old
 
     @contextmanager
-    def without(self, uid: str) -> Iterator[None]:
-        """As if this pod held nothing, until the block ends, in which nothing may be waited for."""
-        entry, host = self._entries.get(uid), self.hosts.of(uid)
-        self.release(uid)
+    def without(self, *uids: str) -> Iterator[None]:
+        """As if these pods held nothing, until the block ends, in which nothing may be waited for."""
+        held = [(self._entries.get(uid), self.hosts.of(uid)) for uid in uids]
+        for uid in uids:
+            self.release(uid)
         try:
             yield
         finally:
-            if entry is not None:
-                self._put(entry)
-                self.hosts.put_pod(uid, entry.node, host)
+            for entry, host in held:
+                if entry is not None:
+                    self._put(entry)
+                    self.hosts.put_pod(entry.uid, entry.node, host)
 
     def cards_of(self, entry: Entry) -> list[CardState]:
         """The cards that a place is on, as they would be without it."""

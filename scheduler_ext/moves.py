@@ -154,7 +154,7 @@ class Moves:
         except RequestError:
             return None  # it would not be let in again
         table = self._ledger.table
-        names = self._ledger.hosts.with_room(sorted(n for n in table.nodes() if n != left), request.host)
+        names = self._ledger.hosts.open_to(sorted(n for n in table.nodes() if n != left), request.host)
         return Mover(pod, request, held_mib, tuple(roomy(table, request, names)[:MOST_TRIES]))
 
     def _nearest(self, request: PodRequest, nodes: Sequence[str]) -> list[str]:

@@ -55,6 +55,11 @@ class SavedPlaces:
         """The node that is kept for a large pod, and not for the pod of this UID; empty where none is."""
         return self._saving.kept_from(uid, priority)
 
+    def below(self, priority: int) -> Iterable[str]:
+        """The UIDs of pods whose places a group of lower priority has saved."""
+        saver = self._saving.gang
+        return tuple(saver.held) if saver is not None and saver.priority < priority else ()
+
     @contextlib.contextmanager
     def aside(self, priority: int) -> Iterator[bool]:
         """What a group of lower priority has saved is free meanwhile; whether there is any."""

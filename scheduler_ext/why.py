@@ -1,7 +1,8 @@
 """Says why a pod waits: what keeps it from each node, and which single change would help.
 
-Every node of the cluster is counted once. Those that kube-scheduler did not offer, when it asked for the pod last, are
-its own business; the others get filter's reasons. Nothing is reserved, and nobody but the pod asked about is named.
+Every node of the cluster is counted once. Those that kube-scheduler did not offer, when it asked for the pod last, or
+that have lost the CPU or have been cordoned since, are its own business; the others get filter's reasons. Nothing is
+reserved, and nobody but the pod asked about is named.
 """
 
 from collections import Counter
@@ -22,6 +23,7 @@ from aliquot.scheduler_ext.imagined import Known
 from aliquot.scheduler_ext.judgement import Judge, Judgement
 from aliquot.scheduler_ext.ledger import Stage
 from aliquot.scheduler_ext.moves import Moves, evict_any
+from aliquot.scheduler_ext.waiting import Waiter
 from aliquot.why import Answer, Cause, CauseKind, Change, State
 
 ROOM: Final = "has room"
@@ -113,13 +115,7 @@ class Why:
     async def _waiting(self, pod: Pod, request: PodRequest) -> Answer:
         waiter = self._filter.waiting.get(request.uid)
         nodes = sorted({*self._known.nodes, *self._filter.ledger.table.nodes()})
-        offered = nodes
-        if waiter is not None:
-            host = HostShare(request.host.cpu_milli, request.host.memory_mib)
-            there = set(
-                self._filter.ledger.hosts.with_room(waiter.nodes, host)
-            )  # as far as that is so by now
-            offered = [name for name in nodes if name in there]
+        offered = self._open_now(nodes, request, waiter)
         told = self._judge.judge(pod, request, offered)
         causes = _causes(told, len(nodes) - len(offered))
         group = self._filter.group_waits(request.uid)
@@ -134,6 +130,15 @@ class Why:
             asked=waiter is not None,
             changes=changes,
         )
+
+    def _open_now(self, nodes: Sequence[str], request: PodRequest, waiter: Waiter | None) -> list[str]:
+        """The nodes that kube-scheduler would offer, by its last call for the pod and by CPU and cordons as they are.
+
+        Hours may lie between that call and the question.
+        """
+        last = nodes if waiter is None else sorted(set(nodes).intersection(waiter.nodes))
+        host = HostShare(request.host.cpu_milli, request.host.memory_mib)
+        return self._filter.ledger.hosts.open_to(last, host)
 
     async def _helpful(
         self, pod: Pod, request: PodRequest, offered: Sequence[str], told: Judgement

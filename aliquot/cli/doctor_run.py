@@ -116,7 +116,8 @@ def trial(setup: Setup) -> Iterator[Told]:
         yield not_checked("this shell is confined to a slice itself")
         return
     options = ["--quiet", "--mem", f"{TRIAL_MIB}Mi", *(["--simulate"] if setup.simulate else [])]
-    command = [sys.executable, "-m", "aliquot.cli", "run", *options, "--", sys.executable, "-c", SHOW_TOTAL]
+    python = [sys.executable, "-P"]  # what lies in the current directory is not ours to run
+    command = [*python, "-m", "aliquot.cli", "run", *options, "--", *python, "-c", SHOW_TOTAL]
     try:
         done = subprocess.run(
             command, env=_without_limits(), capture_output=True, text=True, timeout=TRIAL_S, check=False

@@ -46,7 +46,14 @@ class OverHttp:
         for name, node in self._nodes.items():
             self._add(name, node)
         flags = ["--node-policy", str(self._preference.node), "--card-policy", str(self._preference.card)]
-        argv = [sys.executable, "-m", "aliquot.scheduler_ext", "--kubeconfig", str(self._cluster.kubeconfig)]
+        argv = [
+            sys.executable,
+            "-P",
+            "-m",
+            "aliquot.scheduler_ext",
+            "--kubeconfig",
+            str(self._cluster.kubeconfig),
+        ]
         port = self._url.rpartition(":")[2]
         self._cluster.start(
             "extender",

@@ -4,7 +4,7 @@ with PocketCluster(tmp_path) as cluster:
     cluster.start_apiserver()
     cluster.start_kubelet("node1")
     cluster.start_scheduler(extenders=[...])
-    cluster.start("webhook", [sys.executable, "-m", "aliquot.webhook", ...], ready_url="http://127.0.0.1:81/readyz")
+    cluster.start("webhook", [sys.executable, "-P", "-m", "aliquot.webhook", ...], ready_url="http://127.0.0.1:81/readyz")
     cluster.kubectl.apply(Path("examples/pod.yaml"))
 """
 
@@ -199,7 +199,7 @@ class PocketCluster:
 
 
 def _module(name: str, argv: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", name, *argv]
+    return [sys.executable, "-P", "-m", name, *argv]
 
 
 def _answers(url: str) -> bool:

@@ -198,8 +198,9 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> 
 
 
 def _cached(kind: str, recipe: str, fill: Callable[[tarfile.TarFile], None]) -> Path:
-    """A layer made by `fill` when there is none of this recipe yet."""
-    target = cache_dir("images") / f"{kind}-{_digest(recipe.encode())[:16]}.tar"
+    """A layer made by `fill` when there is none of this recipe yet, made as this module makes layers now."""
+    made = _digest(Path(__file__).read_bytes() + recipe.encode())
+    target = cache_dir("images") / f"{kind}-{made[:16]}.tar"
     if not _is_kept(target):
         print(f"making {target} (once) ...", file=sys.stderr, flush=True)
         _forget(kind)
@@ -278,8 +279,15 @@ def _fill_python(tar: tarfile.TarFile, requirements: Sequence[str]) -> None:
             if inside.parts[0] != "bin":
                 tar.add(path, f"{SITE}/{inside}", recursive=False, filter=_owned_by_root)
         for script in sorted(Path(scratch, "bin").glob("*")):
-            text = script.read_text().partition("\n")[2]
-            _add(tar, f"usr/local/bin/{script.name}", f"#!/usr/bin/python3\n{text}".encode(), 0o755)
+            _add(tar, f"usr/local/bin/{script.name}", _installed(script.read_text()).encode(), 0o755)
+
+
+def _installed(script: str) -> str:
+    """A command that pip wrote, for the image's Python instead of this one; a shell's script stays as it is."""
+    first, _, rest = script.partition("\n")
+    if first == "#!/bin/sh" and not rest.startswith("'''exec' "):
+        return script
+    return f"#!/usr/bin/python3\n{rest}"
 
 
 def _add_program(tar: tarfile.TarFile, binary: Path) -> None:

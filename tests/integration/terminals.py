@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -46,6 +47,12 @@ class Terminal:
         return found
 
 
+def _own_the_terminal() -> None:
+    """As in a terminal's window: Ctrl-C is not ignored, though it is by the jobs in the background of a script."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def terminal(environment: Mapping[str, str], directory: Path) -> Iterator[Terminal]:
     """An interactive bash; it is killed in the end, as when a terminal's window is closed."""
@@ -59,7 +66,7 @@ def terminal(environment: Mapping[str, str], directory: Path) -> Iterator[Termin
         stdout=there,
         stderr=there,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 -- this process has one thread
+        preexec_fn=_own_the_terminal,  # noqa: PLW1509 -- this process has one thread
     )
     os.close(there)
     try:

@@ -1,11 +1,13 @@
 """`aliquot doctor --run`: a machine that `aliquot run` works on, and machines on which it does not."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.integration.shells import Shell, Tenant
+from tests.integration.shells import WAIT_S, Shell, Tenant
 
 
 def results(shell: Shell, *options: str, status: int) -> dict[str, dict[str, str]]:
@@ -64,6 +66,22 @@ def test_a_program_that_is_not_confined_is_told(shell: Shell, tmp_path: Path) ->
     shell.environment["PYTHONPATH"] = str(tmp_path)
     found = results(shell, "--simulate", status=1)
     assert found["slice"]["seen"] == "a program in a slice of 256Mi sees 16Gi: it is not confined"
+
+
+def test_what_lies_in_the_current_directory_is_not_run(shell: Shell, tmp_path: Path) -> None:
+    """A module of the user's by the name of one of Python's is neither the trial's failure nor anybody's way in."""
+    (tmp_path / "random.py").write_text("raise SystemExit('the current directory')")
+    command = [Path(sys.executable).with_name("aliquot"), "doctor", "--run", "--simulate"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_questions_that_exclude_each_other(shell: Shell) -> None:

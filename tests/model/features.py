@@ -64,7 +64,7 @@ FEATURES: Final = {
     ),
     "gang_victims": Feature(
         "groups beside preemption and reclaim",
-        "in 4 of 250 histories a pod waits beside room, or a member was evicted in vain",
+        "in 2 of 250 histories, seeds 137 and 163, a pod was evicted in vain or the owner of a guarantee waits",
         beside=("gangs", "priorities", "reclaim"),
     ),
     "gang_cpu": Feature(
@@ -73,7 +73,6 @@ FEATURES: Final = {
     ),
     "lost_plans": Feature(
         "reclaim beside changes of what a plan is made on",
-        "one eviction in 300 histories serves no pod",
         beside=("reclaim", "quota_changes", "card_loss", "node_loss", "cordons"),
     ),
     "quota_victims": Feature(
@@ -92,12 +91,10 @@ FEATURES: Final = {
     ),
     "dry_run_over_holds": Feature(
         "a dry run places a pod where room is held for a pod of lower priority, as filter does",
-        "the dry run says that there is no room",
         expected=True,
     ),
     "current_offers": Feature(
         "remedies of `why` heed CPU and cordons as they are now",
-        "they heed what kube-scheduler offered last",
         expected=True,
     ),
 }

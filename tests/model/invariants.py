@@ -106,7 +106,13 @@ class Safety:
 
 @dataclass
 class Eviction:
-    """A pod that was evicted for another: when, on which ground, and how many events had happened."""
+    """A pod that was evicted for another: when, on which ground, and how many events had happened.
+
+    Attributes:
+        cards: What the victim had.
+        priority: That of the pod that it was evicted for.
+        served: A pod of higher priority has come to a card that was made free with it: room is not held against that.
+    """
 
     victim: str
     node: str
@@ -115,6 +121,9 @@ class Eviction:
     ground: str
     at: float
     events: int
+    cards: frozenset[str]
+    priority: int
+    served: bool = False
 
 
 class Evictions:
@@ -134,13 +143,27 @@ class Evictions:
         server.listeners.append(self._heed)
 
     def _heed(self, change: Change) -> None:
-        """A waiting pod that has come to have a reclaim plan has had its only one."""
+        """A waiting pod that has come to have a reclaim plan has had its only one; a bound one may have come first."""
         pod = change.after
-        text = (
-            pod["metadata"]["annotations"].get(PLAN) if change.plural == "pods" and pod is not None else None
-        )
-        if text and pod and json.loads(text).get("ground", "reclaim") == "reclaim":
+        if change.plural != "pods" or pod is None:
+            return
+        if pod["spec"].get("nodeName") and not (change.before and change.before["spec"].get("nodeName")):
+            self._heed_bound(pod)
+        text = pod["metadata"]["annotations"].get(PLAN)
+        if text and json.loads(text).get("ground", "reclaim") == "reclaim":
             self.reclaimed.add(pod["metadata"]["uid"])
+
+    def _heed_bound(self, pod: Obj) -> None:
+        """A pod has just got its place."""
+        new = view(pod)
+        cards = {uuid for uuid, _, _ in new.places}
+        sets = {
+            (one.waiter_uid, one.at)
+            for one in self.made
+            if one.waiter_uid != new.uid and new.priority > one.priority and cards & one.cards
+        }
+        for one in self.made:
+            one.served = one.served or (one.waiter_uid, one.at) in sets
 
     def _by_extender(self, victim: Obj) -> None:
         uid = victim["metadata"]["uid"]
@@ -173,6 +196,8 @@ class Evictions:
             ground,
             CLOCK.now,
             self.disturbances,
+            frozenset(uuid for uuid, _, _ in view(victim).places),
+            view(waiter).priority,
         )
         earlier = [one for one in self.made if one.waiter_uid == uid]
         self.made.append(new)
@@ -185,7 +210,8 @@ class Evictions:
         """Whether an eviction for the same pod has brought nothing, though nothing has happened that excuses it."""
         there = {pod["metadata"]["name"] for pod in self._server.pods()}
         later = now.at - earlier.at > AGAIN_SECONDS
-        return later and earlier.events == now.events and earlier.victim not in there
+        in_vain = earlier.events == now.events and not earlier.served
+        return later and in_vain and earlier.victim not in there
 
     def in_vain(self) -> list[str]:
         """The evictions for pods that wait yet, where nothing has happened since that could excuse it."""
@@ -193,5 +219,5 @@ class Evictions:
         return [
             f"{one.victim} left {one.node} at {one.at:.1f} s for {one.waiter} ({one.ground}), which waits"
             for one in self.made
-            if one.waiter_uid in waiting and one.events == self.disturbances
+            if one.waiter_uid in waiting and one.events == self.disturbances and not one.served
         ]

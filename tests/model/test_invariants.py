@@ -184,3 +184,20 @@ def test_an_eviction_that_serves_no_pod_is_found_unless_something_has_come_betwe
     assert len(desktop.evictions.in_vain()) == 1
     desktop.evictions.disturbances += 1
     assert desktop.evictions.in_vain() == []
+
+
+@pytest.mark.parametrize(("priority", "card", "found"), [(20, 0, 0), (10, 0, 2), (20, 1, 2)])
+def test_an_eviction_serves_a_pod_of_higher_priority_that_comes_first(
+    priority: int, card: int, found: int
+) -> None:
+    """Room is held against the same and lower priorities; on other cards it is no use of that room."""
+    desktop = Desktop(cards=3)
+    desktop.runs("p0", 0)
+    desktop.runs("p1", 2)
+    desktop.waits("p2", priority=10)
+    waiter, *victims = (desktop.server.objects["pods"][f"a/{name}"] for name in ("p2", "p0", "p1"))
+    desktop.evictions.by_kube_scheduler(waiter, victims)
+    desktop.server.remove("pods", "a/p0")
+    desktop.server.remove("pods", "a/p1")
+    desktop.runs("p3", card, priority=priority)
+    assert len(desktop.evictions.in_vain()) == found

@@ -44,8 +44,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def bare(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """An environment with the wheel alone."""
-    made = Installation(tmp_path_factory.mktemp("bare"))
+    """An environment with the wheel alone, in a directory that pip cannot name in the first line of a script."""
+    made = Installation(tmp_path_factory.mktemp("bare one"))
     made.install(str(wheels["x86_64"]))
     return made
 

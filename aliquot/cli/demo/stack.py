@@ -139,7 +139,7 @@ class Stack:
         given = [str(word) for pair in flags.items() for word in pair]
         self.cluster.start(
             node.agent,
-            [sys.executable, "-m", "aliquot.plugin", *given, *self._agent_flags],
+            [sys.executable, "-P", "-m", "aliquot.plugin", *given, *self._agent_flags],
             env=node.machine.env(),
             ready=partial(self._answers, f"http://{LOOPBACK}:{node.metrics_port}/readyz"),
         )
@@ -155,7 +155,7 @@ class Stack:
 
     def start_service(self, name: str, module: str, port: int, pair: CertificatePair, *flags: str) -> None:
         """Start a module that serves over TLS at a port of loopback."""
-        argv = [sys.executable, "-m", module, "--port", str(port), "--dialects", DIALECT, *flags]
+        argv = [sys.executable, "-P", "-m", module, "--port", str(port), "--dialects", DIALECT, *flags]
         argv += ["--kubeconfig", str(self.kubeconfig_of(name)), "--host", LOOPBACK]
         argv += ["--tls-cert", str(pair.cert), "--tls-key", str(pair.key)]
         self.cluster.start(name, argv, ready=partial(self._answers, f"https://{LOOPBACK}:{port}/readyz"))

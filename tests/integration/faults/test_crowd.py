@@ -15,9 +15,9 @@ from tests.integration.journey.auditor import MIB, audit, audit_clean, placement
 from tests.integration.journey.pods import container, pod
 from tests.integration.journey.stacks import one_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
-PODS, CARDS, PATIENCE_S = 100, 8, 600.0
+PODS, CARDS, PATIENCE_S = 100, 8, 1200.0
 LOOKS_EVERY_S = 1.0
 """A list of all pods costs the API server as much as a start of one."""
 
@@ -89,8 +89,10 @@ class Progress:
         pods = self._stack.kubectl.list("pods")
         assert len(pods) == PODS
         assert not [each["status"] for each in pods if each["status"].get("phase") == "Failed"]
-        running = sum(map(has_begun, pods))
+        waiting = [each for each in pods if not has_begun(each)]
+        running = PODS - len(waiting)
         if running >= self._audited + 10 or running == PODS:
             audit(self._stack)
             self._audited = running
+            print(running, "run; of the others", [each["status"] for each in waiting[:2]])
         return running == PODS

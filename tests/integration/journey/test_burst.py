@@ -17,6 +17,8 @@ from tests.integration.journey.pods import plain
 from tests.integration.journey.programs import Program
 from tests.integration.journey.stacks import one_node
 
+pytestmark = pytest.mark.slow
+
 GIB = 1 << 30
 BURST = {"aliquot.dev/memory-class": "burst"}
 OVER = "CUDA_ERROR_OUT_OF_MEMORY"

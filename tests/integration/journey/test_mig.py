@@ -11,6 +11,8 @@ from aliquot.sandbox.gpus import SimCard, SimMig
 from tests.integration.journey.pods import container, plain, pod
 from tests.integration.journey.stacks import one_node
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = SOURCE_ROOT / "examples"
 INSTANCES = (SimMig("1g.18gb", gi=7), SimMig("1g.18gb", gi=8), SimMig("2g.35gb+me", gi=3))
 ASK = """

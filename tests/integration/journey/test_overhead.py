@@ -12,6 +12,8 @@ from aliquot.sandbox.gpus import SimCard
 from tests.integration.journey.pods import container, pod
 from tests.integration.journey.stacks import one_node
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 CONTEXT_MIB = 300
 HOLD = """

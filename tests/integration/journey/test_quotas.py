@@ -10,6 +10,8 @@ from aliquot.sandbox.cluster.client import ApiError
 from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import container, plain, pod
 
+pytestmark = pytest.mark.slow
+
 QUOTAS = "gpuquotas.aliquot.dev"
 EXAMPLES = SOURCE_ROOT / "examples" / "quota"
 MEM, CORE = "aliquot.dev/gpu-mem", "aliquot.dev/gpu-core"

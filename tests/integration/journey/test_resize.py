@@ -18,6 +18,8 @@ from tests.integration.journey.auditor import audit, placement_of
 from tests.integration.journey.pods import plain
 from tests.integration.journey.programs import Program
 
+pytestmark = pytest.mark.slow
+
 GIB = 1 << 30
 
 

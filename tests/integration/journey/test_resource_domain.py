@@ -19,6 +19,8 @@ from tests.deploy import charts
 from tests.integration.journey.auditor import placement_of
 from tests.integration.journey.pods import WAIT, container, plain, pod
 
+pytestmark = pytest.mark.slow
+
 DOMAIN = "gpu.example.com"
 Json = dict[str, Any]
 

@@ -5,11 +5,15 @@ import ssl
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from aliquot.placement import CardShare
 from aliquot.sandbox.cluster.processes import free_port
 from tests.integration.identities import Identities
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.world import GPU, MakeWorld, World, container, slice_of
+
+pytestmark = pytest.mark.slow
 
 MOST_MIB = 75
 SLICES = 20

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
 from aliquot.scheduler_ext.residents import Resident
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting
@@ -420,3 +421,41 @@ def test_what_is_held_for_a_lower_pod_is_the_higher_ones_to_borrow() -> None:
     here.look(2)
     assert (here.held(low), here.held(high)) == ("", "n1")
     assert here.evictions == []
+
+
+def closes(here: Evicting, name: str, *, closed: bool = True) -> None:
+    """A node is cordoned, or its kubelet is not ready any more."""
+    here.ledger.hosts.put_node(name, HostShare(0, 0, 20), closed=closed)
+
+
+def test_nobody_leaves_a_node_that_takes_no_pods() -> None:
+    """It was offered before it was cordoned: its pod would leave in vain."""
+    here = Evicting("n1", "n2")
+    for where in ("n1-a", "n1-b", "n2-a", "n2-b"):
+        here.runs(where, where, 16, priority=1 if where.startswith("n1") else 2)
+    pod = waiter(16)
+    assert here.wants(pod) == []
+    closes(here, "n1")
+    closes(here, "n2")
+    assert here.look(3) == []
+    closes(here, "n2", closed=False)
+    (victim,) = here.look(3)
+    assert victim.startswith("n2")
+    assert here.held(pod) == "n2"
+
+
+def test_a_plan_on_a_node_that_takes_no_pods_any_more_is_given_up() -> None:
+    """Another node's pod leaves, and what was left of the plan does not."""
+    here = Evicting("n1", "n2")
+    for where in ("n1-a", "n1-b"):
+        here.runs(where, where, 16, priority=1)
+    for where in ("n2-a", "n2-b"):
+        here.runs(where, where, 16, priority=2)
+    pod = waiter(16)
+    assert here.wants(pod) == []
+    (first,) = here.look()
+    assert first.startswith("n1")
+    closes(here, "n1")
+    evicted = here.look(4)
+    assert [uid[:2] for uid in evicted] == ["n1", "n2"]
+    assert here.held(pod) == "n2"

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.kube.objects import Pod
+from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
 from aliquot.scheduler_ext.evictable import Departure
 from aliquot.scheduler_ext.groups import PLUGINS, GroupKey, Terms
+from aliquot.scheduler_ext.imagined import Imagination, Known
 from aliquot.scheduler_ext.ledger import Stage
 from aliquot.scheduler_ext.victims import Leaver, place_after
 from aliquot.scheduler_ext.wire import WireError, read_preempt
@@ -50,6 +52,15 @@ def test_the_victim_of_the_highest_priority_is_first() -> None:
     assert here.ordered_victims(waiter(16), n1=given) == {"n1": ("plain", "middle", "last")}
     two = waiter(16, **{"aliquot.dev/gpu": "2"})
     assert here.ordered_victims(two, n1=given) == {"n1": ("high", "plain", "middle", "low", "last")}
+
+
+def test_nobody_is_evicted_for_a_member_that_comes_before_the_watch_has_shown_its_group() -> None:
+    """kube-scheduler may be faster, and may ask for victims at once where a node lacks CPU."""
+    here = Neighbours()
+    preempted(here)
+    body = msgspec.to_builtins(waiter(8))
+    body["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "train"}
+    assert here.victims(msgspec.convert(body, Pod)) == {}
 
 
 def test_nobody_is_evicted_for_a_part_of_a_group() -> None:
@@ -220,6 +231,28 @@ def test_a_pod_of_higher_priority_gets_room_that_is_held() -> None:
     assert here.place_of(waiter(9, priority=200)) == ["n1"]
     assert here.ledger.entry(first.metadata.uid) is None
     assert here.place_of(first) == []
+
+
+def test_a_dry_run_counts_room_that_is_held_for_lower_priorities_as_filter_does() -> None:
+    """It has room on each node where filter would place it, and the hold stays as it was."""
+    here = Neighbours("n1", "n2")
+    preempted(here)
+    first = waiter(8)
+    here.victims(first)
+    here.nominate(first, "n1")
+    here.ends("low")
+    held = here.ledger.entry(first.metadata.uid)
+    assert held is not None
+    dry_run = DryRun(here.filter, Imagination(Known()))
+    for priority, nodes in ((200, ["n1", "n2"]), (100, ["n2"])):
+        args = DryRunArgs(Pod=waiter(9, priority=priority), NodeNames=("n1", "n2"))
+        changes = here.waiting.changes
+        told = dry_run.answer(args)
+        assert (told.NodeNames, list(told.FailedNodes)) == (
+            nodes,
+            [n for n in ("n1", "n2") if n not in nodes],
+        )
+        assert (here.ledger.entry(first.metadata.uid), here.waiting.changes) == (held, changes)
 
 
 def test_a_nominated_pod_that_is_refused_keeps_its_hold() -> None:

@@ -336,6 +336,39 @@ def test_a_node_that_was_offered_and_whose_cpu_has_gone_since_has_no_room():
     assert [cause.kind for cause in told.causes] == [CauseKind.NOT_OFFERED]
 
 
+@pytest.mark.parametrize("asked", [True, False], ids=["it was asked about", "it never was"])
+@pytest.mark.parametrize("closed", [True, False], ids=["cordoned", "without CPU"])
+def test_a_node_that_takes_no_pods_now_is_in_no_remedy(asked: bool, closed: bool):
+    """Whatever kube-scheduler offered when it last asked."""
+    cluster = Cluster({"n1": cards("n1", 1), "n2": cards("n2", 1)})
+    cluster.ledger.hosts.put_node("n2", HostShare(4000, 8000, 10))
+    tenant(cluster, "n1", **{"gpu": "1", "gpu-mem": "10Gi"})
+    document = pod_document([{"gpu": "1", "gpu-mem": "20Gi"}])
+    document["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "3"}
+    pod = read(document)
+    if asked:
+        assert not cluster.ask(pod).NodeNames
+    assert [change.text for change in ask(cluster, pod).changes] == [
+        "ask for 16Gi of memory in place of 20Gi"
+    ]
+    share = HostShare(4000 if closed else 2000, 8000, 10)
+    cluster.ledger.hosts.put_node("n2", share, closed=closed)
+    told = ask(cluster, pod)
+    assert [cause.nodes for cause in told.causes if cause.kind is CauseKind.NOT_OFFERED] == [1]
+    assert [change.text for change in told.changes] == ["ask for 6Gi of memory in place of 20Gi"]
+
+
+def test_no_pod_is_to_be_moved_to_a_node_that_takes_none():
+    """A node that is not ready has room, and gets no pods."""
+    cluster = Cluster({"n1": cards("n1", 1), "n2": cards("n2", 1)})
+    tenant(cluster, "n1", **{"gpu": "1", "gpu-mem": "4Gi"})
+    tenant(cluster, "n2", **{"gpu": "1", "gpu-mem": "4Gi"})
+    whole = pod_document([{"gpu": "1"}])
+    assert ChangeKind.MOVES in {change.kind for change in ask(cluster, whole).changes}
+    cluster.ledger.hosts.put_node("n2", HostShare(0, 0, 10), closed=True)
+    assert {change.kind for change in ask(cluster, whole).changes} == {ChangeKind.PART}
+
+
 def test_nobody_but_the_pod_is_named():
     """The answer has no name of any other pod or namespace."""
     cluster = Cluster({"n0": cards("n0", 1), "n1": cards("n1", 1)})
