@@ -5,7 +5,7 @@ import json
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,25 @@ def test_calls_of_all_sizes_are_answered_on_one_connection(scheme: str, tmp_path
             assert await ask(90_000, expect100=True) == "aiohttp"
 
     serving(scheme, tmp_path, scene)
+
+
+@BOTH
+def test_who_does_not_answer_that_it_is_hung_up_on_keeps_nobody_from_ending(scheme: str, tmp_path: Path):
+    """It has sent half a call, was hung up on, and reads nothing; then the service ends."""
+
+    async def run() -> None:
+        server = Server(scheme, tmp_path)
+        server.desk.coming_seconds = 0.05
+        with ExitStack() as open_longer:
+            async with server.serves():
+                wire = await asyncio.to_thread(open_longer.enter_context, connected(server.port, server.ca))
+                wire.sendall(post(5)[:-2])
+                while not (lines := tuple(server.desk.lines)):  # noqa: ASYNC110 - it comes at once
+                    await asyncio.sleep(0.01)
+                while lines[0]._transport and not lines[0]._transport.is_closing():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(run())
 
 
 @BOTH
