@@ -80,6 +80,7 @@ class QuotaSpec(KubeStruct, frozen=True, kw_only=True):
         reclaim: Pods that others run on what is guaranteed here are evicted when a pod within it waits.
         min_run_seconds: How long a pod of these namespaces is not evicted for another after its start.
         weight: How much of what is left beyond all guarantees is theirs, in proportion to others' weights.
+        parent: The GPUQuota of the same pool that these namespaces are held to, too; it has no parent itself.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -91,14 +92,23 @@ class QuotaSpec(KubeStruct, frozen=True, kw_only=True):
     reclaim: bool = False
     min_run_seconds: int = 0
     weight: int = 1
+    parent: str = ""
 
 
 class QuotaStatus(KubeStruct, frozen=True, kw_only=True):
-    """What the extender says: `used` by all, what of it is beyond the guarantee, and namespaces that are another's."""
+    """What the extender says.
+
+    Attributes:
+        used: What its namespaces have, and those of quotas below it.
+        borrowed: What of it is beyond the guarantee.
+        shadowed: Namespaces that are another quota's.
+        parent_ignored: Why the parent does not count; empty where it does, or there is none.
+    """
 
     used: Most = NO_BOUND
     borrowed: Most = NO_BOUND
     shadowed: tuple[str, ...] = ()
+    parent_ignored: str = ""
 
 
 class GPUQuota(KubeObject, frozen=True, kw_only=True):

@@ -1,7 +1,9 @@
 """Which quotas have borrowed what of others' guarantees, and what a pod may have, once the pods that leave have left.
 
 A quota borrows what its namespaces have beyond its guarantee; a namespace of no quota borrows all it has. An amount of
-which a quota guarantees nothing says nothing about it, unless it guarantees nothing at all.
+which a quota guarantees nothing says nothing about it, unless it guarantees nothing at all. A quota with a parent has
+borrowed from those below the same parent what is beyond its own guarantee; from others it has borrowed only what is
+beyond the parent's, too.
 
 Preemption and reclaim judge by this alone. Pods that are leaving, or have been evicted, count as gone: what they
 have is not borrowed any more, and guarantees that they have used are open again.
@@ -10,11 +12,13 @@ have is not borrowed any more, and guarantees that they have used are open again
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from aliquot.amounts import NAMES, NOTHING, Amounts
 from aliquot.request import PodRequest
 from aliquot.scheduler_ext.accounts import NO_RELIEF, Kind, Relief
-from aliquot.scheduler_ext.quotas import NO_QUOTA, Bound, Quotas
+from aliquot.scheduler_ext.quota_book import NO_QUOTA, Bound
+from aliquot.scheduler_ext.quotas import Quotas
 from aliquot.scheduler_ext.residents import Resident
 
 
@@ -28,6 +32,21 @@ class _Over(dict[str, bool]):
     def __missing__(self, namespace: str) -> bool:
         known = self[namespace] = self._find(namespace)
         return known
+
+
+@dataclass(frozen=True)
+class _Stand:
+    """What a quota has, its own namespaces or its children's, once those that leave have left.
+
+    Attributes:
+        owner: Whose it is, for telling apart: the quota's title, or the namespace that has none.
+        bound: What the quota says.
+        used: What it has.
+    """
+
+    owner: str
+    bound: Bound
+    used: Amounts
 
 
 class Borrowing:
@@ -50,22 +69,18 @@ class Borrowing:
         self._accounts = quotas.accounts
         self._relief = quotas.accounts.relief(self.leaving) if leaving else NO_RELIEF
         self._leaving_on = quotas.accounts.by_node(self.leaving) if leaving else {}
-        self._of: dict[tuple[str, str], tuple[Bound, Amounts]] = {}
+        self._stands: dict[tuple[str, str], tuple[_Stand, ...]] = {}
         self._barred: dict[tuple[str, Kind | None], str] = {}
         self._sure: dict[tuple[str, Kind | None], bool] = {}
         self._min_run: defaultdict[str, int] = defaultdict(int)
         self._reclaiming: set[str] = set()
         self._pools: set[str] = set()
         self.over = _Over(self._is_over)
-        for quota, bound, used in quotas.ours():
+        for quota, bound, _ in quotas.ours():
             self._pools.add(bound.pool)
             if quota.spec.reclaim:
                 self._reclaiming.add(bound.title)
             for namespace in bound.namespaces:
-                self._of[bound.pool, namespace] = (
-                    bound,
-                    used - self._relief.given(bound.pool, bound.namespaces),
-                )
                 self._min_run[namespace] = max(self._min_run[namespace], quota.spec.min_run_seconds)
 
     @property
@@ -86,15 +101,32 @@ class Borrowing:
         return any(self._over_in(pool, namespace) for pool in self._pools)
 
     def _over_in(self, pool: str, namespace: str) -> bool:
-        bound, used = self._stand(pool, namespace)
-        names = _guaranteed(bound) or NAMES
-        return any(used.of(name) > bound.guaranteed.of(name) for name in names)
+        own = self._stand(pool, namespace)[0]
+        names = _guaranteed(own.bound) or NAMES
+        return any(own.used.of(name) > own.bound.guaranteed.of(name) for name in names)
 
-    def _stand(self, pool: str, namespace: str) -> tuple[Bound, Amounts]:
-        known = self._of.get((pool, namespace))
-        if known is not None:
-            return known
-        return NO_QUOTA, self._accounts.used(pool, namespace) - self._relief.given(pool, (namespace,))
+    def _stand(self, pool: str, namespace: str) -> "tuple[_Stand, ...]":
+        """A namespace's own quota, and that one's parent."""
+        known = self._stands.get((pool, namespace))
+        if known is None:
+            levels = self._quotas.levels(pool, namespace) or (NO_QUOTA,)
+            known = tuple(self._found(pool, namespace, bound) for bound in levels)
+            self._stands[pool, namespace] = known
+        return known
+
+    def _found(self, pool: str, namespace: str, bound: Bound) -> "_Stand":
+        theirs = bound.namespaces or (namespace,)
+        used = sum((self._accounts.used(pool, one) for one in theirs), NOTHING)
+        owner = bound.title or f"namespace {namespace}"
+        return _Stand(owner, bound, used - self._relief.given(pool, theirs))
+
+    def _against(self, pool: str, namespace: str, other: str) -> "list[_Stand]":
+        """Where a namespace stands that this other one has no part in; nothing where both have the same quota."""
+        theirs = self._stand(pool, other)
+        if self._stand(pool, namespace)[0].owner == theirs[0].owner:
+            return []
+        shared = {stand.owner for stand in theirs}
+        return [stand for stand in self._stand(pool, namespace) if stand.owner not in shared]
 
     def barred(self, request: PodRequest, node: str, gone: Iterable[Resident] = ()) -> str:
         """Why a pod may not go to a node once these have left, too; empty when it may."""
@@ -140,12 +172,11 @@ class Borrowing:
 
     def _reopens(self, pod: Resident, namespace: str) -> bool:
         for pool in self._pools:
-            bound, used = self._stand(pool, pod.namespace)
-            if self._owner(pool, pod.namespace) == self._owner(pool, namespace):
-                continue
             has = self._has(pod, pool)
-            if any(has.of(name) and (used - has).of(name) < bound.guaranteed.of(name) for name in NAMES):
-                return True
+            for stand in self._against(pool, pod.namespace, namespace):
+                left, guaranteed = stand.used - has, stand.bound.guaranteed
+                if any(has.of(name) and left.of(name) < guaranteed.of(name) for name in NAMES):
+                    return True
         return False
 
     def owed(self, namespace: str, wanted: Amounts, uid: str) -> dict[str, list[str]]:
@@ -157,8 +188,8 @@ class Borrowing:
         owed: dict[str, list[str]] = {}
         mine = self._accounts.held(uid) if uid not in self.leaving else {}
         for pool in self._pools:
-            bound, used = self._stand(pool, namespace)
-            used -= mine.get(pool, NOTHING)
+            own = self._stand(pool, namespace)[0]
+            bound, used = own.bound, own.used - mine.get(pool, NOTHING)
             names = _guaranteed(bound)
             if any((used + wanted).of(name) > bound.guaranteed.of(name) for name in names):
                 return {}
@@ -180,9 +211,10 @@ class Borrowing:
         largest: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
         for pod in pods:
             for pool in owed:
-                whose, has = (pool, self._owner(pool, pod.namespace)), self._has(pod, pool)
-                gone[whose] += has
-                largest[whose] |= has
+                has = self._has(pod, pool)
+                for stand in self._stand(pool, pod.namespace):
+                    gone[pool, stand.owner] += has
+                    largest[pool, stand.owner] |= has
         kept = largest if in_part else defaultdict[tuple[str, str], Amounts](Amounts)
         return all(self._borrowed(pod, namespace, owed, gone, kept) for pod in pods)
 
@@ -195,25 +227,29 @@ class Borrowing:
         kept: Mapping[tuple[str, str], Amounts],
     ) -> bool:
         for pool, names in owed.items():
-            bound, used = self._stand(pool, pod.namespace)
-            whose, has = (pool, self._owner(pool, pod.namespace)), self._has(pod, pool)
-            if whose == (pool, self._owner(pool, namespace)):
-                continue
-            beyond = used - gone[whose] - bound.guaranteed
-            for name in names:
-                all_of_it = beyond.of(name) >= 0
-                part_of_it = beyond.of(name) + kept[whose].of(name) > 0
-                if has.of(name) and (all_of_it or part_of_it):
-                    return True
+            has, stands = self._has(pod, pool), self._against(pool, pod.namespace, namespace)
+            if stands and any(
+                has.of(name) and all(_is_beyond(stand, pool, name, gone, kept) for stand in stands)
+                for name in names
+            ):
+                return True
         return False
-
-    def _owner(self, pool: str, namespace: str) -> str:
-        """Whose what a namespace has is: its quota's, or its own."""
-        bound, _ = self._stand(pool, namespace)
-        return bound.title or f"namespace {namespace}"
 
     def _has(self, pod: Resident, pool: str) -> Amounts:
         return self._accounts.held(pod.uid).get(pool, NOTHING)
+
+
+def _is_beyond(
+    stand: _Stand,
+    pool: str,
+    name: str,
+    gone: Mapping[tuple[str, str], Amounts],
+    kept: Mapping[tuple[str, str], Amounts],
+) -> bool:
+    """Whether a quota has no less than its guarantee without those that are gone, or more with the one that is kept."""
+    whose = pool, stand.owner
+    beyond = (stand.used - gone[whose] - stand.bound.guaranteed).of(name)
+    return beyond >= 0 or beyond + kept[whose].of(name) > 0
 
 
 def _guaranteed(bound: Bound) -> list[str]:

@@ -15,7 +15,8 @@ from aliquot.request import PodRequest
 from aliquot.scheduler_ext.accounts import ALL, Kind
 from aliquot.scheduler_ext.choose import Placer
 from aliquot.scheduler_ext.hosts import with_room
-from aliquot.scheduler_ext.quotas import Bound, Quotas
+from aliquot.scheduler_ext.quota_book import Bound
+from aliquot.scheduler_ext.quotas import Quotas
 from aliquot.scheduler_ext.table import CardTable
 
 
@@ -85,11 +86,12 @@ class EmptyCluster:
 
 def beyond_quotas(quotas: Quotas, requests: Sequence[PodRequest]) -> str:
     """The quota that these pods of one namespace exceed together even if it is not used; empty where there is none."""
-    kinds = list(quotas.accounts.kinds())
+    kinds, namespace = list(quotas.accounts.kinds()), requests[0].namespace
     for bound, _ in quotas.report():
-        if requests[0].namespace in bound.namespaces:
+        if namespace in bound.namespaces:
             each = [_least(kinds, request, bound.pool) for request in requests]
-            if _beyond_bounds(bound, each) or _beyond_lendable(quotas, bound, sum(each, NOTHING)):
+            wanted = sum(each, NOTHING)
+            if _beyond_bounds(bound, each) or _beyond_lendable(quotas, bound.pool, namespace, wanted):
                 return bound.title
     return ""
 
@@ -106,14 +108,13 @@ def _beyond_bounds(bound: Bound, each: Sequence[Amounts]) -> bool:
     return False
 
 
-def _beyond_lendable(quotas: Quotas, mine: Bound, wanted: Amounts) -> bool:
+def _beyond_lendable(quotas: Quotas, pool: str, namespace: str, wanted: Amounts) -> bool:
     """Whether so much is more than the guarantee, and than what all cards have beside the others' guarantees."""
-    others = (b.guaranteed for b, _ in quotas.report() if b.pool == mine.pool and b.title != mine.title)
-    owed, accounts = sum(others, NOTHING), quotas.accounts
-    used = (accounts.used(mine.pool, namespace) for namespace in accounts.namespaces())
-    total = accounts.free(mine.pool) + sum(used, NOTHING)
+    (guaranteed, owed), accounts = quotas.lendable(pool, namespace), quotas.accounts
+    used = (accounts.used(pool, one) for one in accounts.namespaces())
+    total = accounts.free(pool) + sum(used, NOTHING)
     return any(
-        owed.of(name) and wanted.of(name) > max(mine.guaranteed.of(name), total.of(name) - owed.of(name))
+        owed.of(name) and wanted.of(name) > max(guaranteed.of(name), total.of(name) - owed.of(name))
         for name in (
             "memory_mib",
             "cores",

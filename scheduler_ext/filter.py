@@ -8,13 +8,14 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from aliquot.dialects import Dialect
 from aliquot.kube.objects import Pod
 from aliquot.names import ResourceNames
 from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
-from aliquot.scheduler_ext.accounts import ALL, NO_RELIEF
+from aliquot.scheduler_ext.accounts import NO_RELIEF
 from aliquot.scheduler_ext.choose import Choice, Placer
 from aliquot.scheduler_ext.empty_cluster import beyond_quotas
 from aliquot.scheduler_ext.fit import still_fits
@@ -164,8 +165,8 @@ class Filter:
 
     def by_share(self, waiters: Iterable[Waiter]) -> list[Waiter]:
         """Pods that wait, those of the highest priority first, and of equal ones those of the lowest share."""
-        shares = _Shares(self.quotas)
-        return sorted(waiters, key=lambda one: (-(one.pod.spec.priority or 0), shares[one.request.namespace]))
+        order = lru_cache(maxsize=None)(self.quotas.standing)
+        return sorted(waiters, key=lambda one: (-(one.pod.spec.priority or 0), *order(one.request.namespace)))
 
     def turn_seconds(self) -> float | None:
         """Until somebody need no longer wait for the turn of others; None where nobody does."""
@@ -324,18 +325,6 @@ class _Looked:
         }
         barred = {n: self.barred[n] for n in self.nodes if n in self.barred} | self.turns
         return refusal(refused, self.choice.cards, barred)
-
-
-class _Shares(dict[str, float]):
-    """The share of each namespace in all cards, worked out when it is asked for."""
-
-    def __init__(self, quotas: Quotas) -> None:
-        super().__init__()
-        self._quotas = quotas
-
-    def __missing__(self, namespace: str) -> float:
-        share = self[namespace] = self._quotas.share(ALL, namespace)
-        return share
 
 
 def deleted(request: PodRequest) -> FilterResult:

@@ -8,7 +8,8 @@ from aliquot.amounts import Amounts
 from aliquot.kube.answers import ApiError
 from aliquot.kube.resources import GPU_QUOTAS, Resource
 from aliquot.quota import GPUQuota, Most, QuotaStatus
-from aliquot.scheduler_ext.quotas import Bound, Quotas
+from aliquot.scheduler_ext.quota_book import Bound
+from aliquot.scheduler_ext.quotas import Quotas
 
 _log = logging.getLogger(__name__)
 
@@ -49,13 +50,19 @@ class QuotaReporter:
 
 def statuses(quotas: Quotas) -> list[tuple[GPUQuota, QuotaStatus]]:
     """Every GPUQuota, and what its status should be."""
-    return [(quota, _status(quota, bound, used)) for quota, bound, used in quotas.ours()]
+    return [
+        (quota, _status(quota, bound, used, quotas.parent_ignored(quota)))
+        for quota, bound, used in quotas.ours()
+    ]
 
 
-def _status(quota: GPUQuota, bound: Bound, used: Amounts) -> QuotaStatus:
-    borrowed = (used - bound.guaranteed).positive
-    shadowed = tuple(one for one in quota.spec.namespaces if one not in bound.namespaces)
-    return QuotaStatus(used=_written(used), borrowed=_written(borrowed), shadowed=shadowed)
+def _status(quota: GPUQuota, bound: Bound, used: Amounts, parent_ignored: str) -> QuotaStatus:
+    return QuotaStatus(
+        used=_written(used),
+        borrowed=_written((used - bound.guaranteed).positive),
+        shadowed=tuple(one for one in quota.spec.namespaces if one not in bound.namespaces),
+        parent_ignored=parent_ignored,
+    )
 
 
 def _written(amounts: Amounts) -> Most:

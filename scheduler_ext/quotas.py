@@ -3,7 +3,8 @@
 What a pod asks is added to what its quota's namespaces have, reservations included. The sum must stay within the
 limit. Up to the guarantee nothing more is asked. Beyond it the quota *borrows*: as much must be free as the pod asks
 and, on top, all that the other quotas have not come up to of their guarantees. A namespace of no quota has no
-guarantee and borrows all it has.
+guarantee and borrows all it has. Below a parent it borrows of the parent's guarantee first, of which so much must be
+left as the pod asks and the parent's other children have not come up to.
 
 Quotas of one pool are one book, those of the whole cluster another; a pod must be right in every book whose cards it
 touches. Only amounts that it asks for are looked at: a namespace over its compute limit gets a pod without compute.
@@ -23,9 +24,10 @@ from aliquot.amounts import NAMES, NOTHING, Amounts, asked
 from aliquot.dialects import Dialect
 from aliquot.names import DEFAULT_NAMES, ResourceNames
 from aliquot.placement import Placement
-from aliquot.quota import NO_BOUND, GPUQuota, Most, ResourceQuota, above_pod_max, hard_limits
+from aliquot.quota import NO_BOUND, GPUQuota, ResourceQuota, above_pod_max, hard_limits
 from aliquot.request import PodRequest
 from aliquot.scheduler_ext.accounts import ALL, NO_RELIEF, Accounts, Kind, Relief
+from aliquot.scheduler_ext.quota_book import NO_QUOTA, Book, Bound
 from aliquot.scheduler_ext.quota_words import Asking, beyond_limit, cannot_borrow
 
 NEGLIGIBLE: Final = 1e-9
@@ -35,97 +37,16 @@ Demand = Callable[[str], Amounts]
 
 
 @dataclass(frozen=True)
-class Bound:
-    """What one quota says, whoever wrote it.
+class _Standing:
+    """How a namespace stands among others.
 
     Attributes:
-        title: Its kind and name, for people; empty for what a namespace of no quota is held to.
-        namespaces: Those it is for, without the ones that belong to another quota.
-        pool: Whose cards it counts.
-        guaranteed: What others leave for them.
-        limit: What they have at most together.
-        pod_max: What one pod has at most.
-        weight: By which its share is divided.
+        top: The title of its quota's parent; empty where there is none.
+        shares: The parent's share, if there is one, and its own.
     """
 
-    title: str = ""
-    namespaces: tuple[str, ...] = ()
-    pool: str = ALL
-    guaranteed: Amounts = NOTHING
-    limit: Most = NO_BOUND
-    pod_max: Most = NO_BOUND
-    weight: int = 1
-
-
-class _Book:
-    """The quotas of one pool, and what they have not come up to of their guarantees.
-
-    Attributes:
-        guarantees_cards: Whether any guarantees cards: a slice that leaves, however small, opens the guarantee of one.
-    """
-
-    def __init__(self, pool: str, quotas: Iterable[GPUQuota], accounts: Accounts) -> None:
-        self._accounts = accounts
-        self._pool = pool
-        self.bounds: dict[str, Bound] = {}
-        self.of: dict[str, Bound] = {}
-        for quota in sorted(quotas, key=lambda quota: quota.metadata.name):
-            self._enter(quota)
-        self._owed = dict.fromkeys(self.bounds, NOTHING)
-        self._owed_in_all = NOTHING
-        self._stale = set(self.bounds)
-        self.guarantees_cards = any(bound.guaranteed.cards for bound in self.bounds.values())
-
-    def _enter(self, quota: GPUQuota) -> None:
-        name, spec = quota.metadata.name, quota.spec
-        mine = tuple(namespace for namespace in spec.namespaces if namespace not in self.of)
-        title, guaranteed = f"GPUQuota {name}", spec.guaranteed.amounts()
-        bound = Bound(title, mine, self._pool, guaranteed, spec.limit, spec.pod_max, max(1, spec.weight))
-        self.bounds[name] = bound
-        self.of |= dict.fromkeys(mine, bound)
-
-    def used_changed(self, namespace: str) -> None:
-        """What a namespace has is no longer what it was."""
-        bound = self.of.get(namespace)
-        if bound is not None:
-            self._stale.add(bound.title.removeprefix("GPUQuota "))
-
-    def used(self, bound: Bound, relief: Relief = NO_RELIEF) -> Amounts:
-        """What a quota's namespaces have together."""
-        used = sum((self._accounts.used(self._pool, one) for one in bound.namespaces), NOTHING)
-        return used - relief.given(self._pool, bound.namespaces)
-
-    def owed_beside(self, bound: Bound, relief: Relief = NO_RELIEF) -> Amounts:
-        """What must stay free for the other quotas' guarantees."""
-        for name in self._stale:
-            owed = (self.bounds[name].guaranteed - self.used(self.bounds[name])).positive
-            self._owed_in_all += owed - self._owed[name]
-            self._owed[name] = owed
-        self._stale.clear()
-        return (
-            self._owed_in_all
-            + self._reopened(relief)
-            - (bound.guaranteed - self.used(bound, relief)).positive
-        )
-
-    def _reopened(self, relief: Relief) -> Amounts:
-        """What must be kept free, besides, of guarantees that those who leave have used."""
-        bounds = {
-            bound.title: bound
-            for pool, namespace in relief.used
-            if pool == self._pool and (bound := self.of.get(namespace)) is not None
-        }
-        return sum(
-            (
-                (bound.guaranteed - self.used(bound, relief)).positive
-                - (bound.guaranteed - self.used(bound)).positive
-                for bound in bounds.values()
-            ),
-            NOTHING,
-        )
-
-
-NO_QUOTA: Final = Bound()
+    top: str
+    shares: tuple[float, ...]
 
 
 class Quotas:
@@ -159,7 +80,7 @@ class Quotas:
         self._names = names
         self._dialects = dialects
         self._quotas: dict[str, GPUQuota] = {}
-        self._books: dict[str, _Book] = {}
+        self._books: dict[str, Book] = {}
         self._native: dict[str, dict[str, Bound]] = {}
         self._listeners: list[Callable[[], None]] = []
         self.accounts.on_change(self._used_changed)
@@ -212,7 +133,7 @@ class Quotas:
         by_pool: defaultdict[str, list[GPUQuota]] = defaultdict(list)
         for quota in self._quotas.values():
             by_pool[quota.spec.pool].append(quota)
-        self._books = {pool: _Book(pool, quotas, self.accounts) for pool, quotas in by_pool.items()}
+        self._books = {pool: Book(pool, quotas, self.accounts) for pool, quotas in by_pool.items()}
         self._tell()
 
     def _used_changed(self, pool: str, namespace: str, less: bool) -> None:
@@ -255,8 +176,8 @@ class Quotas:
 
     def together(self, namespace: str) -> set[str]:
         """The namespaces that any limit counts with this one, and this one."""
-        bounds = (book.of.get(namespace, NO_QUOTA) for book in self._books.values())
-        return {namespace, *(one for bound in bounds for one in bound.namespaces)}
+        tops = (bound for book in self._books.values() for bound in book.levels(namespace)[-1:])
+        return {namespace, *(one for bound in tops for one in bound.namespaces)}
 
     def barred_after(self, request: PodRequest, node: str, relief: Relief, *, opening: bool = False) -> str:
         """Why a pod may not go to a node once others have left; empty when it may.
@@ -305,10 +226,14 @@ class Quotas:
     ) -> str:
         """Why not, for what has so much now and wants so much, once this is given back; empty when all is right."""
         for pool, book in self._books.items():
-            bound = book.of.get(namespace, NO_QUOTA)
-            used = book.used(bound, relief) if bound.title else self._has(pool, namespace, relief)
-            asking = Asking(bound.title, namespace, pool, wanted(pool), now(pool), used, anew)
-            why = _beyond(bound, asking) or self._beyond_others(book, bound, asking, relief, opening)
+
+            def asking(bound: Bound, book: Book = book, pool: str = pool) -> Asking:
+                used = book.used(bound, relief) if bound.title else self._has(pool, namespace, relief)
+                return Asking(bound.title, namespace, pool, wanted(pool), now(pool), used, anew)
+
+            levels = [(bound, asking(bound)) for bound in book.levels(namespace) or (NO_QUOTA,)]
+            why = next(filter(None, (_beyond(bound, asked) for bound, asked in levels)), "")
+            why = why or self._beyond_others(book, levels, relief, opening)
             if why:
                 return why
         for bound in self._native.get(namespace, {}).values():
@@ -322,17 +247,22 @@ class Quotas:
         """What a namespace has of a pool once this is given back."""
         return self.accounts.used(pool, namespace) - relief.given(pool, (namespace,))
 
-    def _beyond_others(self, book: _Book, bound: Bound, asking: Asking, relief: Relief, opening: bool) -> str:
+    def _beyond_others(
+        self, book: Book, levels: Sequence[tuple[Bound, Asking]], relief: Relief, opening: bool
+    ) -> str:
         """Why not, where what is asked beyond the guarantee is what others are guaranteed."""
+        (own, asking), (top, of_top) = levels[0], levels[-1]
         for name in asking.growing:
-            guaranteed = bound.guaranteed.of(name)
-            if asking.then(name) <= guaranteed:
+            if asking.then(name) <= own.guaranteed.of(name):
                 continue
-            owed = book.owed_beside(bound, relief).of(name)
+            beside = book.owed_beside(asking.namespace, relief).of(name)
+            if of_top.then(name) + beside <= top.guaranteed.of(name):
+                continue
+            owed = book.owed_outside(asking.namespace, relief).of(name) + beside
             free = self.accounts.free(asking.pool, relief).of(name)
             short = asking.growth(name) > free - owed
             if (owed and short) or (opening and (short or (name == "cards" and book.guarantees_cards))):
-                return cannot_borrow(asking, name, guaranteed, free, owed)
+                return cannot_borrow(asking, name, own.guaranteed.of(name), free, owed)
         return ""
 
     # ---- who goes first ----
@@ -347,24 +277,43 @@ class Quotas:
         kind = self.accounts.kind_of(node) or ()
         return min((pool for pool, _ in kind if pool != ALL and pool in self._books), default=ALL)
 
-    def share(self, pool: str, namespace: str) -> float:
-        """What a namespace's quota has of a pool beyond its guarantee, divided by its weight.
+    def shares(self, pool: str, first: str, second: str) -> tuple[float, float]:
+        """What two namespaces' quotas have of a pool beyond their guarantees, divided by their weights.
 
-        It is the largest of its parts of all memory, compute and slices: the dominant resource (Ghodsi et al.,
+        It is the largest of their parts of all memory, compute and slices: the dominant resource (Ghodsi et al.,
         Dominant Resource Fairness, NSDI 2011). A namespace of no quota has a guarantee of nothing and the weight 1.
+        Where one of the quotas has a parent that is not the other's, what the parent has is compared.
         """
-        book = self._books.get(pool)
-        bound = book.of.get(namespace, NO_QUOTA) if book else NO_QUOTA
-        used = book.used(bound) if book and bound.title else self.accounts.used(pool, namespace)
-        beyond, whole = used - bound.guaranteed, self.accounts.whole(pool)
-        parts = [max(0, beyond.of(name)) / whole.of(name) for name in NAMES if whole.of(name)]
-        return max(parts, default=0.0) / bound.weight
+        one, other = self._standing(pool, first), self._standing(pool, second)
+        level = 1 if one.top and one.top == other.top else 0
+        return one.shares[-level], other.shares[-level]
+
+    def standing(self, namespace: str) -> tuple[float, str, float]:
+        """What namespaces are put in order by, on all cards: the lowest share first, below a parent together."""
+        one = self._standing(ALL, namespace)
+        return one.shares[0], one.top, one.shares[-1]
 
     def lower(self, pool: str, namespace: str, others: Iterable[str]) -> list[str]:
         """Those of these namespaces that have a lower share of a pool than this one, the lowest first."""
-        mine = self.share(pool, namespace) - NEGLIGIBLE
-        found = [(share, one) for one in others if (share := self.share(pool, one)) < mine]
-        return [one for _, one in sorted(found)]
+        found = list[tuple[float, str]]()
+        for other in others:
+            theirs, mine = self.shares(pool, other, namespace)
+            if theirs < mine - NEGLIGIBLE:
+                found.append((theirs, other))
+        return [other for _, other in sorted(found)]
+
+    def _standing(self, pool: str, namespace: str) -> "_Standing":
+        book = self._books.get(pool)
+        levels = book.levels(namespace) if book else ()
+        if not book or not levels:
+            return _Standing("", (self._share(pool, NO_QUOTA, self.accounts.used(pool, namespace)),))
+        shares = tuple(self._share(pool, bound, book.used(bound)) for bound in reversed(levels))
+        return _Standing(levels[-1].title if len(levels) > 1 else "", shares)
+
+    def _share(self, pool: str, bound: Bound, used: Amounts) -> float:
+        beyond, whole = used - bound.guaranteed, self.accounts.whole(pool)
+        parts = [max(0, beyond.of(name)) / whole.of(name) for name in NAMES if whole.of(name)]
+        return max(parts, default=0.0) / bound.weight
 
     # ---- what people are told ----
 
@@ -377,6 +326,21 @@ class Quotas:
         for name, quota in sorted(self._quotas.items()):
             book = self._books[quota.spec.pool]
             yield quota, book.bounds[name], book.used(book.bounds[name])
+
+    def parent_ignored(self, quota: GPUQuota) -> str:
+        """Why the parent of a quota does not count; empty where it does, or there is none."""
+        return self._books[quota.spec.pool].ignored.get(quota.metadata.name, "")
+
+    def levels(self, pool: str, namespace: str) -> tuple[Bound, ...]:
+        """What holds a namespace on a pool's cards: its own quota, and that one's parent; nothing without a quota."""
+        book = self._books.get(pool)
+        return book.levels(namespace) if book else ()
+
+    def lendable(self, pool: str, namespace: str) -> tuple[Amounts, Amounts]:
+        """What a namespace could have by guarantees if nobody used anything, and what others are guaranteed then."""
+        book, levels = self._books.get(pool), self.levels(pool, namespace)
+        own = levels[0] if levels else NO_QUOTA
+        return (book.guaranteed_to(own), book.guaranteed_outside(own)) if book else (NOTHING, NOTHING)
 
     def report(self) -> Iterator[tuple[Bound, Amounts]]:
         """What every quota means, and what its namespaces have."""

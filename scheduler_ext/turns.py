@@ -246,7 +246,7 @@ def _usable(finder: Finder, waiter: Waiter, node: str) -> Sequence[str]:
 
 def _words(quotas: Quotas, pool: str, first: str, second: str) -> str:
     """Why the second namespace waits."""
-    low, high = (f"{quotas.share(pool, one):.1%}" for one in (first, second))
+    low, high = (f"{share:.1%}" for share in quotas.shares(pool, first, second))
     there = f"GPUPool {pool}" if pool else "the cluster"
     return (
         f"it is the turn of namespace {first}, whose share of {there} by weight is {low} beyond its guarantee; "

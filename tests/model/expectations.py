@@ -106,7 +106,9 @@ def _reclaimable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[t
         sets = (itertools.combinations(there, count) for count in range(1, len(there) + 1))
         for victims in itertools.islice(itertools.chain.from_iterable(sets), MOST_SETS):
             after = snapshot.without(one.uid for one in victims)
-            quotas = {id(q): q for one in victims if (q := snapshot.quota_of(one.namespace)) is not None}
+            ours = snapshot.levels(pod.namespace)
+            theirs = (quota for one in victims for quota in snapshot.levels(one.namespace))
+            quotas = {quota.name: quota for quota in theirs if quota not in ours}
             if all(_only_borrowed(after, quota, owed) for quota in quotas.values()) and after.has(pod, node):
                 yield node, ", ".join(one.name for one in victims)
                 return
@@ -114,8 +116,8 @@ def _reclaimable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[t
 
 def _only_borrowed(after: Snapshot, quota: Quota, owed: list[int]) -> bool:
     """Whether a quota has no less than its guarantee, of what is owed to another."""
-    used = after.used(quota)
-    return all(used[i] >= (quota.guaranteed[i] or 0) for i in owed)
+    used, given = after.used(quota), after.guarantee(quota)
+    return all(used[i] >= given[i] for i in owed)
 
 
 def _groups(snapshot: Snapshot) -> Iterator[Unserved]:

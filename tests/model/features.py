@@ -37,6 +37,7 @@ FEATURES: Final = {
     "limits": Feature("GPUQuotas with limits"),
     "guarantees": Feature("GPUQuotas with guarantees of memory and compute"),
     "reclaim": Feature("GPUQuotas that reclaim what they guarantee"),
+    "parents": Feature("GPUQuotas below a parent"),
     "quota_changes": Feature("GPUQuotas are written anew"),
     "priorities": Feature("pods of different priorities"),
     "cores": Feature("pods that ask for compute"),

@@ -33,6 +33,10 @@ class Kind:
     draw: Callable[[Generator], tuple[Any, ...]]
 
 
+PARENT: Final = "top"
+"""The quota above the others, in histories with parents."""
+
+
 class Generator:
     """Writes the history of a seed."""
 
@@ -72,9 +76,13 @@ class Generator:
         quotas = self._has & {"limits", "guarantees", "reclaim"}
         cards = sum(one.cards for one in machines)
         no_saving = "gangs" in self._has and pick(0, 0, 0, 1)
+        written = {name: self._quota_of(name, cards) for name in names} if quotas else {}
+        if quotas and "parents" in self._has:
+            written = {name: {**spec, "parent": PARENT} for name, spec in written.items()}
+            written[PARENT] = {**self._quota_of(PARENT, cards), "namespaces": []}
         return Setup(
             machines,
-            {name: self._quota_of(name, cards) for name in names} if quotas else {},
+            written,
             150 if "overcommit" in self._has else 100,
             offers_empty=not ("old_scheduler" in self._has and pick(0, 1)),
             flags=("--group-saving-seconds", "0") if no_saving else (),
@@ -100,7 +108,8 @@ class Generator:
         """One of the quotas with other amounts."""
         cards = sum(one.cards for one in self._setup.machines)
         name = self.pick(*sorted(self._setup.quotas) or ["a"])
-        return name, self._quota_of(name, cards)
+        kept = {"namespaces", "parent"} & self._setup.quotas.get(name, {}).keys()
+        return name, self._quota_of(name, cards) | {key: self._setup.quotas[name][key] for key in kept}
 
     def wish(self, *, small: bool = False) -> Wish:
         """What a pod asks for."""

@@ -87,8 +87,7 @@ class Safety:
                 self._report("unsafe", f"card {uuid} is promised whole to one pod, and to another pod, too")
         if sum(one.cards for one in snapshot.bound if one.node == own.node) > snapshot.nodes[own.node].slices:
             self._report("unsafe", f"node {own.node} has too few slices for its pods")
-        quota = snapshot.quota_of(own.namespace)
-        if quota is not None:
+        for quota in snapshot.levels(own.namespace):
             more = [has - had for has, had in zip(own.demand(0), had, strict=True)]
             self._judge_limit(own.name, quota.name, snapshot.used(quota), more)
 

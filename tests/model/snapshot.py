@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Final
 
 from tests.model.objects import GIB, GROUP_LABEL, MEMBERS
@@ -141,6 +141,7 @@ class Quota:
     guaranteed: tuple[int | None, int | None, int | None]
     limit: tuple[int | None, int | None, int | None]
     reclaim: bool = False
+    parent: str = ""
 
     @classmethod
     def of(cls, obj: Obj) -> Quota:
@@ -149,9 +150,8 @@ class Quota:
         given, most = (
             tuple(spec.get(key, {}).get(name) for name in FIELDS) for key in ("guaranteed", "limit")
         )
-        return cls(
-            obj["metadata"]["name"], tuple(spec["namespaces"]), given, most, spec.get("reclaim", False)
-        )  # type: ignore[arg-type]
+        reclaim, parent = spec.get("reclaim", False), spec.get("parent", "")
+        return cls(obj["metadata"]["name"], tuple(spec["namespaces"]), given, most, reclaim, parent)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -237,9 +237,19 @@ class Snapshot:
         """The first, by name, that lists the namespace."""
         return next((quota for quota in self.quotas if namespace in quota.namespaces), None)
 
+    def levels(self, namespace: str) -> tuple[Quota, ...]:
+        """The quota of a namespace, and that one's parent."""
+        own = self.quota_of(namespace)
+        return () if own is None else (own, *(one for one in self.quotas if one.name == own.parent))
+
+    def below(self, quota: Quota) -> list[Quota]:
+        """The children of a quota."""
+        return [one for one in self.quotas if one.parent == quota.name]
+
     def used(self, quota: Quota) -> Amounts:
-        """What the pods of a quota have."""
-        return self._usage.get(quota.name, NOTHING)
+        """What the pods of a quota have, and of its children."""
+        mine = self._usage.get(quota.name, NOTHING)
+        return reduce(plus, (self.used(one) for one in self.below(quota)), mine)
 
     @cached_property
     def _usage(self) -> dict[str, Amounts]:
@@ -249,6 +259,18 @@ class Snapshot:
             if quota is not None:
                 found[quota.name] = plus(found.get(quota.name, NOTHING), pod.demand(0))
         return found
+
+    def guarantee(self, quota: Quota) -> Amounts:
+        """What a quota guarantees: no less than its children do together."""
+        beneath = reduce(plus, (self.guarantee(one) for one in self.below(quota)), NOTHING)
+        mine = quota.guaranteed
+        return (max(mine[0] or 0, beneath[0]), max(mine[1] or 0, beneath[1]), max(mine[2] or 0, beneath[2]))
+
+    def open(self, quota: Quota) -> Amounts:
+        """What a quota, and its children, have not come up to of their guarantees."""
+        given, used = self.guarantee(quota), self.used(quota)
+        beneath = reduce(plus, (self.open(one) for one in self.below(quota)), NOTHING)
+        return tuple(max(0, given[i] - used[i], beneath[i]) for i in range(3))  # type: ignore[return-value]
 
     @cached_property
     def free(self) -> Amounts:
@@ -276,40 +298,46 @@ class Snapshot:
             return False
         return sum(one.cpu for one in there) < own.cpu and sum(one.cards for one in there) < own.slices
 
-    def owed(self, own: Quota | None) -> Amounts:
-        """What the other quotas have not come up to of their guarantees."""
-        total = NOTHING
-        for quota in self.quotas:
-            if quota is not own:
-                used = self.used(quota)
-                open_parts = [max(0, (quota.guaranteed[i] or 0) - used[i]) for i in range(3)]
-                total = plus(total, (open_parts[0], open_parts[1], open_parts[2]))
-        return total
+    def owed(self, levels: tuple[Quota, ...]) -> Amounts:
+        """What the quotas without a parent, but for the one above these, have not come up to of their guarantees."""
+        tops = (one for one in self.quotas if not one.parent and one not in levels)
+        return reduce(plus, (self.open(one) for one in tops), NOTHING)
+
+    def owed_beside(self, levels: tuple[Quota, ...]) -> Amounts:
+        """The same of the siblings of a quota."""
+        siblings = self.below(levels[-1]) if levels else []
+        return reduce(plus, (self.open(one) for one in siblings if one is not levels[0]), NOTHING)
 
     def allows(self, namespace: str, wanted: Amounts) -> bool:
         """Whether a pod that asks for so much may be let in."""
-        own = self.quota_of(namespace)
-        used = self.used(own) if own else NOTHING
-        owed = self.owed(own)
+        levels = self.levels(namespace)
+        beside = self.owed_beside(levels)
+        owed = plus(self.owed(levels), beside)
         for i in range(3):
             if not wanted[i]:
                 continue
-            if own and own.limit[i] is not None and used[i] + wanted[i] > own.limit[i]:  # type: ignore[operator]
+            then = [self.used(one)[i] + wanted[i] for one in levels]
+            if any(
+                one.limit[i] is not None and much > one.limit[i]
+                for one, much in zip(levels, then, strict=True)
+            ):
                 return False
-            within = own is not None and used[i] + wanted[i] <= (own.guaranteed[i] or 0)
+            within = bool(levels) and (
+                then[0] <= self.guarantee(levels[0])[i]
+                or then[-1] + beside[i] <= self.guarantee(levels[-1])[i]
+            )
             if not within and owed[i] and wanted[i] + owed[i] > self.free[i]:
                 return False
         return True
 
     def within_limit(self, pod: PodView, memory: int) -> bool:
         """Whether only the guarantees of others could keep a pod from its place."""
-        own = self.quota_of(pod.namespace)
-        if own is None:
-            return True
-        used, wanted = self.used(own), pod.demand(memory)
+        wanted = pod.demand(memory)
         return all(
-            not wanted[i] or own.limit[i] is None or used[i] + wanted[i] <= own.limit[i] for i in range(3)
-        )  # type: ignore[operator]
+            not wanted[i] or one.limit[i] is None or self.used(one)[i] + wanted[i] <= one.limit[i]
+            for one in self.levels(pod.namespace)
+            for i in range(3)
+        )
 
     # ---- places ----
 

@@ -69,6 +69,7 @@ class Team:
     guaranteed: tuple[int | None, ...] = (None, None, None)
     limit: tuple[int | None, ...] = (None, None, None)
     pod_max: tuple[int | None, ...] = (None, None, None)
+    parent: str = ""
 
     @property
     def guarantee(self) -> Vector:
@@ -143,32 +144,70 @@ class Model:
     def _allows(self, namespace: str, pool: str, wanted: Vector, uid: str) -> bool:
         book = [team for team in self.quotas.values() if team.pool == pool]
         own = next((team for team in book if namespace in self.mine(team)), None)
-        used = self.used(self.mine(own) if own else (namespace,), pool, uid)
         now = self.takes_of(self.pods[uid][1], pool) if uid else (0, 0, 0)
-        owed: Vector = (0, 0, 0)
-        for team in book:
-            if team is not own:
-                had = self.used(self.mine(team), pool)
-                guarantee = team.guarantee
-                owed = plus(
-                    owed,
-                    most((guarantee[0] - had[0], guarantee[1] - had[1], guarantee[2] - had[2]), (0, 0, 0)),
-                )
+        levels = [own, *self.above(own)] if own else []
+        beside = [self.used(self.all_of(one), pool, uid) for one in levels]
+        siblings = [one for one in self.below(levels[-1]) if one is not own] if levels else []
+        kept: Vector = (0, 0, 0)
+        for one in siblings:
+            kept = plus(kept, self.open(one, alone=True))
+        owed = kept
+        for one in book:
+            if not self.above(one) and one not in levels:
+                owed = plus(owed, self.open(one))
+        parent_itself = own is not None and bool(self.below(own))
         free = self.free(pool)
-        return all(
-            self._right(own, i, wanted[i], used[i], wanted[i] - now[i] + owed[i] <= free[i] or not owed[i])
-            for i in range(3)
-            if wanted[i] > now[i]
-        )
+        for i in (one for one in range(3) if wanted[one] > now[one]):
+            bounded = zip(levels, beside, strict=True)
+            if not all(self._is_bounded(one, i, wanted[i], had[i]) for one, had in bounded):
+                return False
+            within = bool(levels) and not parent_itself
+            within = within and beside[0][i] + wanted[i] <= self.guarantee(levels[0])[i]
+            within_all = bool(levels) and beside[-1][i] + wanted[i] + kept[i] <= self.guarantee(levels[-1])[i]
+            lent = not owed[i] or wanted[i] - now[i] + owed[i] <= free[i]
+            if not (within or within_all or lent):
+                return False
+        return True
 
-    def _right(self, own: Team | None, i: int, wanted: int, beside: int, lent: bool) -> bool:
-        """Whether one amount is right, given what the others have and whether it could be borrowed."""
-        unit = GIB if i == 0 else 1
-        if own and own.pod_max[i] is not None and wanted > own.pod_max[i] * unit:
-            return False
-        if own and own.limit[i] is not None and beside + wanted > own.limit[i] * unit:
-            return False
-        return lent or beside + wanted <= (own.guarantee[i] if own else 0)
+    def above(self, team: Team) -> list[Team]:
+        """The parent of a quota; nothing where it has none that counts."""
+        found = self._named(team)
+        return [one for one in found if not self._named(one)]
+
+    def _named(self, team: Team) -> list[Team]:
+        others = [one for one in self.quotas.values() if one.pool == team.pool and one is not team]
+        return [one for one in others if one.name == team.parent]
+
+    def below(self, team: Team) -> list[Team]:
+        """The children of a quota."""
+        return [one for one in self.quotas.values() if team in self.above(one)]
+
+    def all_of(self, team: Team) -> tuple[str, ...]:
+        """The namespaces that a quota counts."""
+        return (*self.mine(team), *(name for one in self.below(team) for name in self.mine(one)))
+
+    def guarantee(self, team: Team) -> Vector:
+        """What a quota guarantees, at least what its children do."""
+        beneath: Vector = (0, 0, 0)
+        for one in self.below(team):
+            beneath = plus(beneath, one.guarantee)
+        return most(team.guarantee, beneath)
+
+    def open(self, team: Team, *, alone: bool = False) -> Vector:
+        """What a quota, or else one of its children, has not come up to of its guarantee."""
+        given, had = self.guarantee(team), self.used(self.all_of(team), team.pool)
+        mine = most((given[0] - had[0], given[1] - had[1], given[2] - had[2]), (0, 0, 0))
+        beneath: Vector = (0, 0, 0)
+        for one in () if alone else self.below(team):
+            beneath = plus(beneath, self.open(one, alone=True))
+        return most(mine, beneath)
+
+    def _is_bounded(self, team: Team, i: int, wanted: int, beside: int) -> bool:
+        """Whether one amount is within a quota's bounds, given what the others have."""
+        unit, one, all_of_it = GIB if i == 0 else 1, team.pod_max[i], team.limit[i]
+        return (one is None or wanted <= one * unit) and (
+            all_of_it is None or beside + wanted <= all_of_it * unit
+        )
 
     def _allows_natively(self, namespace: str, wanted: Vector, uid: str) -> bool:
         if namespace not in self.natives:
@@ -206,6 +245,7 @@ QUOTAS = st.builds(
     guaranteed=GUARANTEES,
     limit=AMOUNTS,
     pod_max=SMALLER,
+    parent=st.sampled_from(["", "", "q1", "q2", "q3"]),
 )
 
 
@@ -278,7 +318,7 @@ class QuotaHistory(RuleBasedStateMachine):
     def write(self, team: Team) -> None:
         """The admin writes a quota."""
         spec = {"guaranteed": team.guaranteed, "limit": team.limit, "podMax": team.pod_max}
-        self.quotas.put(quota(team.name, *team.namespaces, pool=team.pool, **spec))
+        self.quotas.put(quota(team.name, *team.namespaces, pool=team.pool, parent=team.parent, **spec))
 
     def demand(self, containers: list[dict[str, str]], init: int, name: str) -> dict[str, Vector]:
         """The most that a pod can take on a node: of all cards, and of each pool there."""

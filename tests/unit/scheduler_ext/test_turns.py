@@ -79,7 +79,7 @@ class Queue:
 
 @pytest.fixture
 def queue() -> Queue:
-    """a has three cards of four, and b one; a pod of each waits, a's longer."""
+    """Namespace a has three cards of four, and b one; a pod of each waits, a's longer."""
     made = Queue()
     made.a = made.run("a", 16, 3)
     made.b = made.run("b", 16)
@@ -117,7 +117,7 @@ def test_weights_divide_shares(queue: Queue) -> None:
     """Two cards by weight 3 are less than one by weight 1."""
     queue.quotas.put(quota("a", "a", weight=3))
     queue.end(queue.a[0])
-    assert queue.quotas.share(ALL, "a") == pytest.approx(1 / 6)
+    assert queue.quotas.shares(ALL, "a", "b")[0] == pytest.approx(1 / 6)
     assert queue.gets(queue.next_a)
 
 
@@ -125,7 +125,7 @@ def test_what_is_guaranteed_is_no_share(queue: Queue) -> None:
     """A namespace within its guarantee leaves nothing to others."""
     queue.quotas.put(quota("a", "a", guaranteed=(64, 400, 8)))
     queue.end(queue.a[0])
-    assert queue.quotas.share(ALL, "a") == 0.0
+    assert queue.quotas.shares(ALL, "a", "b")[0] == 0.0
     assert queue.gets(queue.next_a)
 
 
@@ -136,7 +136,7 @@ def test_shares_are_of_the_dominant_resource_and_not_of_a_count(queue: Queue) ->
     for one in (queue.next_a, queue.next_b):
         queue.waiting.forget(one.pod.metadata.uid)
     queue.run("small", 2, 4)
-    assert queue.quotas.share(ALL, "small") == pytest.approx(8 / 64)
+    assert queue.quotas.shares(ALL, "small", "b")[0] == pytest.approx(8 / 64)
 
 
 def test_a_pod_that_could_not_use_the_place_is_not_waited_for(queue: Queue) -> None:
@@ -215,6 +215,6 @@ def test_where_nobody_else_waits_no_share_is_worked_out(
 ) -> None:
     """It costs nothing."""
     queue.waiting.forget(queue.next_b.pod.metadata.uid)
-    monkeypatch.setattr(queue.quotas, "share", None)
+    monkeypatch.setattr(queue.quotas, "shares", None)
     queue.end(queue.a[0])
     assert queue.gets(queue.next_a)

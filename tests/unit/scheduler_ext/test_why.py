@@ -48,7 +48,12 @@ def changed(pod: dict[str, Any], change: Change) -> Pod:
 
 
 def make(cluster: Cluster, pod: dict[str, Any], change: Change) -> None:
-    """Make a change; AssertionError when the pod, or one that moves for it, finds no room then."""
+    """Make a change; AssertionError when the pod, or one that moves for it, finds no room then.
+
+    The room is there for whoever goes first, and nobody else waits.
+    """
+    for waiter in cluster.filter.waiting.all():
+        cluster.filter.waiting.forget(waiter.request.uid)
     if change.kind is not ChangeKind.MOVES:
         assert cluster.takes(changed(pod, change))
         return
