@@ -49,6 +49,9 @@ def test_a_parent_guarantees_no_less_than_its_children_do():
     teams.quotas.put(quota("lab"))
     teams.quotas.put(quota("one", "one", guaranteed=(32, None, None), parent="lab"))
     assert [teams.gets("other", 16), teams.gets("other", 16), teams.gets("other", 1)] == [True, True, False]
+    assert teams.gets("one", 16)
+    told = {quota.metadata.name: status for quota, status in statuses(teams.quotas)}
+    assert told["lab"].borrowed.memory_mib == 0
 
 
 def test_a_parents_own_namespaces_are_guaranteed_what_is_left_of_it():
