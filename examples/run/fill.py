@@ -18,7 +18,7 @@ device = Device()
 device.set_current()
 stream = device.create_stream()
 total = driver.cuMemGetInfo()[2]
-print(f"the card: {device.name}, {size(total)}")
+print(f"the card: {device.name}, {size(total)}", flush=True)
 
 blocks = []
 try:
