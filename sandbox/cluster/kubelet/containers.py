@@ -89,10 +89,10 @@ class Container:
         return self._policy == "Never" or (self._policy == "OnFailure" and ended.code == 0)
 
     @property
-    def wait_seconds(self) -> float:
-        """Until it may be started."""
+    def due(self) -> float:
+        """From when on it may be started, in monotonic seconds."""
         self._count_crash()
-        return max(0.0, self._due - time.monotonic())
+        return self._due
 
     def failed_to_start(self, reason: str, message: str) -> None:
         """Note that it could not be created; it is tried again at the kubelet's pace."""

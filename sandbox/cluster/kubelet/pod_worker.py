@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,7 @@ class PodWorker:
         self._gone = asyncio.Event()
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._starting: asyncio.Task[None] | None = None
+        self._due: list[float] = []
         self.update(pod)
 
     def update(self, pod: Obj) -> None:
@@ -145,12 +147,15 @@ class PodWorker:
 
     async def _start_due(self) -> None:
         """Go through the containers in the order that their kinds demand."""
+        self._due.clear()
         app_begun = any(c.begun for c in self._containers if c.kind is Kind.REGULAR)
         for container in self._containers:
             if container.running and container.name not in self._watchers:
                 self._watch_end(container)
-            if not container.running and not container.done and container.wait_seconds == 0:
+            if not container.running and not container.done and container.due <= time.monotonic():
                 await self._start(container)
+            if not container.running and not container.done:
+                self._due.append(container.due)
             blocks = container.kind is not Kind.REGULAR and not container.done
             if blocks and not (container.kind is Kind.SIDECAR and (container.running or app_begun)):
                 return
@@ -191,11 +196,10 @@ class PodWorker:
         self._changed.set()
 
     async def _pause(self) -> None:
-        """Sleep until something changed or a container's time has come."""
-        waits = [c.wait_seconds for c in self._containers if not c.running and not c.done]
-        due = [seconds for seconds in waits if seconds > 0]
+        """Sleep until something changed or a container's time has come, be it that it came while others started."""
+        first = min(self._due, default=None)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(due, default=None)):
+            async with asyncio.timeout(None if first is None else first - time.monotonic()):
                 await self._changed.wait()
 
     async def _end(self) -> None:

@@ -18,7 +18,7 @@ from aliquot.sandbox.cluster.pb.podresources.v1 import api_pb2 as podresources_p
 from aliquot.sandbox.cluster.pb.podresources.v1 import api_pb2_grpc as podresources_grpc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from aliquot.sandbox.cluster.cluster import NodePaths
 
@@ -34,6 +34,7 @@ class FakePlugin(api_pb2_grpc.DevicePluginServicer):
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.allocate_error = ""
         self.pre_start_error = ""
+        self.at_pre_start: Callable[[int], None] = lambda _: None
         self.write_specs = True
         self.edits: dict[str, Any] = {}
         self.hold_allocate = threading.Event()
@@ -150,6 +151,7 @@ class FakePlugin(api_pb2_grpc.DevicePluginServicer):
         ids = list(request.devices_ids)
         what = {"ids": ids, "deadline": context.time_remaining(), "owners": self._owners_of(ids)}
         self.calls.append(("PreStart", what))
+        self.at_pre_start(len(self.of("PreStart")))
         if self.pre_start_error:
             context.abort(grpc.StatusCode.INTERNAL, self.pre_start_error)
         if self.write_specs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,10 @@ from tests.integration.kubelet.pods import Obj, bind, container, run, state, wai
 if TYPE_CHECKING:
     from aliquot.sandbox.cluster.kubectl import Kubectl
     from tests.integration.kubelet.fake_plugin import FakePlugin
+
+
+SOON_S = 30.0
+"""Something else might wake a forgotten container after a minute."""
 
 
 def assert_registered(names: list[str]) -> None:
@@ -152,6 +157,21 @@ def test_the_gate_holds_a_container(plugin: FakePlugin, kubectl: Kubectl) -> Non
     assert len(plugin.of("Allocate")) == 1
     plugin.pre_start_error = ""
     kubectl.wait_phase("gated", "Running")
+
+
+def test_a_container_whose_time_comes_while_others_start_is_not_forgotten(
+    plugin: FakePlugin, kubectl: Kubectl
+) -> None:
+    """The first is to be tried again after 0.6 s; the second takes longer to start."""
+
+    def at_pre_start(number: int) -> None:
+        plugin.pre_start_error = "not yet" if number == 1 else ""
+        if number == 2:
+            time.sleep(1.5)
+
+    plugin.at_pre_start = at_pre_start
+    run(kubectl, "late", container("first"), container("second"))
+    kubectl.wait_for("pods", "late", lambda p: "running" in state(p, "first"), SOON_S)
 
 
 def test_a_missing_cdi_spec_holds_a_container(plugin: FakePlugin, kubectl: Kubectl) -> None:
