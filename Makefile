@@ -66,17 +66,20 @@ bench: setup-test
 	@$(MAKE) --no-print-directory -C bench all
 
 # ziglang brings the libraries of every glibc and compiles for both processors. What is built follows from the sources, this
-# compiler and Python's own flags; the files' times are those of the last commit.
+# compiler and Python's own flags; the files' times are those of the last commit. Debian's Python has its pyconfig.h in a
+# directory named after this processor, which a compiler for another system does not search.
 ARCHS ?= x86_64 aarch64
 DIST  ?= dist
 WHEELS = $(ARCHS:%=wheel-%)
+OWN_HEADERS = import sysconfig as s; print(s.get_path("include").rpartition("/")[0], s.get_config_var("MULTIARCH"), sep="/")
 .PHONY: $(WHEELS)
 wheel: $(WHEELS)
 $(WHEELS): wheel-%: setup-test
-	@mkdir -p build/wheel
+	@mkdir -p build/wheel/include
+	@ln -sfn "$$($(BIN)/python -c '$(OWN_HEADERS)')" build/wheel/include/$*-linux-gnu
 	@printf '[build]\nbuild_base = build/wheel/%s\n[bdist_wheel]\nplat_name = manylinux_2_17_%s\n' $* $* > build/wheel/$*.cfg
 	@export SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} DIST_EXTRA_CONFIG='$(CURDIR)/build/wheel/$*.cfg' \
-	  CC='$(CURDIR)/$(BIN)/python -m ziglang cc -target $*-linux-gnu.2.17' CFLAGS=-O2 LDFLAGS=-s; \
+	  CC='$(CURDIR)/$(BIN)/python -m ziglang cc -target $*-linux-gnu.2.17' CFLAGS='-O2 -Ibuild/wheel/include' LDFLAGS=-s; \
 	LDSHARED="$$CC -shared" $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) .
 	@ls $(DIST)/*_$*.whl
 
