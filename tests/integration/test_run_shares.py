@@ -149,7 +149,7 @@ def test_top_tells_what_is_due_to_runs_had_by_them_and_lent(bench: Bench):
     bursting.go()
 
     def told() -> dict[str, dict[str, float]]:
-        done = bench.shell.aliquot("top", "--json", "--interval", "0.5")
+        done = bench.shell.aliquot("top", "--simulate", "--json", "--interval", "0.5")
         (card,) = json.loads(done.stdout)["cards"]
         return {one["tenant"].removeprefix("run/"): one for one in card["tenants"]}
 
