@@ -37,9 +37,15 @@ class Hostiles:
     path: str
     seed: int
     patience_s: float = PATIENCE_S
+    _over: bool = False
     held_s: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in SLOW})
     statuses: Counter[int] = field(default_factory=Counter)
     _end: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def let_go(self) -> set[str]:
+        """The kinds whose connections a server closes soon; the others give up once these are gone."""
+        return {HEAD, BODY, *([NO_HANDSHAKE] if self.tls else [])}
 
     @contextmanager
     def at_work(self, slow: int, malformed: int) -> Iterator[None]:
@@ -67,10 +73,15 @@ class Hostiles:
     async def _attack(self, slow: int, malformed: int, started: threading.Event) -> None:
         gate = asyncio.Semaphore(20)
         dice = random.Random(self.seed)
-        holders = [asyncio.create_task(self._hold(list(SLOW)[number % len(SLOW)])) for number in range(slow)]
+        kinds = [list(SLOW)[number % len(SLOW)] for number in range(slow)]
+        holders = [asyncio.create_task(self._hold(kind)) for kind in kinds]
         await asyncio.sleep(0.5)
         started.set()
         await asyncio.gather(*(self._send(gate, nonsense(dice, self.path)) for _ in range(malformed)))
+        await asyncio.gather(
+            *(task for kind, task in zip(kinds, holders, strict=True) if kind in self.let_go)
+        )
+        self._over = True
         await asyncio.gather(*holders)
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -85,7 +96,7 @@ class Hostiles:
             if kind == BODY:
                 writer.write(bytes(islice(letters, len(_body(self.path)) - 200)))
             async with asyncio.timeout(self.patience_s):
-                while not reader.at_eof():
+                while not (reader.at_eof() or self._over):
                     writer.write(bytes(islice(letters, 1)))
                     with suppress(TimeoutError):
                         await asyncio.wait_for(reader.read(100), 1.0)

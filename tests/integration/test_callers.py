@@ -192,6 +192,7 @@ def kubeconfig_of(cluster: PocketCluster, account: Document, path: Path) -> Path
     return path
 
 
+@pytest.mark.slow
 def test_the_command_is_let_in_through_the_api_server_and_past_it(
     cluster: PocketCluster, extender: Guarded, identities: Identities, tmp_path: Path
 ):
@@ -252,6 +253,7 @@ def test_no_other_token_is_taken_from_the_header_that_passes_the_proxy(
     assert extender.as_("", "GET", path, **{"Aliquot-Token": ours}).status == 200
 
 
+@pytest.mark.slow
 def test_without_the_api_server_tokens_cannot_be_checked_and_certificates_can(
     identities: Identities, tmp_path: Path
 ):

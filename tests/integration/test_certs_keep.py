@@ -315,6 +315,7 @@ def test_certificates_on_a_disk(tmp_path: Path):
     assert {file.name for file in (tmp_path / "tls").iterdir()} == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
 
 
+@pytest.mark.slow
 def test_a_webhook_that_comes_later_is_told_at_once(cluster: PocketCluster):
     """An upgrade that switches a dialect on adds one; until it knows the CA none of its pods can be made."""
     port = free_port()

@@ -170,6 +170,7 @@ def test_a_pod_of_others_passes(cluster: PocketCluster, extender: Extender):
     assert "annotations" not in stored(cluster, pod)["metadata"]
 
 
+@pytest.mark.slow
 def test_killed_at_any_step_it_loses_nothing(cluster: PocketCluster, extender: Extender):
     """SIGKILL before filter, between filter and bind, and after bind; the next process goes on."""
     pod, later = create(cluster, gib=12), create(cluster, gib=12)

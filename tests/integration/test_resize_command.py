@@ -163,6 +163,7 @@ def test_a_run_cannot_resize_itself(shell: Shell):
     assert "this process is confined to a slice" in inside.stderr
 
 
+@pytest.mark.slow
 def test_growths_at_once_never_add_up_to_more_than_the_card(shell: Shell):
     """Four runs of 2Gi each want 8Gi of the same card at the same moment: one gets it."""
     tenants = [Tenant(shell, "--mem", "2Gi", "--card", "0") for _ in range(4)]

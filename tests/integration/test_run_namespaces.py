@@ -42,6 +42,7 @@ def test_a_machine_whose_runs_live_elsewhere_is_refused(shell: Shell) -> None:
     assert run.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_machine_that_another_namespace_has_left_is_made_anew(shell: Shell) -> None:
     """There and back: each finds whole cards."""
     words = ("run", "--simulate", "--mem", "1Gi", "--", *FILL)

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from aliquot.cli.simulate import mark_ready
 from aliquot.libshim.control_page import read_control
 from aliquot.libshim.usage_page import read_usage
@@ -42,6 +44,7 @@ print("wanted", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_look_that_fails_is_not_the_last(shell: Shell):
     """A page that could not be written once is corrected when it can be."""
     make_machine(shell, SimCard(context_mib=300))

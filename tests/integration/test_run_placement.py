@@ -93,6 +93,7 @@ def test_a_run_cannot_grow_into_what_another_program_uses(machine: SimMachine, t
         tenant.end()
 
 
+@pytest.mark.slow
 def test_the_runs_of_users_without_a_common_record_count(machine: SimMachine, tmp_path: Path):
     """What one user's runs are promised no other's get, though it is not in use yet."""
     one, other = user(machine, tmp_path / "one"), user(machine, tmp_path / "other")
@@ -219,6 +220,7 @@ def test_one_line_says_which_slice_the_command_has(machine: SimMachine, tmp_path
     assert shell.aliquot("run", "--quiet", "--mem", "1Gi", "--", "true").stderr == ""
 
 
+@pytest.mark.slow
 def test_a_held_lock_of_the_common_directory_holds_nothing_up_for_long(machine: SimMachine, tmp_path: Path):
     """Any user can lock it for ever; the start says so and goes on."""
     shell = user(machine, tmp_path / "runtime")

@@ -139,6 +139,7 @@ def seen(shell: Shell) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_what_an_uncapped_run_uses_is_shown(shell: Shell) -> None:
     """Nothing measures a run that is alone with its card, but NVML knows what it does there."""
     with shell.start("--mem", "2Gi", "--", *LOOP) as run:
@@ -149,6 +150,7 @@ def test_what_an_uncapped_run_uses_is_shown(shell: Shell) -> None:
         run.communicate(timeout=WAIT_S)
 
 
+@pytest.mark.slow
 def test_where_no_arbiter_leases_nothing_is_made_up(shell: Shell) -> None:
     """After every `aliquot` was killed the commands go on; their use is by their own clocks, and the table says why."""
     with shell.start("--mem", "2Gi", "--core", "30", "--", *LOOP) as run:

@@ -23,6 +23,7 @@ def model(*arguments: str, hash_seed: str = "") -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_seed_is_the_same_history_in_every_process() -> None:
     """Down to each change of an object and its moment."""
     first, second = (model("--seed", "3", hash_seed=seed) for seed in ("1", "2"))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.libshim.control_page import CardLimit, Control, create_control
+from aliquot.libshim.coverage.table import read_table
 from aliquot.libshim.usage_page import create_usage
 from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.forwarded import forwarded
@@ -26,6 +27,7 @@ CARD_MIB = 16384
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The option of `make -C tests coverage-report`."""
     parser.addoption("--trace-hooks", type=Path, help="where to write which hooks each test entered")
+    parser.addoption("--until-all-entered", action="store_true", help="no further test once all hooks were")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,7 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if result:
         notes = tempfile.mkdtemp(prefix="aliquot-trace-")
         config.add_cleanup(lambda: shutil.rmtree(notes))
-        config.pluginmanager.register(Tracer(result, Path(notes)))
+        hooked = frozenset(row.symbol for row in read_table() if row.hooked)
+        wanted = hooked if config.getoption("until_all_entered") else frozenset[str]()
+        config.pluginmanager.register(Tracer(result, Path(notes), wanted))
 
 
 @pytest.fixture

@@ -276,6 +276,7 @@ def windows_of(lessors: list[Lessor], seconds: float, chance: random.Random) -> 
     return windows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("microseconds", [(50, 1000), (100, 20_000)], ids=str)
 def test_nobody_works_without_a_lease(
     machine: SimMachine, leased: Callable[..., Tenant], ends: ExitStack, microseconds: tuple[int, int]

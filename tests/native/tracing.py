@@ -17,11 +17,15 @@ TRACED = REPOSITORY / "libshim" / "build" / "trace" / "libaliquot.so"
 
 
 class Tracer:
-    """Gives every test a file for its processes to note hooks in; writes the notes of all tests as one JSON object."""
+    """Gives every test a file for its processes to note hooks in; writes the notes of all tests as one JSON object.
 
-    def __init__(self, result: Path, notes: Path) -> None:
+    Once tests that passed have entered every symbol of `wanted`, no further test is run.
+    """
+
+    def __init__(self, result: Path, notes: Path, wanted: frozenset[str] = frozenset()) -> None:
         self._result = result
         self._notes = notes
+        self._left = set(wanted)
         self._entered: dict[str, list[str]] = {}
         self._failed: set[str] = set()
 
@@ -35,6 +39,13 @@ class Tracer:
         finally:
             found = path.read_text().split() if path.exists() else []
             self._entered[item.nodeid] = sorted(set(found))
+            self._strike_off(item, found)
+
+    def _strike_off(self, item: pytest.Item, found: list[str]) -> None:
+        if self._left and item.nodeid not in self._failed:
+            self._left.difference_update(found)
+            if not self._left:
+                item.session.shouldstop = "every hook was entered"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test that fails has tested nothing."""
@@ -53,11 +64,14 @@ def build() -> Path:
     return TRACED
 
 
-def run(result: Path) -> str:
-    """Runs the tests that use the interceptor and are not slow; returns what pytest said if any failed."""
-    chosen = ["-m", "not slow and not gpu", "--ignore-glob=*/test_sim_*", REPOSITORY / "tests" / "native"]
+def run(result: Path, *options: str) -> str:
+    """Runs the tests that use the interceptor and neither judge time nor are slow; what pytest said if any failed."""
+    left_out = ["-m", "not slow and not timing and not gpu", "--ignore-glob=*/test_sim_*"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", f"--trace-hooks={result}", *chosen],
+        [
+            *(sys.executable, "-m", "pytest", "-q", f"--trace-hooks={result}"),
+            *(*options, *left_out, REPOSITORY / "tests" / "native"),
+        ],
         cwd=REPOSITORY,
         env={**os.environ, "ALIQUOT_FLAVOUR": str(build())},
         stdout=subprocess.PIPE,

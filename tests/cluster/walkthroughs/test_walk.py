@@ -174,6 +174,7 @@ def test_a_command_that_looks_is_repeated(tmp_path: Path, shell: Shell):
         walk(tmp_path, shell, look, "Succeeded", patience_s=0.2)
 
 
+@pytest.mark.slow
 def test_a_command_that_does_not_end_is_told(shell: Shell):
     """It is named, with what it has printed so far."""
     with pytest.raises(WalkError, match=r"(?s)echo here; sleep 100.*here"):

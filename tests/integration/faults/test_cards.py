@@ -117,6 +117,7 @@ def test_an_agent_ends_when_the_driver_is_replaced_and_the_next_one_goes_on(worl
     assert world.control(held.nonce).stat().st_ino == inode
 
 
+@pytest.mark.slow
 def test_cards_in_another_order_after_a_reboot_are_the_same_cards(world: World) -> None:
     """A pod that starts again gets the card of its placement under its new number, and nobody else fits beside it."""
     mine, other = admitted(world, "mine", 0, 10), admitted(world, "other", 1, 10)

@@ -25,6 +25,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 def test_damaged_files_of_pods_at_the_gate_and_behind_it_promise_nothing_twice(make_world: MakeWorld) -> None:
     """Tenancies of pods that run and cached placements of pods that wait, each damaged in another way at once."""
     world = make_world(*(SimCard() for _ in DAMAGE))
@@ -73,6 +74,7 @@ def refused(world: World, held: Held) -> str:
     return str(refusal.value.details())
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_retries_and_no_file(make_world: MakeWorld) -> None:
     """Pods are admitted, the gate says why it waits, old files stay whole, and room mends it; so do killed agents."""
     world = make_world(flags=["--placement-wait", "1"])

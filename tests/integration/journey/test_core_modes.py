@@ -50,6 +50,7 @@ def settles_at(stack: Stack, node: Node, name: str, wanted: tuple[int, int, int]
     wait_for(f"{name} to be at {wanted}", lambda: words() == wanted)
 
 
+@pytest.mark.slow
 def test_whoever_comes_or_goes_changes_the_terms_of_those_on_the_card(one_card: Stack, node: Node) -> None:
     """Free while alone; then by share, bound and priority; free again when the others have gone."""
     start(one_card, "bursts", {"core": "30"}, core_mode="burst", priority="5")

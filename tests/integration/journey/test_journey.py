@@ -138,6 +138,7 @@ def wait_for_slices(stack: Stack, node: Node) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_pod_created_again_under_its_name_is_another_pod(stack: Stack) -> None:
     """The new pod gets a placement of its own UID and its own, different limit."""
     stack.kubectl.apply(plain("again", mem="1Gi"))

@@ -125,6 +125,7 @@ def test_a_service_killed_at_random_moments_loses_nothing(stack: Stack, node: No
         audit(stack)
 
 
+@pytest.mark.slow
 def test_without_the_webhook_gpu_pods_wait_and_others_do_not(stack: Stack) -> None:
     """While it is down, creating a pod that asks fails with a clear error; other pods are created."""
     stack.cluster.kill("webhook")

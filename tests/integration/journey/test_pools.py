@@ -40,6 +40,7 @@ def settles_at(stack: Stack, node: Node, name: str, wanted: Enforcement) -> None
     wait_for(f"{name} to be at {wanted}", lambda: enforcement(stack, node, name) is wanted)
 
 
+@pytest.mark.slow
 def test_a_running_tenant_is_switched_by_its_pool(pooled: Stack, node: Node) -> None:
     """Observe lets through what it counts, and enforce refuses again; the program runs on."""
     program = Program(pooled, "switched", "2Gi")

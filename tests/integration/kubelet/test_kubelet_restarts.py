@@ -123,6 +123,7 @@ def test_kubelet_killed_while_allocating(
     assert {owner[1] for owner in plugin.owners()} == {"unwritten"}
 
 
+@pytest.mark.slow
 def test_kubelet_restart_without_the_plugin(
     plugin: FakePlugin, kubectl: Kubectl, cluster: PocketCluster
 ) -> None:

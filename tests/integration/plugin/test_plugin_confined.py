@@ -150,6 +150,7 @@ print(identity_of(int(sys.argv[1]), Path("/host/proc")))
 """
 
 
+@pytest.mark.slow
 def test_what_sys_ptrace_is_for(own_api: ApiServer):
     """Without it a process cannot be named as its tenant's page names it, and the agent says so."""
     with confined(own_api) as world, tenant() as process:
@@ -162,6 +163,7 @@ def test_what_sys_ptrace_is_for(own_api: ApiServer):
         assert name.pid != int(process.name)
 
 
+@pytest.mark.slow
 def test_the_watchdog_finds_a_silent_tenant(own_api: ApiServer):
     """By the driver's pids, which are the host's, looked up in the host's /proc."""
     with confined(own_api, "sys_ptrace") as world:

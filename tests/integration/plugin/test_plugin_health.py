@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.world import GPU, REPOSITORY, MakeWorld, World
@@ -40,6 +42,7 @@ def test_a_lost_card_does_not_keep_the_others_from_being_served(make_world: Make
     assert "card 0 is left out" in world.log
 
 
+@pytest.mark.slow
 def test_a_card_that_is_lost_and_found_is_unhealthy_meanwhile(make_world: MakeWorld) -> None:
     """The cluster is told of a card that no longer answers, and of its return; the other stays well."""
     world = make_world()

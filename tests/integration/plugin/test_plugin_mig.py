@@ -93,6 +93,7 @@ def test_the_inventory_lists_instances(mig_world: World):
     ]
 
 
+@pytest.mark.slow
 def test_a_card_that_an_admin_divides_under_its_tenants(world: World):
     """Nobody starts on a slice of it, none of its instances is given away before they have gone, and back again."""
     share = {"main": [CardShare(world.uuids[0], 10240, 0)]}

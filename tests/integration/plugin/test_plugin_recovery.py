@@ -3,6 +3,8 @@
 import shutil
 import signal
 
+import pytest
+
 from aliquot.libshim.control_page import read_control
 from aliquot.placement import CardShare
 from tests.integration.plugin.small_kubelet import DEADLINE_S, Held, until
@@ -39,6 +41,7 @@ def check_still_taken(world: World) -> None:
     world.delete("rival")
 
 
+@pytest.mark.slow
 def test_restarts_work_while_the_api_server_is_away(make_world: MakeWorld, own_api: ApiServer):
     """Agent and container are both restarted; what was placed is in the node's own files."""
     world = make_world(api=own_api)
@@ -54,6 +57,7 @@ def test_restarts_work_while_the_api_server_is_away(make_world: MakeWorld, own_a
     assert read_control(world.control(waiting.nonce)).cards[0].memory_bytes == 2 << 30
 
 
+@pytest.mark.slow
 def test_nothing_is_given_back_on_silence(make_world: MakeWorld, own_api: ApiServer):
     """API server away, kubelet just restarted: neither names the pod, and it keeps its card."""
     world = make_world(api=own_api)
@@ -67,6 +71,7 @@ def test_nothing_is_given_back_on_silence(make_world: MakeWorld, own_api: ApiSer
     world.check_no_room(rival, "10240 MiB asked, 6144 MiB left")
 
 
+@pytest.mark.slow
 def test_a_damaged_journal_is_set_aside_and_made_good_by_the_kubelets_notes(world: World):
     """Every good line is kept; a lost one is found in the answer the kubelet has kept."""
     held = started(world)
@@ -80,6 +85,7 @@ def test_a_damaged_journal_is_set_aside_and_made_good_by_the_kubelets_notes(worl
     check_still_taken(world)
 
 
+@pytest.mark.slow
 def test_a_journal_line_cut_short_by_a_kill_is_dropped(world: World):
     """It was never answered, so nobody misses it and nothing is set aside."""
     held = started(world)
@@ -108,6 +114,7 @@ def test_a_damaged_tenancy_is_recovered_from_the_pages(make_world: MakeWorld, ow
     world.check_no_room(rival, "10240 MiB asked, 6144 MiB left")
 
 
+@pytest.mark.slow
 def test_a_damaged_cached_pod_is_set_aside(world: World):
     """The API server has the placement still."""
     held = started(world)
@@ -119,6 +126,7 @@ def test_a_damaged_cached_pod_is_set_aside(world: World):
     check_still_taken(world)
 
 
+@pytest.mark.slow
 def test_with_all_files_lost_kubelet_and_api_server_know_enough(world: World):
     """All is wiped: who holds slices is asked of the kubelet, what was placed of the API server."""
     held = started(world)

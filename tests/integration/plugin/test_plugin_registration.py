@@ -4,6 +4,8 @@ import functools
 import json
 import subprocess
 
+import pytest
+
 from aliquot.placement import CardShare
 from aliquot.sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2 as dp
 from aliquot.sandbox.gpus import SimCard
@@ -95,6 +97,7 @@ def test_preferred_ids_follow_the_scheduler_where_its_choice_is_known(busy: Worl
     assert busy.kubelet.allocate(pod, "main", GPU, 1).ids[0].startswith(busy.uuids[1])
 
 
+@pytest.mark.slow
 def test_a_lost_card_is_unhealthy_for_kubelet_and_cluster_and_comes_back(world: World):
     """Only the slices of that card are withdrawn; answering again makes them healthy."""
     endpoint = world.kubelet.wait_for(GPU)

@@ -213,6 +213,7 @@ def test_who_is_distrusted_is_charged_for_what_it_holds(home: House):
     assert time_in(spans(player), begin, end) / (end - begin) < 0.26
 
 
+@pytest.mark.slow
 def test_tenants_come_and_go_while_others_work(home: House):
     """Nobody waits for ever for a gate that nobody opens."""
     print(f"SEED={SEED}")

@@ -206,6 +206,7 @@ def test_lent_time_is_taken_back_at_once():
     assert world.shares(4)[1] == pytest.approx(60, abs=2)
 
 
+@pytest.mark.slow
 def test_an_idle_tenant_saves_up_little():
     """A minute of idleness is worth a tenth of a second."""
     world = World()
@@ -319,6 +320,7 @@ def test_a_kernel_without_end_costs_the_others_nothing_that_is_theirs():
     assert all(had >= 29 for had in world.shares(4)[1:])
 
 
+@pytest.mark.slow
 def test_long_kernels_one_after_the_other_are_no_way_around_a_share():
     """Two seconds each: their owner pays for what they kept of the card."""
     world = World()
@@ -360,6 +362,7 @@ def test_who_is_not_believed_at_all_still_has_its_share():
 # ---- long quanta ----
 
 
+@pytest.mark.slow
 def test_long_quanta_change_hands_seldom():
     """Two tenants whose memory does not fit together: each has the card for seconds, and both go on."""
     world = World()

@@ -109,6 +109,7 @@ def test_cards_that_nobody_else_wants_stay_leased_together():
     assert max(tenant.waits[before:]) <= 100 * US
 
 
+@pytest.mark.slow
 def test_collectives_that_came_late_once_are_leased_together_again():
     """A card that was leased to others too soon costs a few milliseconds, and soon seldom."""
     world = World()
@@ -191,6 +192,7 @@ def throng(seed: int, *, turns: bool, **rules: int) -> tuple[World, list[Process
     return world, several
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("turns", "part"), [(False, 0.8), (True, 0.55)])
 def test_whatever_tenants_do_with_several_cards_all_of_them_go_on(*, turns: bool, part: float):
     """Nearly as fast as if each had all its cards at once, less what one has now that uses them in turn."""

@@ -139,6 +139,7 @@ def plugin(directory: Path, token: str) -> Json:
     }
 
 
+@pytest.mark.slow
 def test_a_plugin_is_asked_for_a_token(tmp_path: Path):
     """As clouds' kubeconfigs have it."""
     assert header(written(tmp_path / "config", config(plugin(tmp_path, "fresh")))) == "Bearer fresh"

@@ -165,6 +165,7 @@ print([sorted(kind.wanted.slice.only.models) for kind in demand.typical()])
 """
 
 
+@pytest.mark.slow
 def test_what_is_typical_comes_in_the_same_order_in_every_process():
     """Kinds of equal weight, too: whatever order sets have there, replicas choose alike."""
     found = {

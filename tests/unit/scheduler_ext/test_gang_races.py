@@ -191,6 +191,7 @@ class Race:
                 self.tasks.add(asyncio.create_task(self.drill.bind(pod, where)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_groups_race_for_too_few_cards(number: int):
     """All that must hold holds, and nobody waits for ever."""

@@ -27,6 +27,7 @@ def test_certificate_and_key_belong_together(capsys: pytest.CaptureFixture[str])
     assert "belong together" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_process_has_no_threads_for_matrices():
     """Numpy would start one for every core; where the environment says how many, it has its way."""
     count = "import os, aliquot.scheduler_ext.parts; print(len(os.listdir('/proc/self/task')))"
