@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Final
 
 from aliquot.amounts import NAMES, NOTHING, Amounts
 from aliquot.request import PodRequest
@@ -20,6 +21,9 @@ from aliquot.scheduler_ext.accounts import NO_RELIEF, Kind, Relief
 from aliquot.scheduler_ext.quota_book import NO_QUOTA, Bound
 from aliquot.scheduler_ext.quotas import Quotas
 from aliquot.scheduler_ext.residents import Resident
+
+NOBODY: Final[Mapping[tuple[str, str], Amounts]] = {}
+"""What leaves a pool's quotas, where nobody leaves."""
 
 
 class _Over(dict[str, bool]):
@@ -72,6 +76,7 @@ class Borrowing:
         self._stands: dict[tuple[str, str], tuple[_Stand, ...]] = {}
         self._barred: dict[tuple[str, Kind | None], str] = {}
         self._sure: dict[tuple[str, Kind | None], bool] = {}
+        self._asked: dict[tuple[str, Kind | None], dict[str, Amounts]] = {}
         self._min_run: defaultdict[str, int] = defaultdict(int)
         self._reclaiming: set[str] = set()
         self._pools: set[str] = set()
@@ -100,10 +105,10 @@ class Borrowing:
     def _is_over(self, namespace: str) -> bool:
         return any(self._over_in(pool, namespace) for pool in self._pools)
 
-    def _over_in(self, pool: str, namespace: str) -> bool:
+    def _over_in(self, pool: str, namespace: str, gone: Mapping[tuple[str, str], Amounts] = NOBODY) -> bool:
         own = self._stand(pool, namespace)[0]
-        names = _guaranteed(own.bound) or NAMES
-        return any(own.used.of(name) > own.bound.guaranteed.of(name) for name in names)
+        names, used = _guaranteed(own.bound) or NAMES, own.used - gone.get((pool, own.owner), NOTHING)
+        return any(used.of(name) > own.bound.guaranteed.of(name) for name in names)
 
     def _stand(self, pool: str, namespace: str) -> "tuple[_Stand, ...]":
         """A namespace's own quota, and that one's parent."""
@@ -166,15 +171,51 @@ class Borrowing:
         """Whether a pod is of a quota that has borrowed nothing, and that is not this namespace's."""
         return not self.over[pod.namespace] and self._reopens(pod, namespace)
 
+    def spared(self, pods: Iterable[Resident], request: PodRequest, node: str) -> set[str]:
+        """Those of these pods, by UID, whom nobody may evict for this one on a node, which would borrow.
+
+        They are within their guarantee once the pods before them, which are evicted, have gone.
+        """
+        gone: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
+        found = set[str]()
+        for pod in pods:
+            over = any(self._over_in(pool, pod.namespace, gone) for pool in self._pools)
+            reopens = not over and self._reopens(pod, request.namespace, gone)
+            if reopens and pod.uid not in self.leaving and self._would_borrow(request, node, pod.namespace):
+                found.add(pod.uid)
+                continue
+            for pool in self._pools if pod.uid not in self.leaving else ():
+                for stand in self._stand(pool, pod.namespace):
+                    gone[pool, stand.owner] += self._has(pod, pool)
+        return found
+
+    def _would_borrow(self, request: PodRequest, node: str, lender: str) -> bool:
+        """Whether a pod has more of any amount than is guaranteed to each quota that this namespace has no part in."""
+        for pool, wanted in self._wanted(request, node).items():
+            held = self._accounts.held(request.uid) if request.uid not in self.leaving else {}
+            stands = self._against(pool, request.namespace, lender)
+            if stands and all(_exceeds(stand, wanted - held.get(pool, NOTHING)) for stand in stands):
+                return True
+        return False
+
+    def _wanted(self, request: PodRequest, node: str) -> dict[str, Amounts]:
+        key = request.uid, self._accounts.kind_of(node)
+        if key not in self._asked:
+            self._asked[key] = self._quotas.wanted(request, node)
+        return self._asked[key]
+
     def reopening(self, pods: Iterable[Resident], namespace: str) -> set[str]:
         """Those of these pods, by UID, whose departure opens a guarantee that is not this namespace's own."""
         return {pod.uid for pod in pods if self._reopens(pod, namespace)}
 
-    def _reopens(self, pod: Resident, namespace: str) -> bool:
+    def _reopens(
+        self, pod: Resident, namespace: str, gone: Mapping[tuple[str, str], Amounts] = NOBODY
+    ) -> bool:
         for pool in self._pools:
             has = self._has(pod, pool)
             for stand in self._against(pool, pod.namespace, namespace):
-                left, guaranteed = stand.used - has, stand.bound.guaranteed
+                left = stand.used - has - gone.get((pool, stand.owner), NOTHING)
+                guaranteed = stand.bound.guaranteed
                 if any(has.of(name) and left.of(name) < guaranteed.of(name) for name in NAMES):
                     return True
         return False
@@ -237,6 +278,14 @@ class Borrowing:
 
     def _has(self, pod: Resident, pool: str) -> Amounts:
         return self._accounts.held(pod.uid).get(pool, NOTHING)
+
+
+def _exceeds(stand: _Stand, wanted: Amounts) -> bool:
+    """Whether a quota has more than its guarantee with what is wanted, of an amount that is asked for."""
+    names = _guaranteed(stand.bound) or NAMES
+    return any(
+        wanted.of(name) and (stand.used + wanted).of(name) > stand.bound.guaranteed.of(name) for name in names
+    )
 
 
 def _is_beyond(

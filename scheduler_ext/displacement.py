@@ -8,7 +8,7 @@ kube-scheduler it breaks no disruption budget.
 Where the room was lost all the same, others are chosen, after a time that doubles.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,18 +84,24 @@ class Displacement:
         def may_go(pod: Resident) -> bool:
             return not never and pod.priority < priority and (planned is None or pod.uid in planned)
 
+        def objection(pods: Iterable[Resident]) -> Collection[str]:
+            return borrowing.spared(pods, request, node)
+
         request, residents = waiter.request, self.evictable.residents
         with self.waiting.trial(), self.holds.aside(priority) as lower_holds:
             if lower_holds:  # what is not held is not used, either
                 borrowing = self.evictable.borrowing(gone)
-            found = self.evictable.departure(request, node, borrowing, may_go, gone=gone, within_budgets=True)
+            found = self.evictable.departure(
+                request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection
+            )
             if found is not None or never or not borrowing.barred(request, node):
                 return found
             if planned is None:
                 lower = residents.below(borrowing.together(request.namespace), priority)
             else:
                 lower = [pod for pod in map(residents.get, planned) if pod is not None]
-            return QuotaPreemption(self.evictable, request, node, borrowing, may_go).departure(lower, gone)
+            within = QuotaPreemption(self.evictable, request, node, borrowing, may_go, objection)
+            return within.departure(lower, gone)
 
     def told(self, evictee: Evictee, waiter: Waiter, node: str) -> tuple[tuple[str, str], tuple[str, str]]:
         """Reason and message of the events: on the pod that has gone, and on the one that it was for."""

@@ -114,9 +114,11 @@ class Preemption:
         cards: Sequence[CardState] | None,
     ) -> Departure | None:
         residents, evictable = self.evictable.residents, self.evictable
-        for pod in filter(None, map(residents.get, uids)):
-            if pod.priority >= priority or not evictable.settled(pod, borrowing):
-                return None
+        leaving = [pod for pod in map(residents.get, uids) if pod is not None]
+        if any(pod.priority >= priority or not evictable.settled(pod, borrowing) for pod in leaving):
+            return None
+        if borrowing.spared(leaving, request, node):
+            return None
         return evictable.departure(
             request,
             node,
@@ -125,6 +127,7 @@ class Preemption:
             gone=frozenset(uids),
             limit=limit,
             cards=cards,
+            objection=lambda more: borrowing.spared([*leaving, *more], request, node),
         )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from aliquot.request import PodRequest
 from aliquot.scheduler_ext.borrowing import Borrowing
-from aliquot.scheduler_ext.evictable import Departure, Evictable, Rank
+from aliquot.scheduler_ext.evictable import Departure, Evictable, Objection, Rank
 from aliquot.scheduler_ext.residents import Resident
 
 MOST_ASKED: Final = 64
@@ -27,6 +27,7 @@ class QuotaPreemption:
         node: The node.
         borrowing: What quotas say now.
         may_go: Whether a pod may be evicted at all.
+        objection: Which of some pods may not be evicted together.
     """
 
     evictable: Evictable
@@ -34,6 +35,7 @@ class QuotaPreemption:
     node: str
     borrowing: Borrowing
     may_go: Callable[[Resident], bool]
+    objection: Objection
 
     def departure(self, pods: Iterable[Resident], gone: Collection[str]) -> Departure | None:
         """Who leaves: of these pods so that the quota lets this one in, of all for its cards.
@@ -51,6 +53,7 @@ class QuotaPreemption:
             self.may_go,
             gone=uids,
             within_budgets=True,
+            objection=lambda more: self.objection([*victims, *more]),
         )
         return None if found is None else self._with(found, victims, gone)
 
@@ -61,6 +64,8 @@ class QuotaPreemption:
         """
         chosen = list[Resident]()
         for pod in sorted(filter(self._may_be_asked, pods), key=self._reluctance)[:MOST_ASKED]:
+            if self.objection([*chosen, pod]):
+                continue
             chosen.append(pod)
             if self._lets_in(chosen):
                 return self._needed(chosen, chosen[:-1])

@@ -198,6 +198,11 @@ class Quotas:
             return ""
         return self._refusal(request.namespace, partial(_on, kind, request), relief=relief, opening=opening)
 
+    def wanted(self, request: PodRequest, node: str) -> dict[str, Amounts]:
+        """What a pod takes of each pool's cards on a node, at most; of pools that have quotas of their own."""
+        kind = self.accounts.kind_of(node) or ()
+        return {pool: _on(kind, request, pool) for pool in self._books}
+
     def refusal(self, namespace: str, placement: Placement, *, anew: bool = False) -> str:
         """Why a pod may not have this placement, in place of any that it has; empty when it may.
 

@@ -71,7 +71,8 @@ def _preemptable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[s
     """The nodes that a pod may have a place on once pods of lower priority have left them.
 
     Quotas are judged as after the departure. The more pods leave, the more a quota allows, so it is enough to look at
-    the departure of all that may go.
+    the departure of all that may go. Of a quota that the pod would borrow from, one pod may go at the most here, where
+    the quota is beyond its guarantee.
     """
     memory = max((card.memory for card in snapshot.cards), default=0)
     if "quota_after_departure" not in served.features and not snapshot.allows(
@@ -79,9 +80,18 @@ def _preemptable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[s
     ):
         return
     for node in snapshot.nodes:
-        lower = [one.uid for one in snapshot.bound if one.node == node and one.priority < pod.priority]
-        if lower and snapshot.without(lower).has(pod, node):
+        lower = [one for one in snapshot.bound if one.node == node and one.priority < pod.priority]
+        lent = [one for one in lower if _lends(snapshot, one, pod)]
+        free = [one.uid for one in lower if one not in lent]
+        more = [[], *([one.uid] for one in lent if not snapshot.spares(one, pod))]
+        if any(snapshot.without(gone).has(pod, node) for some in more if (gone := free + some)):
             yield node
+
+
+def _lends(snapshot: Snapshot, victim: PodView, pod: PodView) -> bool:
+    """Whether a pod would borrow from the guarantee of another."""
+    theirs = snapshot.levels(victim.namespace)
+    return bool(theirs) and any(snapshot.guarantee(theirs[0])) and snapshot.would_borrow(pod, theirs)
 
 
 def _reclaimable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[tuple[str, str]]:

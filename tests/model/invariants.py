@@ -198,6 +198,12 @@ class Evictions:
             frozenset(uuid for uuid, _, _ in view(victim).places),
             view(waiter).priority,
         )
+        snapshot = Snapshot.of(self._server)
+        evicted = view(victim)
+        there = snapshot.without(pod.uid for pod in snapshot.pods if pod.leaving and pod.uid != evicted.uid)
+        if there.spares(evicted, view(waiter)):
+            text = f"{new.victim} is evicted for {new.waiter} ({ground}), which borrows from its guarantee"
+            self._found(Finding("evicted within its guarantee", text, CLOCK.now))
         earlier = [one for one in self.made if one.waiter_uid == uid]
         self.made.append(new)
         if earlier and self._in_vain_before(earlier[-1], new):

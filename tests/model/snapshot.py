@@ -339,6 +339,29 @@ class Snapshot:
             for i in range(3)
         )
 
+    def spares(self, victim: PodView, pod: PodView) -> bool:
+        """Whether nobody may evict a pod for this one: it is within its guarantee, and this one would borrow."""
+        theirs = self.levels(victim.namespace)
+        if not theirs or not self.would_borrow(pod, theirs):
+            return False
+        has, used, given = victim.demand(0), self.used(theirs[0]), self.guarantee(theirs[0])
+        return all(used[i] <= given[i] for i in range(3) if given[i]) and any(
+            has[i] and given[i] for i in range(3)
+        )
+
+    def would_borrow(self, pod: PodView, theirs: tuple[Quota, ...]) -> bool:
+        """Whether a pod takes its quotas, but for those that it has in common with these, beyond their guarantees."""
+        mine = self.levels(pod.namespace)
+        if mine and mine[0] == theirs[0]:
+            return False
+        wanted = pod.demand(max((card.memory for card in self.cards), default=0))
+        return all(self._exceeds(one, wanted) for one in mine if one not in theirs)
+
+    def _exceeds(self, quota: Quota, wanted: Amounts) -> bool:
+        used, given = self.used(quota), self.guarantee(quota)
+        names = [i for i in range(3) if given[i]] or range(3)
+        return any(wanted[i] and used[i] + wanted[i] > given[i] for i in names)
+
     # ---- places ----
 
     def place(self, pod: PodView, node: str) -> tuple[str, ...]:

@@ -119,6 +119,41 @@ def test_it_breaks_no_budget() -> None:
     assert goes(here, refused(here, pod)) is None
 
 
+def test_nobody_within_its_guarantee_is_evicted_for_one_that_borrows() -> None:
+    """However high its priority, and though enough is free elsewhere for what the guarantee is then short of."""
+    here = Neighbours("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    here.runs("owned", "n1-a", 16, namespace="owner", priority=1)
+    for where in ("n1-b", "n2-a", "n2-b"):
+        here.runs(where, where, 8, namespace="guest", priority=200)
+    borrower = waiter(9, namespace="guest", priority=100)
+    assert goes(here, refused(here, borrower)) is None
+    assert here.victims(borrower) == {}
+    here.quotas.put(quota("guest", "guest", guaranteed=(33, None, None)))
+    assert goes(here, refused(here, borrower)) == ["owned"], "it does not borrow any more"
+    here.quotas.put(quota("guest", "guest", guaranteed=(32, None, None)))
+    assert goes(here, refused(here, borrower)) is None
+    here.quotas.put(quota("owner", "owner", guaranteed=(15, None, None)))
+    assert goes(here, refused(here, borrower)) == ["owned"], "it is within its guarantee no longer"
+
+
+def test_of_what_was_borrowed_no_more_is_taken_for_one_that_borrows() -> None:
+    """Two pods leave a quota that has borrowed one; the owner of a guarantee may have both."""
+    here = Neighbours("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    for where in ("n1-a", "n1-b"):
+        here.runs(where, where, 16, namespace="owner", priority=1)
+    for where in ("n2-a", "n2-b"):
+        here.runs(where, where, 8, namespace="guest", priority=200)
+    large = waiter(9, namespace="guest", **{"aliquot.dev/gpu": "2"})
+    assert goes(here, refused(here, large)) is None
+    assert here.victims(large) == {}
+    assert here.victims(large, n1=["n1-a", "n1-b"]) == {}, "whatever kube-scheduler would choose"
+    assert here.victims(waiter(9, namespace="guest"))["n1"] in ({"n1-a"}, {"n1-b"})
+    here.quotas.put(quota("guest", "guest", guaranteed=(34, None, None)))
+    assert sorted(goes(here, refused(here, large)) or ()) == ["n1-a", "n1-b"]
+
+
 def test_what_leaves_for_a_lower_pod_is_counted_as_the_higher_ones() -> None:
     """What leaves for a pod of the same priority is not."""
     here = full()
