@@ -53,7 +53,16 @@ class CardState(msgspec.Struct, frozen=True, gc=False):
     def left_mib(self, burst: bool = False) -> int:
         """Memory that can be promised yet: to a burst pod what is left in all, else no more than can be guaranteed."""
         left = self.usable_mib + self.extra_mib - self.used_mib
-        return left if burst else min(left, self.usable_mib - (self.used_mib - self.burst_mib))
+        return left if burst else min(left, self.guarantee_left_mib)
+
+    @property
+    def guarantee_left_mib(self) -> int:
+        """Memory that can be guaranteed yet; less than none while a place is held at the expense of pods that leave."""
+        return self.usable_mib - (self.used_mib - self.burst_mib)
+
+    def can_guarantee(self, mib: int) -> bool:
+        """Whether so much more can be guaranteed; nothing always can."""
+        return not mib or mib <= self.guarantee_left_mib
 
     @property
     def empty(self) -> bool:
@@ -81,7 +90,7 @@ class CardState(msgspec.Struct, frozen=True, gc=False):
             and not self.mig
             and not self.holders
             and charge.memory_mib <= self.left_mib(burst=True)
-            and charge.guaranteed_mib <= self.usable_mib - (self.used_mib - self.burst_mib)
+            and self.can_guarantee(charge.guaranteed_mib)
             and self.used_cores + charge.cores <= self.usable_cores
             and self.used_slots + charge.slots <= self.slots
             and (self.empty or not charge.exclusive)
@@ -133,7 +142,7 @@ class Load:
         """Whether the card has room for this load beside what it carries already."""
         return (
             self.mib <= card.left_mib(burst=True)
-            and self.mib - self.burst_mib <= card.usable_mib - (card.used_mib - card.burst_mib)
+            and card.can_guarantee(self.mib - self.burst_mib)
             and card.used_cores + self.cores <= card.usable_cores
             and card.used_slots + self.slots <= card.slots
             and (self.slots == 1 or not self.exclusive)

@@ -269,7 +269,7 @@ def asks_for_a_resize(annotations: Mapping[str, str]) -> bool:
 def check_growth(uuid: str, now: Charge, wanted: Charge, card: CardState | None) -> None:
     """Raises ResizeError where a charge grows beyond what the others leave of its card; what shrinks always fits."""
     left = card.left_mib(burst=True) if card else 0
-    guaranteed = card.usable_mib - (card.used_mib - card.burst_mib) if card else 0
+    guaranteed = card.guarantee_left_mib if card else 0
     _refuse_growth(uuid, now.memory_mib, wanted.memory_mib, left, _memory)
     _refuse_growth(uuid, now.guaranteed_mib, wanted.guaranteed_mib, guaranteed, _memory)
     _refuse_growth(uuid, now.cores, wanted.cores, card.usable_cores - card.used_cores if card else 0, _time)

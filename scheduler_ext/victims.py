@@ -200,7 +200,7 @@ def _need(card: CardState, charge: Charge) -> Need:
         )
     return (
         max(charge.memory_mib - card.left_mib(burst=True), 0),
-        max(charge.guaranteed_mib - (card.usable_mib - (card.used_mib - card.burst_mib)), 0),
+        0 if card.can_guarantee(charge.guaranteed_mib) else charge.guaranteed_mib - card.guarantee_left_mib,
         max(charge.cores - (card.usable_cores - card.used_cores), 0),
         max(charge.slots - (card.slots - card.used_slots), 0),
         card.holders,

@@ -57,6 +57,18 @@ def test_burst_leaves_guaranteed_its_own(ledger: Ledger):
     assert not placed(ledger, ask("g2", 1, burst=False))
 
 
+def test_burst_comes_to_a_card_that_is_held_for_another_while_pods_leave_it(ledger: Ledger):
+    """More is guaranteed for a while than the card has; what the ratio leaves is open to burst pods all the same."""
+    waiting = ask("waiting", 10, burst=False)
+    placement = fit(waiting, "n1", ledger.table.cards("n1"), Policy.BINPACK)
+    assert placement is not None
+    assert placed(ledger, ask("leaving", 10, burst=False))
+    ledger.hold(waiting, placement)
+    assert not placed(ledger, ask("g", 1, burst=False))
+    assert placed(ledger, ask("b1", 3, burst=True))
+    assert not placed(ledger, ask("b2", 2, burst=True))
+
+
 def test_no_burst_slice_is_larger_than_its_card(ledger: Ledger):
     """It could never be granted whole."""
     assert not placed(ledger, ask("b1", 17, burst=True))
