@@ -76,7 +76,6 @@ class Borrowing:
         self._stands: dict[tuple[str, str], tuple[_Stand, ...]] = {}
         self._barred: dict[tuple[str, Kind | None], str] = {}
         self._sure: dict[tuple[str, Kind | None], bool] = {}
-        self._asked: dict[tuple[str, Kind | None], dict[str, Amounts]] = {}
         self._min_run: defaultdict[str, int] = defaultdict(int)
         self._reclaiming: set[str] = set()
         self._pools: set[str] = set()
@@ -171,17 +170,30 @@ class Borrowing:
         """Whether a pod is of a quota that has borrowed nothing, and that is not this namespace's."""
         return not self.over[pod.namespace] and self._reopens(pod, namespace)
 
-    def spared(self, pods: Iterable[Resident], request: PodRequest, node: str) -> set[str]:
-        """Those of these pods, by UID, whom nobody may evict for this one on a node, which would borrow.
+    def spared(
+        self, pods: Iterable[Resident], namespace: str, wanted: Mapping[str, Amounts], uid: str = ""
+    ) -> set[str]:
+        """Those of these pods, by UID, whom nobody may evict for a namespace that would borrow with what is wanted.
 
         They are within their guarantee once the pods before them, which are evicted, have gone.
+
+        Args:
+            pods: Those that would be evicted.
+            namespace: Whose pod they would be evicted for.
+            wanted: What that takes of each pool's cards.
+            uid: That pod, for which a place may be held already.
         """
         gone: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
+        held = self._accounts.held(uid) if uid not in self.leaving else {}
         found = set[str]()
         for pod in pods:
             over = any(self._over_in(pool, pod.namespace, gone) for pool in self._pools)
-            reopens = not over and self._reopens(pod, request.namespace, gone)
-            if reopens and pod.uid not in self.leaving and self._would_borrow(request, node, pod.namespace):
+            reopens = not over and self._reopens(pod, namespace, gone)
+            if (
+                reopens
+                and pod.uid not in self.leaving
+                and self._would_borrow(namespace, wanted, held, pod.namespace)
+            ):
                 found.add(pod.uid)
                 continue
             for pool in self._pools if pod.uid not in self.leaving else ():
@@ -189,20 +201,15 @@ class Borrowing:
                     gone[pool, stand.owner] += self._has(pod, pool)
         return found
 
-    def _would_borrow(self, request: PodRequest, node: str, lender: str) -> bool:
-        """Whether a pod has more of any amount than is guaranteed to each quota that this namespace has no part in."""
-        for pool, wanted in self._wanted(request, node).items():
-            held = self._accounts.held(request.uid) if request.uid not in self.leaving else {}
-            stands = self._against(pool, request.namespace, lender)
-            if stands and all(_exceeds(stand, wanted - held.get(pool, NOTHING)) for stand in stands):
+    def _would_borrow(
+        self, namespace: str, wanted: Mapping[str, Amounts], held: Mapping[str, Amounts], lender: str
+    ) -> bool:
+        """Whether what is wanted is more than is guaranteed to each quota that the lender has no part in."""
+        for pool, amounts in wanted.items():
+            stands = self._against(pool, namespace, lender)
+            if stands and all(_exceeds(stand, amounts, held.get(pool, NOTHING)) for stand in stands):
                 return True
         return False
-
-    def _wanted(self, request: PodRequest, node: str) -> dict[str, Amounts]:
-        key = request.uid, self._accounts.kind_of(node)
-        if key not in self._asked:
-            self._asked[key] = self._quotas.wanted(request, node)
-        return self._asked[key]
 
     def reopening(self, pods: Iterable[Resident], namespace: str) -> set[str]:
         """Those of these pods, by UID, whose departure opens a guarantee that is not this namespace's own."""
@@ -280,12 +287,10 @@ class Borrowing:
         return self._accounts.held(pod.uid).get(pool, NOTHING)
 
 
-def _exceeds(stand: _Stand, wanted: Amounts) -> bool:
-    """Whether a quota has more than its guarantee with what is wanted, of an amount that is asked for."""
-    names = _guaranteed(stand.bound) or NAMES
-    return any(
-        wanted.of(name) and (stand.used + wanted).of(name) > stand.bound.guaranteed.of(name) for name in names
-    )
+def _exceeds(stand: _Stand, wanted: Amounts, held: Amounts) -> bool:
+    """Whether a quota has more than its guarantee, of what is asked for, with that in place of what is held."""
+    then, names = stand.used - held + wanted, _guaranteed(stand.bound) or NAMES
+    return any(wanted.of(name) and then.of(name) > stand.bound.guaranteed.of(name) for name in names)
 
 
 def _is_beyond(

@@ -85,9 +85,10 @@ class Displacement:
             return not never and pod.priority < priority and (planned is None or pod.uid in planned)
 
         def objection(pods: Iterable[Resident]) -> Collection[str]:
-            return borrowing.spared(pods, request, node)
+            return borrowing.spared(pods, request.namespace, wanted, request.uid)
 
         request, residents = waiter.request, self.evictable.residents
+        wanted = self.evictable.quotas.wanted(request, node)
         with self.waiting.trial(), self.holds.aside(priority) as lower_holds:
             if lower_holds:  # what is not held is not used, either
                 borrowing = self.evictable.borrowing(gone)

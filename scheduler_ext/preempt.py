@@ -11,7 +11,7 @@ empty, and that room is held for the pod. So the next pod cannot count on it.
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,7 @@ from aliquot.scheduler_ext.cards import CardState
 from aliquot.scheduler_ext.evictable import WORST, Class, Departure, Evictable
 from aliquot.scheduler_ext.filter import Filter
 from aliquot.scheduler_ext.holds import Holds
+from aliquot.scheduler_ext.residents import Resident
 from aliquot.scheduler_ext.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
 
 MOST_SECONDS: Final = 1.0
@@ -117,7 +118,12 @@ class Preemption:
         leaving = [pod for pod in map(residents.get, uids) if pod is not None]
         if any(pod.priority >= priority or not evictable.settled(pod, borrowing) for pod in leaving):
             return None
-        if borrowing.spared(leaving, request, node):
+        wanted = evictable.quotas.wanted(request, node)
+
+        def objection(pods: Sequence[Resident]) -> Collection[str]:
+            return borrowing.spared([*leaving, *pods], request.namespace, wanted, request.uid)
+
+        if objection(()):
             return None
         return evictable.departure(
             request,
@@ -127,7 +133,7 @@ class Preemption:
             gone=frozenset(uids),
             limit=limit,
             cards=cards,
-            objection=lambda more: borrowing.spared([*leaving, *more], request, node),
+            objection=objection,
         )
 
 

@@ -107,6 +107,20 @@ def test_namespaces_beyond_their_guarantee_go_first() -> None:
     assert here.victims(waiter(8, namespace="modest")) == {"n1": {"g"}}
 
 
+def test_one_that_holds_a_place_that_was_borrowed_borrows() -> None:
+    """A place is held for it on one node; on another kube-scheduler would evict one within its guarantee for CPU."""
+    here = Neighbours("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    here.runs("owned", "n2-a", 8, namespace="owner")
+    for where in ("n1-a", "n1-b"):
+        here.runs(where, where, 16, namespace="guest", leaving=where == "n1-a")
+    borrower = waiter(16, namespace="guest")
+    here.holds.claim(borrower, here.filter.request_of(borrower))
+    here.holds.expect(borrower.metadata.uid, "n1")
+    assert here.ledger.entry(borrower.metadata.uid) is not None
+    assert here.victims(borrower, n2=["owned"]) == {}
+
+
 def test_a_pod_is_left_alone_for_its_minimum_run_time() -> None:
     """By the flag, and by its namespace's quota; afterwards it goes."""
     here = Neighbours(min_run_seconds=60)
