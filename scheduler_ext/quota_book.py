@@ -3,6 +3,9 @@
 A quota with a parent is held to its own bounds and to its parent's. A parent counts what its children have. It
 guarantees its children together no less than each of them is guaranteed; what it guarantees beyond that is for
 whichever of them comes first.
+
+Of the guarantee of a quota that reclaims, what has no use is lent to others. What becomes open only by a departure that
+is asked about is not: nobody is evicted in favour of a borrower who could be evicted for it in turn.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,6 +29,7 @@ class Bound:
         limit: What they have at most together.
         pod_max: What one pod has at most.
         weight: By which its share is divided.
+        lends: Whether others may have what it is guaranteed and has no use for: it gets that back by reclaim.
     """
 
     title: str = ""
@@ -35,6 +39,7 @@ class Bound:
     limit: Most = NO_BOUND
     pod_max: Most = NO_BOUND
     weight: int = 1
+    lends: bool = False
 
 
 NO_QUOTA: Final = Bound()
@@ -49,15 +54,19 @@ class Book:
         guarantees_cards: Whether any guarantees cards: a slice that leaves, however small, opens the guarantee of one.
     """
 
-    def __init__(self, pool: str, quotas: Iterable[GPUQuota], accounts: Accounts) -> None:
+    def __init__(
+        self, pool: str, quotas: Iterable[GPUQuota], accounts: Accounts, *, lends: bool = True
+    ) -> None:
         """Enter all quotas.
 
         Args:
             pool: Whose cards they count.
             quotas: All that count them.
             accounts: Who has how much.
+            lends: Whether quotas that reclaim lend: somebody evicts for them.
         """
         self._accounts = accounts
+        self._lends = lends
         self._pool = pool
         listed = {quota.metadata.name: quota for quota in sorted(quotas, key=lambda q: q.metadata.name)}
         parents, self.ignored = _parents(listed)
@@ -85,6 +94,7 @@ class Book:
                 spec.limit,
                 spec.pod_max,
                 max(1, spec.weight),
+                self._lends and spec.reclaim,
             )
             self.bounds[name] = bound
             if name in parents:
@@ -115,29 +125,28 @@ class Book:
     def owed_outside(self, namespace: str, relief: Relief = NO_RELIEF) -> Amounts:
         """What must stay free for guarantees of quotas that have no parent in common with this namespace's."""
         for title in self._stale:
-            owed = self._open(self._tops[title])
+            owed = self._kept(self._tops[title])
             self._owed_in_all += owed - self._owed[title]
             self._owed[title] = owed
         self._stale.clear()
         mine = {bound.title for bound in self.levels(namespace)[-1:]}
         owed = self._owed_in_all - sum((self._owed[title] for title in mine), NOTHING)
         for title in self._relieved(relief) - mine:
-            owed += self._open(self._tops[title], relief) - self._owed[title]
+            owed += self._kept(self._tops[title], relief) - self._owed[title]
         return owed
 
     def owed_beside(self, namespace: str, relief: Relief = NO_RELIEF) -> Amounts:
         """What must stay free, besides, for guarantees of those that do have the parent in common."""
         levels = self.levels(namespace)
         siblings = self._children.get(levels[-1].title, ()) if levels else ()
-        return sum(
-            (self._open_alone(one, relief) for one in siblings if one.title != levels[0].title), NOTHING
-        )
+        others = (one for one in siblings if one.title != levels[0].title)
+        return sum((self._open_alone(one, relief) - self._lent(one, relief) for one in others), NOTHING)
 
     def guaranteed_outside(self, bound: Bound) -> Amounts:
-        """What all quotas are guaranteed together but for this one, its parent and its children."""
+        """What is never lent of all guarantees but for those of this quota, its parent and its children."""
         top = self._top_of(bound)
-        tops = sum((one.guaranteed for one in self._tops.values() if one.title != top.title), NOTHING)
-        return tops + self._guaranteed_beside(bound, top)
+        tops = (one for one in self._tops.values() if one.title != top.title)
+        return sum(map(self._never_lent, tops), NOTHING) + self._guaranteed_beside(bound, top)
 
     def guaranteed_to(self, bound: Bound) -> Amounts:
         """What a quota can have of its own guarantee and, where its siblings have theirs, of its parent's."""
@@ -146,7 +155,12 @@ class Book:
 
     def _guaranteed_beside(self, bound: Bound, top: Bound) -> Amounts:
         siblings = self._children.get(top.title, ()) if bound.title != top.title else ()
-        return sum((one.guaranteed for one in siblings if one.title != bound.title), NOTHING)
+        others = (one for one in siblings if one.title != bound.title and not one.lends)
+        return sum((one.guaranteed for one in others), NOTHING)
+
+    def _never_lent(self, top: Bound) -> Amounts:
+        lent = (one.guaranteed for one in self._children.get(top.title, (top,)) if one.lends)
+        return top.guaranteed - sum(lent, NOTHING)
 
     def _top_of(self, bound: Bound) -> Bound:
         levels = self.levels(bound.namespaces[0]) if bound.namespaces else ()
@@ -162,6 +176,18 @@ class Book:
         children = self._children.get(top.title, ())
         beneath = sum((self._open_alone(child, relief) for child in children), NOTHING)
         return self._open_alone(top, relief) | beneath
+
+    def _kept(self, top: Bound, relief: Relief = NO_RELIEF) -> Amounts:
+        """What of that is not lent."""
+        lent = (self._lent(one, relief) for one in self._children.get(top.title, (top,)))
+        return self._open(top, relief) - sum(lent, NOTHING)
+
+    def _lent(self, bound: Bound, relief: Relief) -> Amounts:
+        """What a quota has not come up to of its guarantee, without what is open only once this is given back."""
+        if not bound.lends:
+            return NOTHING
+        now, then = self._open_alone(bound, NO_RELIEF), self._open_alone(bound, relief)
+        return now + then - (now | then)
 
     def _open_alone(self, bound: Bound, relief: Relief) -> Amounts:
         return (bound.guaranteed - self.used(bound, relief)).positive

@@ -65,6 +65,8 @@ class Quotas:
         accounts: Accounts | None = None,
         names: ResourceNames = DEFAULT_NAMES,
         dialects: Sequence[Dialect] = (),
+        *,
+        lends: bool = True,
     ) -> None:
         """Know no quota yet.
 
@@ -72,6 +74,7 @@ class Quotas:
             accounts: Who has how much, and what is free.
             names: Our resources, as a ResourceQuota writes them.
             dialects: Other projects' resources that are understood in ResourceQuotas.
+            lends: Whether quotas that reclaim lend: not where nobody evicts for them.
         """
         self.accounts = accounts or Accounts(lambda _: ())
         self.refusals: defaultdict[str, int] = defaultdict(int)
@@ -79,6 +82,7 @@ class Quotas:
         self.read.set()
         self._names = names
         self._dialects = dialects
+        self._lends = lends
         self._quotas: dict[str, GPUQuota] = {}
         self._books: dict[str, Book] = {}
         self._native: dict[str, dict[str, Bound]] = {}
@@ -133,7 +137,9 @@ class Quotas:
         by_pool: defaultdict[str, list[GPUQuota]] = defaultdict(list)
         for quota in self._quotas.values():
             by_pool[quota.spec.pool].append(quota)
-        self._books = {pool: Book(pool, quotas, self.accounts) for pool, quotas in by_pool.items()}
+        self._books = {
+            pool: Book(pool, quotas, self.accounts, lends=self._lends) for pool, quotas in by_pool.items()
+        }
         self._tell()
 
     def _used_changed(self, pool: str, namespace: str, less: bool) -> None:
@@ -200,7 +206,7 @@ class Quotas:
 
     def wanted(self, request: PodRequest, node: str) -> dict[str, Amounts]:
         """What a pod takes of each pool's cards on a node, at most; of pools that have quotas of their own."""
-        kind = self.accounts.kind_of(node) or ()
+        kind = self.accounts.kind_of(node) or frozenset()
         return {pool: _on(kind, request, pool) for pool in self._books}
 
     def refusal(self, namespace: str, placement: Placement, *, anew: bool = False) -> str:

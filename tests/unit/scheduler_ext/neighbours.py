@@ -40,10 +40,10 @@ NUMBERS = itertools.count()
 class Neighbours:
     """Nodes with two cards of 16 GiB each, and pods on them."""
 
-    def __init__(self, *nodes: str, min_run_seconds: float = 0.0) -> None:
+    def __init__(self, *nodes: str, min_run_seconds: float = 0.0, lends: bool = True) -> None:
         self.now = BEGUN + 3600
         self.ledger, self.waiting = Ledger(lambda: self.now), Waiting()
-        self.quotas, self.budgets = Quotas(self.ledger.accounts), Budgets()
+        self.quotas, self.budgets = Quotas(self.ledger.accounts, lends=lends), Budgets()
         self.residents = Residents(self.ledger)
         self.evictable = Evictable(
             self.ledger, self.residents, self.budgets, self.quotas, min_run_seconds, lambda: self.now

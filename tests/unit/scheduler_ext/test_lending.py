@@ -23,9 +23,9 @@ def node_object(name: str, *, cordoned: bool = False, ready: str = "True", **mor
     return msgspec.convert(body, Node)
 
 
-def shared() -> Neighbours:
+def shared(*, lends: bool = True) -> Neighbours:
     """Two nodes of 32 GiB, half of all guaranteed to an owner who has nothing."""
-    here = Neighbours("n1", "n2")
+    here = Neighbours("n1", "n2", lends=lends)
     here.ledger.on_change(here.waiting.something_changed)
     here.quotas.on_change(here.waiting.something_changed)
     here.ledger.hosts.on_turn(here.quotas.room_changed)
@@ -122,6 +122,64 @@ def test_guaranteed_cards_that_are_in_use_are_nothing_to_keep() -> None:
     for _ in range(2):
         assert here.place_of(waiter(16, namespace="owner"))
     assert [here.place_of(waiter(16, namespace="guest")) != [] for _ in range(3)] == [True, True, False]
+
+
+def test_what_an_owner_that_reclaims_has_no_use_for_is_lent() -> None:
+    """All of it, and it gets it back by reclaim; what it has use for is its own."""
+    here = shared()
+    here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None), reclaim=True))
+    assert [borrows(here) for _ in range(4)] == [True] * 4
+    here = shared()
+    here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None), reclaim=True))
+    here.quotas.put(quota("other", "other", guaranteed=(16, None, None)))
+    assert [borrows(here) for _ in range(4)] == [True, True, True, False], "another keeps its own"
+
+
+def test_nothing_is_lent_where_nobody_reclaims() -> None:
+    """The administrator has switched reclaim off for the whole cluster."""
+    here = shared(lends=False)
+    here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None), reclaim=True))
+    assert [borrows(here) for _ in range(4)] == [True, True, False, False]
+
+
+def test_of_a_family_the_children_lend_what_they_reclaim() -> None:
+    """What the parent guarantees beyond them is kept for whichever of them comes first."""
+    here = shared()
+    here.quotas.drop("owner")
+    here.quotas.put(quota("top", guaranteed=(48, None, None)))
+    here.quotas.put(quota("child", "child", guaranteed=(32, None, None), parent="top", reclaim=True))
+    assert [borrows(here) for _ in range(4)] == [True, True, True, False]
+
+
+def test_a_child_that_reclaims_lends_to_its_sibling() -> None:
+    """Of the parent's guarantee."""
+    here = shared()
+    here.quotas.drop("owner")
+    here.quotas.put(quota("other", "other", guaranteed=(32, None, None)))
+    here.quotas.put(quota("top", guaranteed=(32, None, None)))
+    here.quotas.put(quota("one", "one", guaranteed=(32, None, None), parent="top"))
+    here.quotas.put(quota("two", "two", parent="top"))
+    sibling = waiter(16, namespace="two")
+    assert not here.place_of(sibling)
+    here.quotas.put(quota("one", "one", guaranteed=(32, None, None), parent="top", reclaim=True))
+    assert here.place_of(sibling)
+
+
+def test_nobody_is_evicted_in_favour_of_what_would_be_lent_then() -> None:
+    """The owner's pod would be reclaimed for at once: what its departure opens is kept from the borrower."""
+    here = shared()
+    here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None), reclaim=True))
+    here.runs("over", "n1-a", 16, namespace="owner")
+    here.runs("owned", "n1-b", 16, namespace="owner")
+    for where in ("n2-a", "n2-b"):
+        here.runs(where, where, 16, namespace="guest", priority=500)
+    borrower = waiter(16, namespace="guest")
+    assert here.victims(borrower) == {}
+    request = here.filter.request_of(borrower)
+    gone = [pod for pod, _ in here.residents.on("n1") if pod.uid == "owned"]
+    assert here.evictable.borrowing().barred(request, "n1", gone)
+    here.ends("owned")
+    assert not here.evictable.borrowing().barred(request, "n1")
 
 
 def test_an_owner_of_cards_that_leave_is_not_evicted_for_a_borrower() -> None:

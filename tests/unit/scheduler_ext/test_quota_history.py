@@ -70,6 +70,7 @@ class Team:
     limit: tuple[int | None, ...] = (None, None, None)
     pod_max: tuple[int | None, ...] = (None, None, None)
     parent: str = ""
+    reclaim: bool = False
 
     @property
     def guarantee(self) -> Vector:
@@ -150,11 +151,12 @@ class Model:
         siblings = [one for one in self.below(levels[-1]) if one is not own] if levels else []
         kept: Vector = (0, 0, 0)
         for one in siblings:
-            kept = plus(kept, self.open(one, alone=True))
+            if not one.reclaim:
+                kept = plus(kept, self.open(one, alone=True))
         owed = kept
         for one in book:
             if not self.above(one) and one not in levels:
-                owed = plus(owed, self.open(one))
+                owed = plus(owed, self.kept(one))
         parent_itself = own is not None and bool(self.below(own))
         free = self.free(pool)
         for i in (one for one in range(3) if wanted[one] > now[one]):
@@ -202,6 +204,15 @@ class Model:
             beneath = plus(beneath, self.open(one, alone=True))
         return most(mine, beneath)
 
+    def kept(self, team: Team) -> Vector:
+        """The same, without what those that reclaim lend."""
+        whole = self.open(team)
+        for one in self.below(team) or [team]:
+            if one.reclaim:
+                lent = self.open(one, alone=True)
+                whole = (whole[0] - lent[0], whole[1] - lent[1], whole[2] - lent[2])
+        return whole
+
     def _is_bounded(self, team: Team, i: int, wanted: int, beside: int) -> bool:
         """Whether one amount is within a quota's bounds, given what the others have."""
         unit, one, all_of_it = GIB if i == 0 else 1, team.pod_max[i], team.limit[i]
@@ -246,6 +257,7 @@ QUOTAS = st.builds(
     limit=AMOUNTS,
     pod_max=SMALLER,
     parent=st.sampled_from(["", "", "q1", "q2", "q3"]),
+    reclaim=st.booleans(),
 )
 
 
@@ -318,7 +330,8 @@ class QuotaHistory(RuleBasedStateMachine):
     def write(self, team: Team) -> None:
         """The admin writes a quota."""
         spec = {"guaranteed": team.guaranteed, "limit": team.limit, "podMax": team.pod_max}
-        self.quotas.put(quota(team.name, *team.namespaces, pool=team.pool, parent=team.parent, **spec))
+        more = {"pool": team.pool, "parent": team.parent, "reclaim": team.reclaim}
+        self.quotas.put(quota(team.name, *team.namespaces, **more, **spec))
 
     def demand(self, containers: list[dict[str, str]], init: int, name: str) -> dict[str, Vector]:
         """The most that a pod can take on a node: of all cards, and of each pool there."""
