@@ -12,7 +12,6 @@ looked at. A round costs a search of the nodes offered, for the first waiting po
 import asyncio
 import logging
 import time
-from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -24,10 +23,10 @@ from aliquot.kube.resources import PODS, Resource
 from aliquot.names import RECLAIM_ANNOTATION
 from aliquot.scheduler_ext.borrowing import Borrowing
 from aliquot.scheduler_ext.evictable import Departure, Evictable
+from aliquot.scheduler_ext.evictions import Evictions
 from aliquot.scheduler_ext.filter import Filter
 from aliquot.scheduler_ext.holds import Holds
 from aliquot.scheduler_ext.plans import Evictee, Plan, plan_of, read_plan, write_plan
-from aliquot.scheduler_ext.pod_events import EventApi, write_event
 from aliquot.scheduler_ext.rounds import run_rounds
 from aliquot.scheduler_ext.waiting import Feed, Waiter, Waiting
 
@@ -42,8 +41,8 @@ OFFER_SECONDS: Final = 15.0
 _log = logging.getLogger(__name__)
 
 
-class EvictionApi(EventApi, Protocol):
-    """What evicting needs of the API server; `aliquot.kube.api.Api` has it."""
+class PlanApi(Protocol):
+    """What plans need of the API server; `aliquot.kube.api.Api` has it."""
 
     async def get(self, resource: Resource[Pod], name: str, namespace: str = "", /) -> Pod:
         """Read a pod; ApiError when that fails."""
@@ -52,9 +51,6 @@ class EvictionApi(EventApi, Protocol):
         self, resource: Resource[Pod], name: str, body: Any, namespace: str = "", /, *, subresource: str = ""
     ) -> Pod:
         """Patch a pod; ApiError when that fails."""
-
-    async def evict_pod(self, namespace: str, name: str, uid: str, /) -> None:
-        """Evict a pod; ApiError when that fails."""
 
 
 class Ground(Protocol):
@@ -121,18 +117,18 @@ class Evictor:
 
     def __init__(
         self,
-        api: EvictionApi,
+        api: PlanApi,
         waiting: Waiting,
         decide: Filter,
         evictable: Evictable,
         holds: Holds,
         *,
+        evictions: Evictions,
         grounds: Sequence[Ground],
         touch: Callable[[Waiter], Awaitable[object]],
         feeds: Sequence[Feed] = (),
         clock: Callable[[], float] = time.monotonic,
         looked: Callable[[], None] = lambda: None,
-        counted: Callable[[str, str], None] = lambda _ground, _outcome: None,
     ) -> None:
         """Wait for pods that wait.
 
@@ -142,12 +138,12 @@ class Evictor:
             decide: What filter would say.
             evictable: Who is beyond their guarantee.
             holds: Keeps the room.
+            evictions: Evicts.
             grounds: Why pods may be evicted, those first that are tried first.
             touch: Has kube-scheduler ask for a pod again.
             feeds: What reads the cluster.
             clock: Monotonic seconds.
             looked: Counts rounds.
-            counted: Counts evictions, by ground and outcome.
         """
         self._api = api
         self._waiting = waiting
@@ -159,10 +155,9 @@ class Evictor:
         self._feeds = feeds
         self._clock = clock
         self._looked = looked
-        self._counted = counted
+        self._evictions = evictions
         self._works: dict[str, _Work] = {}
         self._lost: dict[str, _Lost] = {}
-        self._evicted: defaultdict[str, deque[float]] = defaultdict(deque)
 
     async def run(self) -> None:
         """Evict until cancelled; begin once the cluster has been read."""
@@ -231,7 +226,7 @@ class Evictor:
                 await self._ask(waiter)
             elif not best.pods:
                 self._holds.expect(waiter.request.uid, best.node)
-            elif self._affordable(ground, len(best.pods)):
+            elif self._evictions.affordable(name, ground.per_minute, len(best.pods)):
                 await self._plan(waiter, ground, best.node)
             return
 
@@ -289,15 +284,6 @@ class Evictor:
             await self._write(pod, plan)
         await self._carry_out(waiter, self._begin(waiter, plan))
 
-    def _affordable(self, ground: Ground, number: int) -> bool:
-        """Whether so many may be evicted now; more than a minute's worth only where nobody else was."""
-        if ground.per_minute is None:
-            return True
-        now, evicted = self._clock(), self._evicted[ground.name]
-        while evicted and now - evicted[0] >= 60.0:  # noqa: PLR2004 - a minute
-            evicted.popleft()
-        return not evicted or len(evicted) + number <= ground.per_minute
-
     async def _write(self, pod: Pod, plan: Plan) -> None:
         """Put a plan into the pod that it is for, if that is as it was when it was read."""
         meta = pod.metadata
@@ -332,22 +318,10 @@ class Evictor:
 
     async def _evict(self, evictee: Evictee, waiter: Waiter, work: _Work) -> bool:
         """Whether a pod has been evicted, or is gone."""
-        ground = work.ground
-        try:
-            await self._api.evict_pod(evictee.namespace, evictee.name, evictee.uid)
-        except ApiError as error:
-            self._counted(ground.name, "refused")
-            if error.not_found or error.conflict:
-                return True
-            _log.info("pod %s is not evicted: %s", evictee.key, error)
-            return False
-        self._evicted[ground.name].append(self._clock())
-        self._counted(ground.name, "evicted")
-        meta = waiter.pod.metadata
+        meta, ground = waiter.pod.metadata, work.ground
         leaves, gains = ground.told(evictee, waiter, work.plan.node)
-        await write_event(self._api, (evictee.namespace, evictee.name, evictee.uid), *leaves)
-        await write_event(self._api, (meta.namespace, meta.name, meta.uid), *gains)
-        return True
+        whose = meta.namespace, meta.name, meta.uid
+        return await self._evictions.evict(evictee, ground.name, leaves, (whose, gains))
 
     def _waits(self, pod: Pod, uid: str) -> bool:
         """Whether this is the pod, and no place for it was found or made meanwhile, or none that is of use."""

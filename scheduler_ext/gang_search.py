@@ -11,6 +11,7 @@ only where each kind by itself would have room for all its members, and cost `MO
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
@@ -219,9 +220,9 @@ class GangSearch:
                 return None
             request = _preferring(member.request, preference)
             offered = _offered(member, nodes)
-            roomy = self._ledger.hosts.with_room(offered, request.host)
-            short_of_host |= roomy is not offered
             with self._ledger.without(request.uid):  # of room that others are leaving for it
+                roomy = self._ledger.hosts.with_room(offered, request.host)
+                short_of_host |= roomy is not offered
                 found = finder.find(member.pod, request, roomy)
             if not isinstance(found, Placement):
                 return None
@@ -245,15 +246,28 @@ class GangSearch:
 
     def probe(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> Look:
         """How it would look with places for all that find one; all is as before afterwards."""
+        return self.arrangement(gang, finder, nodes)[0]
+
+    def arrangement(
+        self, gang: Gang, finder: Finder, nodes: tuple[str, ...]
+    ) -> tuple[Look, dict[str, Placement]]:
+        """The same, and the places that were found, by UID."""
+        with self.holding(gang):
+            placed, look = self.place_all(gang, finder, nodes)
+            entries = [entry for entry in map(self._ledger.entry, placed) if entry is not None]
+            for uid in placed:
+                self._ledger.release(uid)
+        return look, {entry.uid: entry.placement for entry in entries}
+
+    @contextmanager
+    def holding(self, gang: Gang) -> Iterator[None]:
+        """Room that others leave for its members is held again for those that have no other place afterwards."""
         entries = (self._ledger.entry(one.request.uid) for one in gang.seekers() if one.request)
-        kept = [entry for entry in entries if entry is not None]  # room that others are leaving
-        placed, look = self.place_all(gang, finder, nodes)
-        for uid in placed:
-            self._ledger.release(uid)
+        kept = [entry for entry in entries if entry is not None]
+        yield
         for entry in kept:
             if entry.request is not None and self._ledger.entry(entry.uid) is None:
                 self._ledger.hold(entry.request, entry.placement)
-        return look
 
     def could_fit(self, gang: Gang, finder: Finder) -> bool:
         """Whether as many members as the group needs would have room if no other pod were in the cluster."""

@@ -27,6 +27,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from aliquot.kube.objects import Pod
+from aliquot.placement import Placement
 from aliquot.request import PodRequest
 from aliquot.scheduler_ext.fit import still_fits
 from aliquot.scheduler_ext.gang import Gang, Look
@@ -108,6 +109,12 @@ class Gangs:
         """Whether a group that waits would find places for as many members as it needs now; nothing is reserved."""
         with self._waiting.trial(), self._saved.aside(gang.priority):
             return self._search.probe(gang, finder, gang.offered_nodes).enough
+
+    def places(self, gang: Gang, finder: Finder) -> dict[str, Placement]:
+        """Places for as many members as a group needs, by UID; none where it has not enough. None is reserved."""
+        with self._waiting.trial(), self._saved.aside(gang.priority):
+            look, found = self._search.arrangement(gang, finder, gang.offered_nodes)
+        return found if look.enough else {}
 
     def take_turn(self, gang: Gang) -> None:
         """Others leave for this group: it keeps what becomes free, unless another saves up already."""
@@ -290,7 +297,7 @@ class Gangs:
 
     def _try(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> bool:
         """Beside the places that are held, then in place of those that nobody has come to bind to yet."""
-        with self._waiting.trial():
+        with self._waiting.trial(), self._search.holding(gang):
             look = self._place(gang, finder, nodes)
             if not look.enough:
                 with self._saved.aside(gang.priority) as anything:

@@ -245,11 +245,17 @@ class Ledger:
         return old
 
     @contextmanager
-    def without(self, *uids: str) -> Iterator[None]:
-        """As if these pods held nothing, until the block ends, in which nothing may be waited for."""
+    def without(self, *uids: str, with_host: bool = True) -> Iterator[None]:
+        """As if these pods held nothing, until the block ends, in which nothing may be waited for.
+
+        `with_host`: nor CPU and memory of their nodes.
+        """
         held = [(self._entries.get(uid), self.hosts.of(uid)) for uid in uids]
         for uid in uids:
             self.release(uid)
+        for entry, share in held if not with_host else ():
+            if entry is not None:
+                self.hosts.put_pod(entry.uid, entry.node, msgspec.structs.replace(share, slices=0))
         try:
             yield
         finally:

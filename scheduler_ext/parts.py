@@ -13,12 +13,15 @@ from aliquot.scheduler_ext.defragment import Defragmenter
 from aliquot.scheduler_ext.displacement import Displacement
 from aliquot.scheduler_ext.disruption import BudgetFeed
 from aliquot.scheduler_ext.dryrun import DryRun
+from aliquot.scheduler_ext.evictions import Evictions
 from aliquot.scheduler_ext.evictor import Evictor, Ground
 from aliquot.scheduler_ext.feed import Feed
 from aliquot.scheduler_ext.filter import Filter
 from aliquot.scheduler_ext.forward import Forwarder
 from aliquot.scheduler_ext.gang_feed import GangFeed
+from aliquot.scheduler_ext.gang_grounds import GangDisplacement, GangGround, GangReclaim
 from aliquot.scheduler_ext.gang_metrics import GangCollector
+from aliquot.scheduler_ext.gang_preemption import GangPreemption
 from aliquot.scheduler_ext.imagined import Imagination
 from aliquot.scheduler_ext.keeper import Keeper
 from aliquot.scheduler_ext.kube_scheduler import KubeSchedulerHealth
@@ -132,6 +135,7 @@ class Parts:
         """In the order in which they are started."""
         api, memory = self._api, self._memory
         patience = self._options.reservation_seconds
+        evictions = Evictions(api, time.monotonic, self._count_eviction)
         waker = Waker(
             api,
             memory.waiting,
@@ -164,17 +168,27 @@ class Parts:
             ),
             self._late,
             Learner(memory.placer, self._quiet),
+            GangPreemption(
+                memory.gangs,
+                self._decide,
+                memory.evictable,
+                memory.holds,
+                evictions=evictions,
+                grounds=self._gang_grounds(),
+                feeds=self.feeds,
+                patience_seconds=self._options.preemption_seconds,
+            ),
             Evictor(
                 api,
                 memory.waiting,
                 self._decide,
                 memory.evictable,
                 memory.holds,
+                evictions=evictions,
                 grounds=self._grounds(),
                 touch=waker.touch,
                 feeds=self.feeds,
                 looked=self._metrics.reclaim_rounds.inc,
-                counted=self._count_eviction,
             ),
         )
 
@@ -188,6 +202,16 @@ class Parts:
             grounds.append(
                 Displacement(memory.evictable, memory.holds, memory.waiting, options.preemption_seconds)
             )
+        return grounds
+
+    def _gang_grounds(self) -> list[GangGround]:
+        """The same for groups."""
+        options = self._options
+        grounds: list[GangGround] = []
+        if options.reclaims_per_minute:
+            grounds.append(GangReclaim(options.reclaims_per_minute))
+        if options.preemption == BY_EXTENDER:
+            grounds.append(GangDisplacement())
         return grounds
 
     def _count_eviction(self, ground: str, outcome: str) -> None:

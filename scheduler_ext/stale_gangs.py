@@ -30,15 +30,16 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from aliquot.kube.answers import ApiError
 from aliquot.placement import Placement
 from aliquot.scheduler_ext.evictable import Evictable
+from aliquot.scheduler_ext.evictions import EvictApi
 from aliquot.scheduler_ext.filter import Filter
 from aliquot.scheduler_ext.gang import Gang
 from aliquot.scheduler_ext.gangs import Gangs
-from aliquot.scheduler_ext.pod_events import EventApi, write_event
+from aliquot.scheduler_ext.pod_events import write_event
 from aliquot.scheduler_ext.residents import Resident
 from aliquot.scheduler_ext.rounds import run_rounds
 from aliquot.scheduler_ext.waiting import Feed, Waiter
@@ -50,13 +51,6 @@ MOST_BENEFICIARIES: Final = 16
 REASON: Final = "GroupBelowMinimum"
 
 _log = logging.getLogger(__name__)
-
-
-class EvictionApi(EventApi, Protocol):
-    """What evicting needs of the API server; `aliquot.kube.api.Api` has it."""
-
-    async def evict_pod(self, namespace: str, name: str, uid: str, /) -> None:
-        """Evict a pod; ApiError when that fails."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ class StaleGangs:
 
     def __init__(
         self,
-        api: EvictionApi,
+        api: EvictApi,
         gangs: Gangs,
         decide: Filter,
         evictable: Evictable,

@@ -7,7 +7,6 @@ of docs/preemption.md, docs/quota.md and docs/gang.md.
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -131,11 +130,7 @@ def _only_borrowed(after: Snapshot, quota: Quota, owed: list[int]) -> bool:
 
 
 def _groups(snapshot: Snapshot) -> Iterator[Unserved]:
-    groups = defaultdict(list)
-    for pod in snapshot.pods:
-        if pod.group and not pod.leaving:
-            groups[pod.namespace, pod.group].append(pod)
-    for (_, name), members in groups.items():
+    for (_, name), members in snapshot.groups().items():
         waiting = [pod for pod in members if not pod.node]
         placed = len(members) - len(waiting)
         needed = max(1, members[0].members - placed)
@@ -144,6 +139,22 @@ def _groups(snapshot: Snapshot) -> Iterator[Unserved]:
         if any(snapshot.places_together(some) for some in _choices(waiting, needed)):
             why = f"group {name}: {placed} of {members[0].members} run, and {needed} more fit together"
             yield Unserved("group starved", name, why)
+        elif any(_preempts_together(snapshot, some, members) for some in _choices(waiting, needed)):
+            why = f"group {name}: {needed} more fit together once pods of lower priority have left"
+            yield Unserved("group not preempted for", name, why)
+
+
+def _preempts_together(snapshot: Snapshot, some: tuple[PodView, ...], members: list[PodView]) -> bool:
+    """Whether as many members as have to start together could, once all have left that may be evicted for them.
+
+    Of a quota that they would borrow from nobody leaves here, and nobody leaves for CPU.
+    """
+    priority = min(one.priority for one in members)
+    if any(one.never for one in some) or not snapshot.cards:
+        return False
+    lower = [one for one in snapshot.bound if one.priority < priority]
+    gone = [one.uid for one in lower if not any(_lends(snapshot, one, pod) for pod in some)]
+    return bool(gone) and snapshot.without_cards_of(gone).places_together(some)
 
 
 def _choices(waiting: list[PodView], needed: int) -> Iterator[tuple[PodView, ...]]:

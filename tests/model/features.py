@@ -60,12 +60,10 @@ FEATURES: Final = {
     "old_scheduler": Feature("kube-scheduler before #135486, which does not offer nodes without victims"),
     "gang_loss": Feature(
         "groups beside failing cards and nodes, and members that are deleted",
-        "members of groups below their minimum are evicted, and this model expects a plan for each eviction",
         beside=("gangs", "card_loss", "node_loss"),
     ),
     "gang_victims": Feature(
         "groups beside preemption and reclaim",
-        "in 2 of 250 histories, seeds 137 and 163, a pod was evicted in vain or the owner of a guarantee waits",
         beside=("gangs", "priorities", "reclaim"),
     ),
     "gang_cpu": Feature(

@@ -172,10 +172,17 @@ class Evictions:
             if any(one["uid"] == uid for one in plan["pods"]) and not pod["spec"].get("nodeName"):
                 self._add(victim, pod, plan.get("ground", "reclaim"))
                 return
+        snapshot = Snapshot.of(self._server)
+        if snapshot.is_below_minimum(view(victim)) and snapshot.waiting:
+            return  # docs/gang.md, "Below the minimum"
+        served = snapshot.group_before(view(victim))
+        if served is not None:
+            self._add(victim, self._server.objects["pods"][f"{served.namespace}/{served.name}"], "group")
+            return
         self._found(
             Finding(
                 "eviction for no pod",
-                f"{key_of(victim)} is evicted, and no waiting pod has a plan",
+                f"{key_of(victim)} is evicted, and no waiting pod has a plan, nor a group a right to its cards",
                 CLOCK.now,
             )
         )
@@ -200,8 +207,10 @@ class Evictions:
         )
         snapshot = Snapshot.of(self._server)
         evicted = view(victim)
-        there = snapshot.without(pod.uid for pod in snapshot.pods if pod.leaving and pod.uid != evicted.uid)
-        if there.spares(evicted, view(waiter)):
+        if ground != "kube-scheduler":  # which may not have seen yet who is leaving
+            gone = (pod.uid for pod in snapshot.pods if pod.leaving and pod.uid != evicted.uid)
+            snapshot = snapshot.without(gone)
+        if snapshot.spares(evicted, view(waiter)):
             text = f"{new.victim} is evicted for {new.waiter} ({ground}), which borrows from its guarantee"
             self._found(Finding("evicted within its guarantee", text, CLOCK.now))
         earlier = [one for one in self.made if one.waiter_uid == uid]

@@ -173,6 +173,7 @@ class Snapshot:
     quotas: tuple[Quota, ...]
     pods: tuple[PodView, ...]
     lends_all: bool = False
+    before: Snapshot | None = None
 
     @classmethod
     def of(cls, server: ApiServer) -> Snapshot:
@@ -200,7 +201,16 @@ class Snapshot:
     def without(self, uids: Iterable[str]) -> Snapshot:
         """The same once these pods have gone."""
         gone = frozenset(uids)
-        return replace(self, pods=tuple(pod for pod in self.pods if pod.uid not in gone))
+        pods = tuple(pod for pod in self.pods if pod.uid not in gone)
+        return replace(self, pods=pods, before=self.before or self)
+
+    def without_cards_of(self, uids: Iterable[str]) -> Snapshot:
+        """The same once these pods have given up cards and slices, and not their CPU."""
+        gone = frozenset(uids)
+        idle = (
+            replace(pod, cards=0, places=(), namespace="") if pod.uid in gone else pod for pod in self.pods
+        )
+        return replace(self, pods=tuple(idle), before=self.before or self)
 
     def lenient(self) -> Snapshot:
         """The same, where what is free on a card without a slice left may be lent: docs/quota.md leaves that open."""
@@ -301,12 +311,25 @@ class Snapshot:
     def owed(self, levels: tuple[Quota, ...]) -> Amounts:
         """What the quotas without a parent, but for the one above these, have not come up to of their guarantees."""
         tops = (one for one in self.quotas if not one.parent and one not in levels)
-        return reduce(plus, (self.open(one) for one in tops), NOTHING)
+        return reduce(plus, (self.kept(one) for one in tops), NOTHING)
+
+    def kept(self, top: Quota) -> Amounts:
+        """What of a guarantee is open and not lent."""
+        lent = reduce(plus, (self.lent(one) for one in self.below(top) or [top]), NOTHING)
+        return plus(self.open(top), (-lent[0], -lent[1], -lent[2]))
+
+    def lent(self, quota: Quota) -> Amounts:
+        """What a quota that reclaims has no use for, but for what a departure that is only thought of opens."""
+        if not quota.reclaim:
+            return NOTHING
+        now, before = self.open(quota), (self.before or self).open(quota)
+        return min(now[0], before[0]), min(now[1], before[1]), min(now[2], before[2])
 
     def owed_beside(self, levels: tuple[Quota, ...]) -> Amounts:
         """The same of the siblings of a quota."""
-        siblings = self.below(levels[-1]) if levels else []
-        return reduce(plus, (self.open(one) for one in siblings if one is not levels[0]), NOTHING)
+        siblings = [one for one in self.below(levels[-1]) if one is not levels[0]] if levels else []
+        lent = reduce(plus, map(self.lent, siblings), NOTHING)
+        return plus(reduce(plus, map(self.open, siblings), NOTHING), (-lent[0], -lent[1], -lent[2]))
 
     def allows(self, namespace: str, wanted: Amounts) -> bool:
         """Whether a pod that asks for so much may be let in."""
@@ -361,6 +384,31 @@ class Snapshot:
         used, given = self.used(quota), self.guarantee(quota)
         names = [i for i in range(3) if given[i]] or range(3)
         return any(wanted[i] and used[i] + wanted[i] > given[i] for i in names)
+
+    # ---- groups: docs/gang.md ----
+
+    def groups(self) -> dict[tuple[str, str], list[PodView]]:
+        """The members of each group that are not being deleted, by namespace and name."""
+        found: dict[tuple[str, str], list[PodView]] = {}
+        for pod in self.pods:
+            if pod.group and not pod.leaving:
+                found.setdefault((pod.namespace, pod.group), []).append(pod)
+        return found
+
+    def is_below_minimum(self, pod: PodView) -> bool:
+        """Whether a pod's group runs with fewer members than it needs."""
+        members = self.groups().get((pod.namespace, pod.group), [])
+        return bool(pod.group) and sum(1 for one in members if one.node) < pod.members
+
+    def group_before(self, victim: PodView) -> PodView | None:
+        """A member that waits of the first group for which a pod may be evicted; None where there is no such group."""
+        found = list[tuple[int, PodView]]()
+        for members in self.groups().values():
+            waiting, priority = [one for one in members if not one.node], min(one.priority for one in members)
+            quota = self.quota_of(members[0].namespace)
+            if waiting and (priority > victim.priority or (quota is not None and quota.reclaim)):
+                found.append((-priority, waiting[0]))
+        return min(found, key=lambda one: one[0], default=(0, None))[1]
 
     # ---- places ----
 

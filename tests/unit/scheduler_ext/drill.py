@@ -105,9 +105,11 @@ class Drill:
         for name in NODES:
             self.ledger.put_node(name, node(*(card(f"{name}-{n}") for n in range(cards))))
 
-    def needs(self, group: str, members: int, seconds: float | None = None) -> None:
+    def needs(
+        self, group: str, members: int, seconds: float | None = None, namespace: str = "default"
+    ) -> None:
         """The group's PodGroup says so."""
-        self.gangs.put_terms(GroupKey("default", group, PLUGINS), Terms(members, seconds))
+        self.gangs.put_terms(GroupKey(namespace, group, PLUGINS), Terms(members, seconds))
 
     def create(self, *pods: Pod) -> None:
         """Pods are created, and the watch shows them."""

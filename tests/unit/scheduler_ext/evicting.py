@@ -10,6 +10,7 @@ import msgspec
 
 from aliquot.kube.answers import ApiError
 from aliquot.scheduler_ext.displacement import Displacement
+from aliquot.scheduler_ext.evictions import Evictions
 from aliquot.scheduler_ext.evictor import Evictor
 from aliquot.scheduler_ext.ledger import Stage
 from aliquot.scheduler_ext.reclaim import Reclaim
@@ -45,6 +46,7 @@ class Evicting(Neighbours):
             self.filter,
             self.evictable,
             self.holds,
+            evictions=Evictions(self, clock),
             grounds=[
                 Reclaim(self.evictable),
                 Displacement(self.evictable, self.holds, self.waiting, patience_seconds=0.0),

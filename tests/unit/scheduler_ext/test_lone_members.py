@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.scheduler_ext.displacement import Displacement
 from aliquot.scheduler_ext.evictable import Evictable
+from aliquot.scheduler_ext.evictions import Evictions
 from aliquot.scheduler_ext.evictor import Evictor
 from aliquot.scheduler_ext.holds import Holds
 from tests.unit.scheduler_ext.drill import pod_in
@@ -42,6 +43,7 @@ class Preempting(Field):
             self.filter,
             self.evictable,
             self.holds,
+            evictions=Evictions(self.world, lambda: self.now),
             grounds=[ground],
             touch=self.touch,
             clock=lambda: self.now,

@@ -1,0 +1,247 @@
+"""Groups that wait have pods evicted for all members that have to start at once, or nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aliquot.scheduler_ext.evictions import Evictions
+from aliquot.scheduler_ext.gang_grounds import GangDisplacement, GangReclaim
+from aliquot.scheduler_ext.gang_preemption import GangPreemption
+from aliquot.scheduler_ext.ledger import Stage
+from tests.unit.scheduler_ext.drill import pod_in
+from tests.unit.scheduler_ext.neighbours import budget
+from tests.unit.scheduler_ext.teams import quota
+from tests.unit.scheduler_ext.test_lone_members import Preempting
+from tests.unit.scheduler_ext.test_stale_gangs import names
+
+if TYPE_CHECKING:
+    from aliquot.kube.objects import Pod
+
+PATIENCE = 5.0
+
+
+class Contended(Preempting):
+    """Two nodes with four cards each, and groups that have others evicted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worker = self.leader()
+
+    def leader(self) -> GangPreemption:
+        """A process that leads from now on."""
+        return GangPreemption(
+            self.gangs,
+            self.filter,
+            self.evictable,
+            self.holds,
+            evictions=Evictions(self.world, lambda: self.now),
+            grounds=[GangReclaim(), GangDisplacement()],
+            clock=lambda: self.now,
+            patience_seconds=PATIENCE,
+        )
+
+    def waits(
+        self, name: str, count: int, priority: int = 100, *, gib: int = 16, needs: int = 0
+    ) -> list[Pod]:
+        """A group all of whose members kube-scheduler has asked for in vain."""
+        pods = [pod_in(name, gib, priority=priority) for _ in range(count)]
+        self.needs(name, needs or count)
+        self.create(*pods)
+        assert not any(self.where(pod) for pod in pods)
+        return pods
+
+    def rounds(self, seconds: float = PATIENCE + 1) -> list[str]:
+        """Who is evicted in a round, some seconds later."""
+        before = len(self.world.evicted)
+        self.pass_time(seconds)
+        self.holds_reviewed()
+        asyncio.run(self.worker.look())
+        return sorted(self.world.evicted[before:])
+
+    def holds_reviewed(self) -> None:
+        """As the worker for pods without a group does each second."""
+        self.holds.review()
+
+    def held(self, pods: list[Pod]) -> int:
+        """For how many of these a place is held."""
+        entries = [self.ledger.entry(pod.metadata.uid) for pod in pods]
+        return sum(1 for entry in entries if entry and entry.stage is Stage.HELD)
+
+    def leaving(self, pods: list[Pod]) -> list[Pod]:
+        """Those of these that were evicted; the watch shows them as leaving."""
+        found = [pod for pod in pods if pod.metadata.name in self.world.evicted]
+        for pod in found:
+            self.show(pod, leaving=True)
+        return found
+
+
+def test_as_many_leave_as_the_group_needs_and_it_starts_together():
+    """While they leave nobody of the same priority gets what they leave, nor while some of them have left."""
+    field = Contended()
+    others = field.others(8, 0)
+    group = field.waits("train", 3)
+    assert field.rounds(PATIENCE - 1) == []
+    assert len(field.rounds()) == 3
+    gone = field.leaving(others)
+    assert field.held(group) == 3
+    for pod in gone[:2]:
+        field.leave(pod)
+        rival = pod_in("", priority=100)
+        assert not field.where(rival)
+        assert not any(field.where(member) for member in group)
+        assert field.rounds() == []
+        assert field.held(group) == 3
+    field.leave(gone[2])
+    assert not field.where(pod_in("", priority=100))
+    assert all(field.where(pod) for pod in group)
+    assert asyncio.run(field.bind_all(*group)) == [""] * 3
+    assert field.rounds() == []
+
+
+def test_nobody_leaves_for_a_part_of_a_group():
+    """Four of five would fit."""
+    field = Contended()
+    field.others(4, 0)
+    field.others(4, 100)
+    field.waits("train", 5)
+    assert field.rounds() == []
+    field.waits("other", 4)
+    assert len(field.rounds()) == 4
+
+
+def test_whoever_could_stay_stays():
+    """Two cards are free, and of those in use the lowest priority's become free."""
+    field = Contended()
+    lowest = field.others(2, 1)
+    field.others(4, 2)
+    field.waits("train", 4)
+    assert field.rounds() == names(lowest)
+
+
+def test_pods_that_are_leaving_are_enough():
+    """Their cards are held for the group, and nobody is evicted."""
+    field = Contended()
+    others = field.others(8, 0)
+    group = field.waits("train", 2)
+    for pod in others[:2]:
+        field.show(pod, leaving=True)
+    assert field.rounds() == []
+    assert field.held(group) == 2
+    for pod in others[:2]:
+        field.leave(pod)
+    assert all(field.where(pod) for pod in group)
+
+
+def test_groups_go_whole_and_after_pods_that_go_alone():
+    """A group of three is evicted for one that needs six, and not for one that needs five."""
+    field = Contended()
+    alone = field.others(5, 0)
+    idle = field.run_group("idle", 3, minute=9)
+    field.waits("train", 5)
+    assert field.rounds() == names(alone)
+    field = Contended()
+    alone = field.others(5, 0)
+    idle = field.run_group("idle", 3, minute=9)
+    field.waits("train", 6)
+    assert set(names(idle)) < set(field.rounds())
+
+
+def test_of_the_same_priority_nobody_goes():
+    """Nor for a group of which one member may not preempt."""
+    field = Contended()
+    field.others(8, 100)
+    field.waits("train", 2)
+    assert field.rounds() == []
+
+
+def test_disruption_budgets_hold_for_all_together():
+    """The budget lets one of its two pods go; another goes in place of the second."""
+    field = Contended()
+    field.others(5, 1)
+    kept = [pod_in("", labels={"app": "kept"}) for _ in range(2)]
+    for pod in kept:
+        field.create(pod)
+        assert asyncio.run(field.bind(pod, field.where(pod))) == ""
+        field.show(pod)
+    field.others(1, 1)
+    field.budgets.put(budget("default", 1, app="kept"))
+    field.waits("train", 2)
+    gone = field.rounds()
+    assert len(gone) == 2
+    assert len(set(gone) & set(names(kept))) == 1
+
+
+def test_where_one_may_not_go_after_all_nothing_is_held():
+    """The API server knows of a budget that is younger; after a pause others are tried."""
+    field = Contended()
+    others = field.others(8, 0)
+    group = field.waits("train", 2)
+    field.world.kept.update(names(others))
+    assert field.rounds() == []
+    assert field.held(group) == 0
+    field.world.kept.clear()
+    assert field.rounds(PATIENCE / 2) == []
+    assert len(field.rounds()) == 2
+
+
+def test_the_next_leader_evicts_nobody_besides():
+    """It knows of nothing but the pods that are leaving, and holds the places anew."""
+    field = Contended()
+    others = field.others(8, 0)
+    group = field.waits("train", 3)
+    assert len(field.rounds()) == 3
+    gone = field.leaving(others)
+    for pod in group:
+        field.holds.revoke(pod.metadata.uid)
+    field.worker = field.leader()
+    assert field.held(group) == 0
+    assert field.rounds() == []
+    assert field.held(group) == 3
+    for pod in gone:
+        field.leave(pod)
+    assert all(field.where(pod) for pod in group)
+
+
+def test_others_go_where_a_card_fails_that_was_held():
+    """After a pause, and none of those that have gone already in vain."""
+    field = Contended()
+    others = field.others(8, 0)
+    group = field.waits("train", 2)
+    first = field.rounds()
+    for pod in field.leaving(others):
+        field.lose_card(pod)
+    assert field.rounds(1.0) == []
+    second = field.rounds(2 * PATIENCE)
+    assert len(second) == 2
+    assert not set(first) & set(second)
+    assert field.held(group) == 2
+
+
+@pytest.mark.parametrize("guaranteed", [3, 2])
+def test_a_group_gets_back_what_is_guaranteed_to_its_namespace(guaranteed: int):
+    """Whatever the priorities; all of it or nothing: a group of three beyond a guarantee of two gets nothing."""
+    field = Contended()
+    field.others(8, 1000)
+    field.quotas.put(quota("own", "own", guaranteed=(None, None, guaranteed), reclaim=True))
+    pods = [pod_in("train", namespace="own") for _ in range(3)]
+    field.needs("train", 3, namespace="own")
+    field.create(*pods)
+    assert not any(field.where(pod) for pod in pods)
+    assert len(field.rounds()) == (3 if guaranteed == 3 else 0)
+
+
+def test_a_group_that_borrows_evicts_nobody_within_its_guarantee():
+    """However high its priority."""
+    field = Contended()
+    field.others(8, 0)
+    field.quotas.put(quota("default", "default", guaranteed=(None, None, 8)))
+    pods = [pod_in("train", namespace="guest", priority=1000) for _ in range(2)]
+    field.needs("train", 2, namespace="guest")
+    field.create(*pods)
+    assert not any(field.where(pod) for pod in pods)
+    assert field.rounds() == []
+    field.quotas.drop("default")
+    assert len(field.rounds(2 * PATIENCE)) == 2
