@@ -113,7 +113,7 @@ class _Seen:
 
 
 def _describe_card(card: Card, found: Survey, runs: Sequence[_Seen]) -> CardReport:
-    room = room_on(card, found.slices)
+    room = room_on(card, found.taken)
     others = [claim.slice for claim in found.claims if claim.slice.card == card.uuid]
     return CardReport(
         index=card.index,

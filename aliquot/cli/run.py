@@ -157,7 +157,7 @@ def _take(registry: Registry, wish: Wish, command: tuple[str, ...]) -> Holding:
         found = survey(registry)
         left = visible(found.cards, os.environ)
         refuse_hidden(wish.card, found.cards, left)
-        share = fit(wish, left, found.slices)
+        share = fit(wish, left, found.taken)
         (card,) = (card for card in left if card.uuid == share.card)
         return registry.add(share, command, card.index, card.model)
 

@@ -40,7 +40,7 @@ def test_a_raised_limit_holds_at_once_without_a_restart(shell: Shell):
 
 
 def test_lowering_below_what_is_in_use_refuses_new_memory_and_kills_nothing(shell: Shell):
-    """The run keeps what it has and goes on; the command says so, and the rest of the card is free."""
+    """The run keeps what it has and goes on; the command says so, and what is not used of the card is free."""
     tenant = Tenant(shell, "--mem", "8Gi")
     assert tenant.ask("alloc", 6144) == "CUDA_SUCCESS"
     said = resized(shell, tenant.name, "--mem", "4Gi")
@@ -49,6 +49,10 @@ def test_lowering_below_what_is_in_use_refuses_new_memory_and_kills_nothing(shel
     assert tenant.ask("alloc", 1) == "CUDA_ERROR_OUT_OF_MEMORY"
     assert tenant.process.poll() is None
     assert shell.promised() == [4 * GIB, 0]
+    refused = shell.aliquot("run", "--simulate", "--card", "0", "--mem", "11Gi", "true")
+    assert refused.returncode == 125, "6 GiB are in use"
+    assert shell.aliquot("run", "--simulate", "--card", "0", "--mem", "9Gi", "true").returncode == 0
+    assert resize(shell, tenant.name, "--mem", "16Gi").returncode == 0, "its own use is in nobody's way"
     tenant.end()
 
 
