@@ -82,11 +82,17 @@ class Found:
 
 @dataclass(frozen=True)
 class _Pause:
-    """Before a group is looked at again: how many there were, until when, and the state of the cluster then."""
+    """Before a group is looked at again.
 
-    times: int
+    Attributes:
+        lost: How often places were held for it; each time but the last they were lost.
+        until: In monotonic seconds.
+        changes: The state of the cluster in which nobody's leaving would have helped it.
+    """
+
+    lost: int
     until: float
-    changes: int
+    changes: int = -1
 
 
 class _Search:
@@ -272,7 +278,8 @@ class GangPreemption:
             if found.places:
                 await self._carry_out(asking, ground, found)
             return
-        self._rest(gang.key, changes)
+        lost = pause.lost if pause is not None else 0
+        self._pauses[gang.key] = _Pause(lost, self._clock() + self._patience, changes)
 
     def _asking(self, gang: Gang) -> Asking:
         seekers = gang.seekers()
@@ -367,7 +374,7 @@ class GangPreemption:
         """Hold the places, and then evict; where one may not be evicted after all, nothing is held any more."""
         gang, case = asking.gang, found.case
         self._hold(asking, found)
-        self._rest(gang.key, -1)
+        self._rest(gang.key)
         if found.pods:
             _log.info("%d pods are evicted for group %s", len(found.pods), gang.key)
         meta = asking.members[0].pod.metadata
@@ -379,9 +386,9 @@ class GangPreemption:
                 return
             self._told.add(pod.uid)
 
-    def _rest(self, key: GroupKey, changes: int) -> None:
-        """Leave a group alone for a while, and until something has changed since then."""
+    def _rest(self, key: GroupKey) -> None:
+        """Leave a group alone for a while if the places that it has now are lost, longer each time."""
         before = self._pauses.get(key)
-        times = before.times + 1 if before is not None else 0
-        until = self._clock() + self._patience * 2.0 ** min(times, MOST_DOUBLINGS)
-        self._pauses[key] = _Pause(times, until, changes)
+        lost = before.lost if before is not None else 0
+        until = self._clock() + self._patience * 2.0 ** min(lost, MOST_DOUBLINGS)
+        self._pauses[key] = _Pause(lost + 1, until)

@@ -112,6 +112,22 @@ def test_nobody_leaves_for_a_part_of_a_group():
     assert len(field.rounds()) == 4
 
 
+def test_a_group_that_nobody_could_help_is_looked_at_soon_after_a_change():
+    """However long it has waited; while nothing changes it is not looked at."""
+    field = Contended()
+    equals = field.others(8, 100)
+    field.waits("train", 2)
+    for _ in range(20):
+        assert field.rounds() == []
+    for pod in equals[:2]:
+        field.leave(pod)
+        lower = pod_in("", priority=99)
+        field.create(lower)
+        assert asyncio.run(field.bind(lower, field.where(lower))) == ""
+        field.show(lower)
+    assert len(field.rounds()) == 2
+
+
 def test_whoever_could_stay_stays():
     """Two cards are free, and of those in use the lowest priority's become free."""
     field = Contended()
