@@ -77,7 +77,7 @@ class QuotaSpec(KubeStruct, frozen=True, kw_only=True):
         limit: What they have at most together.
         pod_max: What one pod has at most.
         defaults: What the webhook writes where a container is silent.
-        reclaim: Pods that others run on what is guaranteed here are evicted when a pod within it waits.
+        reclaim: What is guaranteed here and not used is lent; borrowers are evicted when a pod within it waits.
         min_run_seconds: How long a pod of these namespaces is not evicted for another after its start.
         weight: How much of what is left beyond all guarantees is theirs, in proportion to others' weights.
         parent: The GPUQuota of the same pool that these namespaces are held to, too; it has no parent itself.

@@ -53,12 +53,26 @@ class _Stand:
     used: Amounts
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a pod may have others evicted for: amounts of one pool's cards.
+
+    Attributes:
+        guarantor: The quota that guarantees them.
+        names: The amounts.
+    """
+
+    guarantor: str
+    names: list[str]
+
+
 class Borrowing:
     """What quotas' namespaces will have, read once; good for one decision.
 
     Attributes:
         over: Whether a namespace has more than it is guaranteed, on any cards.
         leaving: The UIDs of the pods that count as gone.
+        reclaims: Whether any quota reclaims what it is guaranteed.
     """
 
     def __init__(self, quotas: Quotas, leaving: Collection[str] = ()) -> None:
@@ -77,20 +91,14 @@ class Borrowing:
         self._barred: dict[tuple[str, Kind | None], str] = {}
         self._sure: dict[tuple[str, Kind | None], bool] = {}
         self._min_run: defaultdict[str, int] = defaultdict(int)
-        self._reclaiming: set[str] = set()
+        self.reclaims = False
         self._pools: set[str] = set()
         self.over = _Over(self._is_over)
         for quota, bound, _ in quotas.ours():
             self._pools.add(bound.pool)
-            if quota.spec.reclaim:
-                self._reclaiming.add(bound.title)
+            self.reclaims |= bound.lends
             for namespace in bound.namespaces:
                 self._min_run[namespace] = max(self._min_run[namespace], quota.spec.min_run_seconds)
-
-    @property
-    def reclaims(self) -> bool:
-        """Whether any quota reclaims what it is guaranteed."""
-        return bool(self._reclaiming)
 
     @property
     def spares_anybody(self) -> bool:
@@ -227,27 +235,37 @@ class Borrowing:
                     return True
         return False
 
-    def owed(self, namespace: str, wanted: Amounts, uid: str) -> dict[str, list[str]]:
+    def owed(self, namespace: str, wanted: Amounts, uid: str) -> dict[str, Claim]:
         """Of which pools' cards a pod may have others evicted, and for which amounts.
 
-        It may where its quota says so, and guarantees an amount that the pod asks for; and as long as, with this pod,
-        its namespaces have no more than guaranteed of whatever any of their quotas guarantees.
+        It may where its quota, or that one's parent, reclaims and guarantees an amount that the pod asks for; and as
+        long as, with this pod, its namespaces have no more than guaranteed of whatever that quota guarantees. In every
+        other pool that has to be so, too, of its own quota or of that one's parent.
         """
-        owed: dict[str, list[str]] = {}
+        owed: dict[str, Claim] = {}
         mine = self._accounts.held(uid) if uid not in self.leaving else {}
         for pool in self._pools:
-            own = self._stand(pool, namespace)[0]
-            bound, used = own.bound, own.used - mine.get(pool, NOTHING)
-            names = _guaranteed(bound)
-            if any((used + wanted).of(name) > bound.guaranteed.of(name) for name in names):
+            then = wanted - mine.get(pool, NOTHING)
+            within = [
+                stand for stand in self._stand(pool, namespace) if self._holds(stand, pool, namespace, then)
+            ]
+            if not within:
                 return {}
-            asked = [name for name in names if wanted.of(name)]
-            if asked and bound.title in self._reclaiming:
-                owed[pool] = asked
+            for stand in within:
+                asked = [name for name in _guaranteed(stand.bound) if wanted.of(name)]
+                if asked and stand.bound.lends and pool not in owed:
+                    owed[pool] = Claim(stand.owner, asked)
         return owed
 
+    def _holds(self, stand: _Stand, pool: str, namespace: str, more: Amounts) -> bool:
+        """Whether a quota has no more than its guarantee with this; a parent leaves its other children theirs."""
+        then = stand.used + more
+        if stand is not self._stand(pool, namespace)[0]:
+            then += self._quotas.open_beside(pool, namespace, self._relief)
+        return all(then.of(name) <= stand.bound.guaranteed.of(name) for name in _guaranteed(stand.bound))
+
     def may_go(
-        self, pods: Iterable[Resident], namespace: str, owed: dict[str, list[str]], *, in_part: bool = False
+        self, pods: Iterable[Resident], namespace: str, owed: Mapping[str, Claim], *, in_part: bool = False
     ) -> bool:
         """Whether all these pods together are borrowed from what a namespace is owed; those that leave in any case are.
 
@@ -270,15 +288,17 @@ class Borrowing:
         self,
         pod: Resident,
         namespace: str,
-        owed: dict[str, list[str]],
+        owed: Mapping[str, Claim],
         gone: Mapping[tuple[str, str], Amounts],
         kept: Mapping[tuple[str, str], Amounts],
     ) -> bool:
-        for pool, names in owed.items():
+        for pool, claim in owed.items():
             has, stands = self._has(pod, pool), self._against(pool, pod.namespace, namespace)
+            if claim.guarantor in {stand.owner for stand in self._stand(pool, pod.namespace)}:
+                continue
             if stands and any(
                 has.of(name) and all(_is_beyond(stand, pool, name, gone, kept) for stand in stands)
-                for name in names
+                for name in claim.names
             ):
                 return True
         return False

@@ -4,12 +4,14 @@ A quota with a parent is held to its own bounds and to its parent's. A parent co
 guarantees its children together no less than each of them is guaranteed; what it guarantees beyond that is for
 whichever of them comes first.
 
-Of the guarantee of a quota that reclaims, what has no use is lent to others. What becomes open only by a departure that
+Of the guarantee of a quota that reclaims, what has no use is lent to others. A child's `reclaim` stands for the child's
+guarantee, a parent's for what the parent guarantees beyond its children. What becomes open only by a departure that
 is asked about is not: nobody is evicted in favour of a borrower who could be evicted for it in turn.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from aliquot.amounts import NOTHING, Amounts
@@ -140,7 +142,14 @@ class Book:
         levels = self.levels(namespace)
         siblings = self._children.get(levels[-1].title, ()) if levels else ()
         others = (one for one in siblings if one.title != levels[0].title)
-        return sum((self._open_alone(one, relief) - self._lent(one, relief) for one in others), NOTHING)
+        return sum((self._kept_alone(one, relief) for one in others), NOTHING)
+
+    def open_beside(self, namespace: str, relief: Relief = NO_RELIEF) -> Amounts:
+        """What the same have not come up to of their guarantees, lent or not."""
+        levels = self.levels(namespace)
+        siblings = self._children.get(levels[-1].title, ()) if levels else ()
+        others = (one for one in siblings if one.title != levels[0].title)
+        return sum((self._open_alone(one, relief) for one in others), NOTHING)
 
     def guaranteed_outside(self, bound: Bound) -> Amounts:
         """What is never lent of all guarantees but for those of this quota, its parent and its children."""
@@ -159,8 +168,8 @@ class Book:
         return sum((one.guaranteed for one in others), NOTHING)
 
     def _never_lent(self, top: Bound) -> Amounts:
-        lent = (one.guaranteed for one in self._children.get(top.title, (top,)) if one.lends)
-        return top.guaranteed - sum(lent, NOTHING)
+        parts = self._parts(top, lambda bound: bound.guaranteed)
+        return sum((amounts for lends, amounts in parts if not lends), NOTHING)
 
     def _top_of(self, bound: Bound) -> Bound:
         levels = self.levels(bound.namespaces[0]) if bound.namespaces else ()
@@ -171,26 +180,31 @@ class Book:
         pairs = (self.levels(namespace)[-1:] for pool, namespace in relief.used if pool == self._pool)
         return {bound.title for pair in pairs for bound in pair}
 
-    def _open(self, top: Bound, relief: Relief = NO_RELIEF) -> Amounts:
-        """What a quota without a parent, and its children, have not come up to of their guarantees."""
-        children = self._children.get(top.title, ())
-        beneath = sum((self._open_alone(child, relief) for child in children), NOTHING)
-        return self._open_alone(top, relief) | beneath
+    def _parts(self, top: Bound, amount: Callable[[Bound], Amounts]) -> list[tuple[bool, Amounts]]:
+        """Whether it is lent, and how much: an amount of each child, and of what a parent has beyond these."""
+        children = [(child.lends, amount(child)) for child in self._children.get(top.title, ())]
+        beneath = sum((amounts for _, amounts in children), NOTHING)
+        return [*children, (top.lends, (amount(top) - beneath).positive)]
 
     def _kept(self, top: Bound, relief: Relief = NO_RELIEF) -> Amounts:
-        """What of that is not lent."""
-        lent = (self._lent(one, relief) for one in self._children.get(top.title, (top,)))
-        return self._open(top, relief) - sum(lent, NOTHING)
+        """What a quota and its children have not come up to of their guarantees, without what is lent.
 
-    def _lent(self, bound: Bound, relief: Relief) -> Amounts:
-        """What a quota has not come up to of its guarantee, without what is open only once this is given back."""
-        if not bound.lends:
-            return NOTHING
-        now, then = self._open_alone(bound, NO_RELIEF), self._open_alone(bound, relief)
-        return now + then - (now | then)
+        What is open only once this is given back is not lent.
+        """
+        now, then = (self._parts(top, partial(self._open_alone, relief=one)) for one in (NO_RELIEF, relief))
+        pairs = zip(now, then, strict=True)
+        return sum((_kept_of(lends, before, after) for (lends, before), (_, after) in pairs), NOTHING)
+
+    def _kept_alone(self, bound: Bound, relief: Relief) -> Amounts:
+        """The same of a quota by itself."""
+        return _kept_of(bound.lends, self._open_alone(bound, NO_RELIEF), self._open_alone(bound, relief))
 
     def _open_alone(self, bound: Bound, relief: Relief) -> Amounts:
         return (bound.guaranteed - self.used(bound, relief)).positive
+
+
+def _kept_of(lends: bool, before: Amounts, after: Amounts) -> Amounts:
+    return (after - before).positive if lends else after
 
 
 def title_of(name: str) -> str:

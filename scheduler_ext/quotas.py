@@ -347,6 +347,11 @@ class Quotas:
         book = self._books.get(pool)
         return book.levels(namespace) if book else ()
 
+    def open_beside(self, pool: str, namespace: str, relief: Relief) -> Amounts:
+        """What others below the same parent have not come up to of their guarantees, once this is given back."""
+        book = self._books.get(pool)
+        return book.open_beside(namespace, relief) if book else NOTHING
+
     def lendable(self, pool: str, namespace: str) -> tuple[Amounts, Amounts]:
         """What a namespace could have by guarantees if nobody used anything, and what others are guaranteed then."""
         book, levels = self._books.get(pool), self.levels(pool, namespace)

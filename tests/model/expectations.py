@@ -10,6 +10,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tests.model.snapshot import NOTHING, plus
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -95,18 +97,19 @@ def _lends(snapshot: Snapshot, victim: PodView, pod: PodView) -> bool:
 
 def _reclaimable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[tuple[str, str]]:
     """Nodes, each with borrowers whose departure gives a pod the place that its guarantee promises."""
-    own = snapshot.quota_of(pod.namespace)
-    if own is None or not own.reclaim or not snapshot.cards:
+    if not snapshot.cards:
         return
-    used, wanted = snapshot.used(own), pod.demand(max(card.memory for card in snapshot.cards))
+    wanted = pod.demand(max(card.memory for card in snapshot.cards))
     if "quota_after_departure" not in served.features and not snapshot.allows(pod.namespace, wanted):
         return
-    owed = [i for i in range(3) if wanted[i] and own.guaranteed[i] is not None]
-    if not owed or any(used[i] + wanted[i] > own.guaranteed[i] for i in owed):  # type: ignore[operator]
+    guarantor, owed = _claim(snapshot, pod, wanted)
+    if guarantor is None or not owed:
         return
     for node in snapshot.nodes:
         there = [
-            one for one in snapshot.bound if one.node == node and snapshot.quota_of(one.namespace) is not own
+            one
+            for one in snapshot.bound
+            if one.node == node and guarantor not in snapshot.levels(one.namespace)
         ]
         if not snapshot.without(one.uid for one in there).place(pod, node):
             continue
@@ -121,6 +124,17 @@ def _reclaimable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[t
             if all(_only_borrowed(after, quota, owed) for quota in quotas.values()) and after.has(pod, node):
                 yield node, ", ".join(one.name for one in victims)
                 return
+
+
+def _claim(snapshot: Snapshot, pod: PodView, wanted: tuple[int, int, int]) -> tuple[Quota | None, list[int]]:
+    """The quota that guarantees a pod what it asks for and reclaims it, its own or that one's parent; and of what."""
+    levels = snapshot.levels(pod.namespace)
+    for quota, apart in zip(levels, (NOTHING, snapshot.open_beside(levels)), strict=False):
+        given, used = snapshot.guarantee(quota), plus(snapshot.used(quota), apart)
+        fits = all(used[i] + wanted[i] <= given[i] for i in range(3) if given[i])
+        if quota.reclaim and fits and any(given[i] and wanted[i] for i in range(3)):
+            return quota, [i for i in range(3) if given[i] and wanted[i]]
+    return None, []
 
 
 def _only_borrowed(after: Snapshot, quota: Quota, owed: list[int]) -> bool:

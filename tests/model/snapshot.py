@@ -31,6 +31,11 @@ def plus(one: Amounts, other: Amounts) -> Amounts:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
+def rest(one: Amounts, other: Amounts) -> Amounts:
+    """What each amount is beyond the other."""
+    return max(0, one[0] - other[0]), max(0, one[1] - other[1]), max(0, one[2] - other[2])
+
+
 @dataclass(frozen=True)
 class Card:
     """A card and what is taken of it."""
@@ -314,22 +319,32 @@ class Snapshot:
         return reduce(plus, (self.kept(one) for one in tops), NOTHING)
 
     def kept(self, top: Quota) -> Amounts:
-        """What of a guarantee is open and not lent."""
-        lent = reduce(plus, (self.lent(one) for one in self.below(top) or [top]), NOTHING)
-        return plus(self.open(top), (-lent[0], -lent[1], -lent[2]))
+        """What of a guarantee is open and not lent: of each child, and of what the quota guarantees beyond these."""
+        earlier = (self.before or self).parts(top)
+        parts = zip(self.parts(top), earlier, strict=True)
+        return reduce(plus, (rest(now, then) if lent else now for (lent, now), (_, then) in parts), NOTHING)
 
-    def lent(self, quota: Quota) -> Amounts:
-        """What a quota that reclaims has no use for, but for what a departure that is only thought of opens."""
-        if not quota.reclaim:
-            return NOTHING
-        now, before = self.open(quota), (self.before or self).open(quota)
-        return min(now[0], before[0]), min(now[1], before[1]), min(now[2], before[2])
+    def parts(self, top: Quota) -> list[tuple[bool, Amounts]]:
+        """Whether it is lent, and what is open."""
+        children = [(one.reclaim, self.open(one)) for one in self.below(top)]
+        beneath = reduce(plus, (amounts for _, amounts in children), NOTHING)
+        return [*children, (top.reclaim, rest(self.open(top), beneath))]
 
     def owed_beside(self, levels: tuple[Quota, ...]) -> Amounts:
         """The same of the siblings of a quota."""
         siblings = [one for one in self.below(levels[-1]) if one is not levels[0]] if levels else []
-        lent = reduce(plus, map(self.lent, siblings), NOTHING)
-        return plus(reduce(plus, map(self.open, siblings), NOTHING), (-lent[0], -lent[1], -lent[2]))
+        earlier = self.before or self
+        kept = (
+            rest(now, earlier.open(one)) if one.reclaim else now
+            for one in siblings
+            for now in [self.open(one)]
+        )
+        return reduce(plus, kept, NOTHING)
+
+    def open_beside(self, levels: tuple[Quota, ...]) -> Amounts:
+        """What the siblings of a quota have not come up to, lent or not."""
+        siblings = self.below(levels[-1]) if levels else []
+        return reduce(plus, (self.open(one) for one in siblings if one is not levels[0]), NOTHING)
 
     def allows(self, namespace: str, wanted: Amounts) -> bool:
         """Whether a pod that asks for so much may be let in."""

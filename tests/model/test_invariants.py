@@ -31,7 +31,8 @@ class Desktop:
 
     def quota(self, name: str, **spec: Any) -> None:
         """A GPUQuota of the namespace of its name; amounts in GiB."""
-        amounts = {key: {"memoryMiB": gib * GIB} for key, gib in spec.items() if key != "reclaim"}
+        given = spec.items() & {key: spec.get(key) for key in ("guaranteed", "limit")}.items()
+        amounts = {key: {"memoryMiB": gib * GIB} for key, gib in given}
         self.server.put("gpuquotas", quota_of(name, {"namespaces": [name], **spec, **amounts}))
         self.safety.quiet()
 
@@ -129,6 +130,32 @@ def test_borrowers_give_back_what_is_guaranteed(gib: int) -> None:
     desktop.runs("p0", 0, gib=16, namespace="b")
     desktop.waits("p1", gib=gib, namespace="a")
     assert desktop.waits_in_vain() == ({"p1": "not reclaimed for"} if gib == 8 else {})
+
+
+@pytest.mark.parametrize("reclaim", [True, False])
+def test_borrowers_give_back_what_a_parent_guarantees_beyond_its_children(*, reclaim: bool) -> None:
+    """Where the parent reclaims; a sibling has the same right to it and stays."""
+    desktop = Desktop()
+    desktop.quota("top", guaranteed=32, reclaim=reclaim, namespaces=[])
+    desktop.quota("a", guaranteed=4, parent="top")
+    desktop.quota("b", guaranteed=4, parent="top")
+    desktop.runs("sibling", 0, gib=16, namespace="b")
+    desktop.runs("borrower", 1, gib=16, namespace="c")
+    desktop.waits("p", gib=12, namespace="a")
+    assert desktop.waits_in_vain() == ({"p": "not reclaimed for"} if reclaim else {})
+    desktop.quota("top", guaranteed=16, reclaim=reclaim, namespaces=[])
+    assert desktop.waits_in_vain() == {}
+
+
+def test_what_is_lent_is_no_reason_to_wait() -> None:
+    """What an eviction would open is not lent."""
+    desktop = Desktop()
+    desktop.quota("a", guaranteed=24, reclaim=True)
+    desktop.runs("p0", 0, gib=16, namespace="a")
+    desktop.waits("p1", gib=16, namespace="b", priority=100)
+    assert desktop.waits_in_vain() == {"p1": "starved"}
+    desktop.runs("p2", 1, gib=16, namespace="b", priority=100)
+    assert desktop.waits_in_vain() == {}
 
 
 def test_a_group_starves_only_where_all_of_it_fits() -> None:

@@ -132,3 +132,59 @@ def test_from_a_parent_within_its_guarantee_others_take_nothing() -> None:
     here.quotas.put(quota("two", "two", parent="lab"))
     here.quotas.put(quota("lab"))
     assert len(here.look(3)) == 2, "16 of the 32 are beyond every guarantee now"
+
+
+def department(*, lab: bool, one: bool) -> Evicting:
+    """Four cards of 16 GiB: a lab of two groups has 48, of which each group is guaranteed 16."""
+    here = Evicting("n1", "n2")
+    here.quotas.put(quota("lab", guaranteed=(48, None, None), reclaim=lab))
+    here.quotas.put(quota("one", "one", guaranteed=(16, None, None), parent="lab", reclaim=one))
+    here.quotas.put(quota("two", "two", guaranteed=(16, None, None), parent="lab"))
+    return here
+
+
+@pytest.mark.parametrize(
+    ("lab", "one", "cards"), [(False, False, 1), (True, False, 2), (False, True, 2), (True, True, 3)]
+)
+def test_each_part_of_a_parents_guarantee_is_lent_by_whoever_reclaims_it(*, lab: bool, one: bool, cards: int):
+    """A child its own, the parent what it guarantees beyond its children."""
+    here = department(lab=lab, one=one)
+    places = [here.place_of(waiter(16, namespace="guest")) != [] for _ in range(4)]
+    assert places == [True] * cards + [False] * (4 - cards)
+
+
+def test_a_sibling_borrows_what_a_child_that_reclaims_does_not_use():
+    """And leaves what the other siblings keep."""
+    here = department(lab=False, one=True)
+    assert [here.place_of(waiter(16, namespace="two")) != [] for _ in range(3)] == [True] * 3
+    here = department(lab=False, one=False)
+    assert [here.place_of(waiter(16, namespace="two")) != [] for _ in range(3)] == [True] * 3
+    assert here.place_of(waiter(1, namespace="guest")) == []
+
+
+def test_what_a_parent_guarantees_beyond_its_children_is_reclaimed_from_others() -> None:
+    """Not from a sibling, which has the same right to it."""
+    here = department(lab=True, one=False)
+    here.runs("one-1", "n1-a", 16, namespace="one")
+    here.runs("two-1", "n1-b", 16, namespace="two")
+    for where in ("n2-a", "n2-b"):
+        here.runs(where, where, 16, namespace="guest", priority=1000)
+    pod = waiter(16, priority=0, namespace="one")
+    assert here.wants(pod) == []
+    (victim,) = here.look(3)
+    assert victim in ("n2-a", "n2-b")
+    here.ends(victim)
+    assert here.wants(pod) == ["n2"]
+    assert here.wants(waiter(16, priority=0, namespace="two")) == []
+    assert len(here.look(3)) == 1
+
+
+def test_a_parent_reclaims_nothing_that_a_child_is_guaranteed() -> None:
+    """A sibling with more than its own waits for what another child has not come up to."""
+    here = department(lab=True, one=False)
+    for where in ("n1-a", "n1-b"):
+        here.runs(where, where, 16, namespace="one")
+    for where in ("n2-a", "n2-b"):
+        here.runs(where, where, 16, namespace="guest")
+    assert here.wants(waiter(16, priority=0, namespace="one")) == []
+    assert here.look(3) == []

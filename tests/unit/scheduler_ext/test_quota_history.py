@@ -205,13 +205,16 @@ class Model:
         return most(mine, beneath)
 
     def kept(self, team: Team) -> Vector:
-        """The same, without what those that reclaim lend."""
+        """The same, without what those that reclaim lend; a parent what it guarantees beyond its children."""
+        children = [(one.reclaim, self.open(one, alone=True)) for one in self.below(team)]
+        beneath: Vector = (0, 0, 0)
+        total: Vector = (0, 0, 0)
+        for lends, amounts in children:
+            beneath = plus(beneath, amounts)
+            total = plus(total, (0, 0, 0) if lends else amounts)
         whole = self.open(team)
-        for one in self.below(team) or [team]:
-            if one.reclaim:
-                lent = self.open(one, alone=True)
-                whole = (whole[0] - lent[0], whole[1] - lent[1], whole[2] - lent[2])
-        return whole
+        mine = (whole[0] - beneath[0], whole[1] - beneath[1], whole[2] - beneath[2])
+        return plus(total, (0, 0, 0) if team.reclaim else mine)
 
     def _is_bounded(self, team: Team, i: int, wanted: int, beside: int) -> bool:
         """Whether one amount is within a quota's bounds, given what the others have."""
