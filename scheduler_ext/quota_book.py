@@ -5,8 +5,10 @@ guarantees its children together no less than each of them is guaranteed; what i
 whichever of them comes first.
 
 Of the guarantee of a quota that reclaims, what has no use is lent to others. A child's `reclaim` stands for the child's
-guarantee, a parent's for what the parent guarantees beyond its children. What becomes open only by a departure that
-is asked about is not: nobody is evicted in favour of a borrower who could be evicted for it in turn.
+guarantee, a parent's for what the parent guarantees beyond its children. What becomes open only by a departure that is
+asked about is not lent: nobody is evicted in favour of a borrower who could be evicted for it in turn. What is
+guaranteed without `reclaim` is kept free from everybody else: from borrowers, and from those who could evict borrowers
+instead.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -54,6 +56,7 @@ class Book:
         bounds: What each quota says, by its name.
         ignored: Why a quota's parent does not count, by the quota's name.
         guarantees_cards: Whether any guarantees cards: a slice that leaves, however small, opens the guarantee of one.
+        keeps_any: Whether anything is guaranteed that is not lent.
     """
 
     def __init__(
@@ -79,7 +82,11 @@ class Book:
         self._tops = {bound.title: bound for name, bound in self.bounds.items() if name not in parents}
         self._owed = dict.fromkeys(self._tops, NOTHING)
         self._owed_in_all = NOTHING
+        self._borrowed = dict.fromkeys(self._tops, NOTHING)
+        self._borrowed_in_all = NOTHING
         self._stale = set(self._tops)
+        self._without_quota = {one for one in accounts.namespaces() if not self.levels(one)}
+        self.keeps_any = any(self._never_lent(top) != NOTHING for top in self._tops.values())
         self.guarantees_cards = any(bound.guaranteed.cards for bound in self.bounds.values())
 
     def _enter(self, listed: Mapping[str, GPUQuota], parents: Mapping[str, str]) -> None:
@@ -116,6 +123,8 @@ class Book:
         """What a namespace has is no longer what it was."""
         for bound in self.levels(namespace)[-1:]:
             self._stale.add(bound.title)
+        if not self.levels(namespace):
+            self._without_quota.add(namespace)
 
     def used(self, bound: Bound, relief: Relief = NO_RELIEF) -> Amounts:
         """What a quota's namespaces have together."""
@@ -126,16 +135,29 @@ class Book:
 
     def owed_outside(self, namespace: str, relief: Relief = NO_RELIEF) -> Amounts:
         """What must stay free for guarantees of quotas that have no parent in common with this namespace's."""
-        for title in self._stale:
-            owed = self._kept(self._tops[title])
-            self._owed_in_all += owed - self._owed[title]
-            self._owed[title] = owed
-        self._stale.clear()
+        self._refresh()
         mine = {bound.title for bound in self.levels(namespace)[-1:]}
         owed = self._owed_in_all - sum((self._owed[title] for title in mine), NOTHING)
         for title in self._relieved(relief) - mine:
             owed += self._kept(self._tops[title], relief) - self._owed[title]
         return owed
+
+    def kept(self, relief: Relief = NO_RELIEF) -> Amounts:
+        """What must stay free for guarantees of all quotas that lend nothing: they cannot get it back."""
+        self._refresh()
+        kept = self._owed_in_all
+        for title in self._relieved(relief):
+            kept += self._kept_open(self._tops[title], relief) - self._owed[title]
+        return kept
+
+    def borrowed(self, relief: Relief = NO_RELIEF) -> Amounts:
+        """What all have together beyond the guarantees of quotas without a parent."""
+        self._refresh()
+        borrowed = self._borrowed_in_all
+        for title in self._relieved(relief):
+            borrowed += self._beyond(self._tops[title], relief) - self._borrowed[title]
+        without_quota = (one for pool, one in relief.used if pool == self._pool and not self.levels(one))
+        return borrowed - relief.given(self._pool, without_quota)
 
     def owed_beside(self, namespace: str, relief: Relief = NO_RELIEF) -> Amounts:
         """What must stay free, besides, for guarantees of those that do have the parent in common."""
@@ -150,6 +172,24 @@ class Book:
         siblings = self._children.get(levels[-1].title, ()) if levels else ()
         others = (one for one in siblings if one.title != levels[0].title)
         return sum((self._open_alone(one, relief) for one in others), NOTHING)
+
+    def _refresh(self) -> None:
+        for title in self._stale:
+            owed = self._kept_open(self._tops[title], NO_RELIEF)
+            self._owed_in_all += owed - self._owed[title]
+            self._owed[title] = owed
+            beyond = self._beyond(self._tops[title])
+            self._borrowed_in_all += beyond - self._borrowed[title]
+            self._borrowed[title] = beyond
+        self._stale.clear()
+        for namespace in self._without_quota:
+            used = self._accounts.used(self._pool, namespace)
+            self._borrowed_in_all += used - self._borrowed.get(namespace, NOTHING)
+            self._borrowed[namespace] = used
+        self._without_quota.clear()
+
+    def _beyond(self, top: Bound, relief: Relief = NO_RELIEF) -> Amounts:
+        return (self.used(top, relief) - top.guaranteed).positive
 
     def guaranteed_outside(self, bound: Bound) -> Amounts:
         """What is never lent of all guarantees but for those of this quota, its parent and its children."""
@@ -186,7 +226,12 @@ class Book:
         beneath = sum((amounts for _, amounts in children), NOTHING)
         return [*children, (top.lends, (amount(top) - beneath).positive)]
 
-    def _kept(self, top: Bound, relief: Relief = NO_RELIEF) -> Amounts:
+    def _kept_open(self, top: Bound, relief: Relief) -> Amounts:
+        """What those that lend nothing have not come up to of their guarantees, of a quota and its children."""
+        parts = self._parts(top, partial(self._open_alone, relief=relief))
+        return sum((amounts for lends, amounts in parts if not lends), NOTHING)
+
+    def _kept(self, top: Bound, relief: Relief) -> Amounts:
         """What a quota and its children have not come up to of their guarantees, without what is lent.
 
         What is open only once this is given back is not lent.

@@ -56,11 +56,24 @@ def beyond_limit(asking: Asking, name: str, limit: int) -> str:
 
 def cannot_borrow(asking: Asking, name: str, guaranteed: int, free: int, owed: int) -> str:
     """What is asked beyond the guarantee is kept for others."""
-    there = f"GPUPool {asking.pool}" if asking.pool else "the cluster"
     return (
         f"{_borrower(asking, name, guaranteed)}, has {bare(name, asking.used.of(name))}, and of {bare(name, free)} "
-        f"free in {there} {bare(name, owed)} are guaranteed to others; {REMEDY} a guarantee raised"
+        f"free in {_where(asking)} {bare(name, owed)} are guaranteed to others; {REMEDY} a guarantee raised"
     )
+
+
+def kept_for_others(asking: Asking, name: str, free: int, kept: int) -> str:
+    """What is free is kept for others, though what is asked is guaranteed: borrowers have it."""
+    return (
+        f"{asking.title}: namespace {asking.namespace} asks for {_more(asking, name)} within its guarantee, and of "
+        f"{bare(name, free)} free in {_where(asking)} {bare(name, kept)} are kept for others that do not reclaim; "
+        "wait for pods that have borrowed to end or to be evicted"
+    )
+
+
+def _where(asking: Asking) -> str:
+    """Whose cards are counted."""
+    return f"GPUPool {asking.pool}" if asking.pool else "the cluster"
 
 
 def _borrower(asking: Asking, name: str, guaranteed: int) -> str:

@@ -1,8 +1,9 @@
 """Whether a namespace may have what a pod of it asks for: GPUQuotas, and ResourceQuotas written HAMi's way.
 
 What a pod asks is added to what its quota's namespaces have, reservations included. The sum must stay within the
-limit. Up to the guarantee nothing more is asked. Beyond it the quota *borrows*: as much must be free as the pod asks
-and, on top, all that the other quotas have not come up to of their guarantees. A namespace of no quota has no
+limit. Up to the guarantee nothing more is asked, but that a quota that could evict borrowers does so rather than have
+what is kept for others. Beyond it the quota *borrows*: as much must be free as the pod asks
+and, on top, all that is kept for the other quotas. A namespace of no quota has no
 guarantee and borrows all it has. Below a parent it borrows of the parent's guarantee first, of which so much must be
 left as the pod asks and the parent's other children have not come up to.
 
@@ -28,12 +29,14 @@ from aliquot.quota import NO_BOUND, GPUQuota, ResourceQuota, above_pod_max, hard
 from aliquot.request import PodRequest
 from aliquot.scheduler_ext.accounts import ALL, NO_RELIEF, Accounts, Kind, Relief
 from aliquot.scheduler_ext.quota_book import NO_QUOTA, Book, Bound
-from aliquot.scheduler_ext.quota_words import Asking, beyond_limit, cannot_borrow
+from aliquot.scheduler_ext.quota_words import Asking, beyond_limit, cannot_borrow, kept_for_others
 
 NEGLIGIBLE: Final = 1e-9
 """Shares that differ by less are equal: they are quotients."""
 Demand = Callable[[str], Amounts]
 """What a pod asks of a pool's cards."""
+Levels = Sequence[tuple[Bound, Asking]]
+"""What a namespace is held to, its own quota first, and what a pod asks for under each."""
 
 
 @dataclass(frozen=True)
@@ -258,22 +261,31 @@ class Quotas:
         """What a namespace has of a pool once this is given back."""
         return self.accounts.used(pool, namespace) - relief.given(pool, (namespace,))
 
-    def _beyond_others(
-        self, book: Book, levels: Sequence[tuple[Bound, Asking]], relief: Relief, opening: bool
-    ) -> str:
-        """Why not, where what is asked beyond the guarantee is what others are guaranteed."""
-        (own, asking), (top, of_top) = levels[0], levels[-1]
+    def _beyond_others(self, book: Book, levels: Levels, relief: Relief, opening: bool) -> str:
+        """Why not, where what is asked is kept free for what others are guaranteed.
+
+        Within a guarantee that is lent the pod leaves free what is kept for others, as far as borrowers can give it as
+        much. Where they cannot, all guarantees together are more than the cards.
+        """
+        own, asking = levels[0]
         for name in asking.growing:
-            if asking.then(name) <= own.guaranteed.of(name):
+            guarantor, beside = _guarantor(book, levels, name, relief)
+            if guarantor is None:
+                owed = book.owed_outside(asking.namespace, relief).of(name) + beside
+            elif guarantor.lends and book.keeps_any:
+                owed = book.kept(relief).of(name)
+            else:
                 continue
-            beside = book.owed_beside(asking.namespace, relief).of(name)
-            if of_top.then(name) + beside <= top.guaranteed.of(name):
-                continue
-            owed = book.owed_outside(asking.namespace, relief).of(name) + beside
             free = self.accounts.free(asking.pool, relief).of(name)
-            short = asking.growth(name) > free - owed
-            if (owed and short) or (opening and (short or (name == "cards" and book.guarantees_cards))):
+            short = asking.growth(name) - (free - owed)
+            if opening and (short > 0 or (name == "cards" and book.guarantees_cards)):
                 return cannot_borrow(asking, name, own.guaranteed.of(name), free, owed)
+            if not owed or short <= 0:
+                continue
+            if guarantor is None:
+                return cannot_borrow(asking, name, own.guaranteed.of(name), free, owed)
+            if short <= book.borrowed(relief).of(name):
+                return kept_for_others(asking, name, free, owed)
         return ""
 
     # ---- who goes first ----
@@ -378,6 +390,15 @@ def _on(kind: Kind, request: PodRequest, pool: str) -> Amounts:
     """What a pod takes of a pool's cards, at most, on a node of this kind."""
     sizes = [mib for name, mib in kind if pool in (ALL, name)]
     return asked(request, max(sizes)) if sizes else NOTHING
+
+
+def _guarantor(book: Book, levels: Levels, name: str, relief: Relief) -> tuple[Bound | None, int]:
+    """The quota within whose guarantee a pod is, its own or that one's parent; and what its siblings keep of that."""
+    (own, asking), (top, of_top) = levels[0], levels[-1]
+    if asking.then(name) <= own.guaranteed.of(name):
+        return own, 0
+    beside = book.owed_beside(asking.namespace, relief).of(name)
+    return (top if of_top.then(name) + beside <= top.guaranteed.of(name) else None), beside
 
 
 def _beyond(bound: Bound, asking: Asking) -> str:

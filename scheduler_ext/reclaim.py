@@ -1,7 +1,8 @@
 """Whom a pod within its guarantee may have evicted when it waits for room: those who run on what was borrowed of it.
 
 A pod that has borrowed in part, as one of 8 cards where 6 are guaranteed, goes where no pods help that have borrowed
-in whole. Only where the pod's quota says `reclaim: true`. None is evicted whose disruption budget allows no more.
+in whole. Only where the pod's quota says `reclaim: true`. Where what is free is kept for quotas that do not reclaim,
+borrowers leave other nodes, too. None is evicted whose disruption budget allows no more.
 Where the room was lost all the same, because a card failed or a pod does not end, others are evicted after a while.
 """
 
@@ -14,6 +15,7 @@ from aliquot.request import PodRequest
 from aliquot.scheduler_ext.borrowing import Borrowing
 from aliquot.scheduler_ext.evictable import Departure, Evictable
 from aliquot.scheduler_ext.plans import RECLAIM, Evictee
+from aliquot.scheduler_ext.quota_preemption import QuotaPreemption
 from aliquot.scheduler_ext.residents import Resident
 from aliquot.scheduler_ext.waiting import Waiter
 
@@ -77,13 +79,24 @@ class Reclaim:
                 fine = borrowing.may_go(pods, request.namespace, owed, in_part=in_part)
                 return () if fine else (pods[-1].uid,)
 
-            return self.evictable.departure(
+            found = self.evictable.departure(
                 request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=too_many
             )
+            if found is not None or not borrowing.barred(request, node):
+                return found
+            within = QuotaPreemption(self.evictable, request, node, borrowing, may_go, too_many)
+            return within.departure(self._borrowers(borrowing, planned), gone)
 
         whole = departure(in_part=False)
         part = None if whole is not None else departure(in_part=True)
         return whole if part is None else replace(part, last_resort=True)
+
+    def _borrowers(self, borrowing: Borrowing, planned: Collection[str] | None) -> list[Resident]:
+        """Pods that have borrowed, on whatever node they are: each that leaves makes more free than is kept."""
+        residents = self.evictable.residents
+        if planned is not None:
+            return [pod for pod in map(residents.get, planned) if pod is not None]
+        return residents.of(one for one in residents.namespaces() if borrowing.over[one])
 
     def told(self, evictee: Evictee, waiter: Waiter, node: str) -> tuple[tuple[str, str], tuple[str, str]]:
         """Reason and message of the events: on the pod that has gone, and on the one that it was for."""

@@ -93,6 +93,10 @@ class Residents:
             pod for one in namespaces for pod in self._of.get(one, {}).values() if pod.priority < priority
         ]
 
+    def of(self, namespaces: Iterable[str]) -> list[Resident]:
+        """Those of these namespaces."""
+        return [pod for one in namespaces for pod in self._of.get(one, {}).values()]
+
     def namespaces(self) -> list[str]:
         """Those that have any."""
         return [namespace for namespace, pods in self._of.items() if pods]

@@ -100,10 +100,11 @@ def _reclaimable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[t
     if not snapshot.cards:
         return
     wanted = pod.demand(max(card.memory for card in snapshot.cards))
-    if "quota_after_departure" not in served.features and not snapshot.allows(pod.namespace, wanted):
-        return
     guarantor, owed = _claim(snapshot, pod, wanted)
     if guarantor is None or not owed:
+        return
+    if "quota_after_departure" not in served.features and not snapshot.allows(pod.namespace, wanted):
+        yield from _reclaimable_anywhere(snapshot, pod, guarantor, owed)
         return
     for node in snapshot.nodes:
         there = [
@@ -117,13 +118,23 @@ def _reclaimable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[t
             continue
         sets = (itertools.combinations(there, count) for count in range(1, len(there) + 1))
         for victims in itertools.islice(itertools.chain.from_iterable(sets), MOST_SETS):
-            after = snapshot.without(one.uid for one in victims)
-            ours = snapshot.levels(pod.namespace)
-            theirs = (quota for one in victims for quota in snapshot.levels(one.namespace))
-            quotas = {quota.name: quota for quota in theirs if quota not in ours}
-            if all(_only_borrowed(after, quota, owed) for quota in quotas.values()) and after.has(pod, node):
+            if _gives_back(snapshot, pod, victims, owed).has(pod, node):
                 yield node, ", ".join(one.name for one in victims)
                 return
+
+
+def _reclaimable_anywhere(
+    snapshot: Snapshot, pod: PodView, guarantor: Quota, owed: list[int]
+) -> Iterator[tuple[str, str]]:
+    """A node with room that is kept for others, and the borrowers on any node that have to make up for it."""
+    node = next((name for name in snapshot.nodes if snapshot.place(pod, name)), "")
+    others = [one for one in snapshot.bound if guarantor not in snapshot.levels(one.namespace)]
+    sets = (itertools.combinations(others, count) for count in range(1, len(others) + 1) if node)
+    for victims in itertools.islice(itertools.chain.from_iterable(sets), MOST_SETS):
+        after = _gives_back(snapshot, pod, victims, owed)
+        if after is not snapshot and after.has(pod, node):
+            yield node, ", ".join(one.name for one in victims)
+            return
 
 
 def _claim(snapshot: Snapshot, pod: PodView, wanted: tuple[int, int, int]) -> tuple[Quota | None, list[int]]:
@@ -135,6 +146,14 @@ def _claim(snapshot: Snapshot, pod: PodView, wanted: tuple[int, int, int]) -> tu
         if quota.reclaim and fits and any(given[i] and wanted[i] for i in range(3)):
             return quota, [i for i in range(3) if given[i] and wanted[i]]
     return None, []
+
+
+def _gives_back(snapshot: Snapshot, pod: PodView, victims: tuple[PodView, ...], owed: list[int]) -> Snapshot:
+    """The cluster without these; as it is where they have not only borrowed what is owed to the pod."""
+    after = snapshot.without(one.uid for one in victims)
+    ours = snapshot.levels(pod.namespace)
+    theirs = (quota for one in victims for quota in snapshot.levels(one.namespace) if quota not in ours)
+    return after if all(_only_borrowed(after, quota, owed) for quota in theirs) else snapshot
 
 
 def _only_borrowed(after: Snapshot, quota: Quota, owed: list[int]) -> bool:

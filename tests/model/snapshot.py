@@ -360,13 +360,23 @@ class Snapshot:
                 for one, much in zip(levels, then, strict=True)
             ):
                 return False
-            within = bool(levels) and (
-                then[0] <= self.guarantee(levels[0])[i]
-                or then[-1] + beside[i] <= self.guarantee(levels[-1])[i]
-            )
-            if not within and owed[i] and wanted[i] + owed[i] > self.free[i]:
+            apart = zip(levels, then, (0, beside[i]), strict=False)
+            within = [one for one, much, more in apart if much + more <= self.guarantee(one)[i]]
+            if within:
+                if within[0].reclaim and self._has_to_reclaim(i, wanted[i]):
+                    return False
+            elif owed[i] and wanted[i] + owed[i] > self.free[i]:
                 return False
         return True
+
+    def _has_to_reclaim(self, i: int, wanted: int) -> bool:
+        """Whether what is free is kept for quotas that do not reclaim, and borrowers could give as much instead."""
+        parts = (part for one in self.quotas if not one.parent for part in self.parts(one))
+        kept = sum(amounts[i] for lent, amounts in parts if not lent)
+        tops = (rest(self.used(one), self.guarantee(one)) for one in self.quotas if not one.parent)
+        others = (pod.demand(0) for pod in self.bound if self.quota_of(pod.namespace) is None)
+        borrowed = sum(one[i] for one in (*tops, *others))
+        return kept > 0 and 0 < wanted + kept - self.free[i] <= borrowed
 
     def within_limit(self, pod: PodView, memory: int) -> bool:
         """Whether only the guarantees of others could keep a pod from its place."""

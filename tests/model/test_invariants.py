@@ -147,6 +147,18 @@ def test_borrowers_give_back_what_a_parent_guarantees_beyond_its_children(*, rec
     assert desktop.waits_in_vain() == {}
 
 
+@pytest.mark.parametrize("reclaim", [True, False])
+def test_owners_that_can_reclaim_leave_free_what_is_kept_for_others(*, reclaim: bool) -> None:
+    """They have a borrower evicted instead, whatever cards are free."""
+    desktop = Desktop(cards=4)
+    desktop.quota("a", guaranteed=32, reclaim=reclaim)
+    desktop.quota("b", guaranteed=32)
+    for card in (0, 1):
+        desktop.runs(f"borrower-{card}", card, gib=16, namespace="c")
+    desktop.waits("p", gib=16, namespace="a")
+    assert desktop.waits_in_vain() == {"p": "not reclaimed for" if reclaim else "starved"}
+
+
 def test_what_is_lent_is_no_reason_to_wait() -> None:
     """What an eviction would open is not lent."""
     desktop = Desktop()

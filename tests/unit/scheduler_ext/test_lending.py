@@ -7,6 +7,7 @@ import pytest
 
 from aliquot.kube.objects import Node
 from aliquot.scheduler_ext.pods import PlacedPod
+from tests.unit.scheduler_ext.evicting import Evicting
 from tests.unit.scheduler_ext.neighbours import Neighbours, waiter
 from tests.unit.scheduler_ext.teams import quota
 
@@ -190,3 +191,64 @@ def test_an_owner_of_cards_that_leave_is_not_evicted_for_a_borrower() -> None:
     for where in ("n2-a", "n2-b"):
         here.runs(where, where, 16, priority=500)
     assert here.victims(waiter(16, namespace="guest")) == {}
+
+
+def lent(kept: int = 0) -> Evicting:
+    """Four cards of 16 GiB, two guaranteed to an owner who reclaims them, and so many GiB to another who does not."""
+    here = Evicting("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None), reclaim=True))
+    here.quotas.put(quota("other", "other", guaranteed=(kept, None, None)))
+    return here
+
+
+def test_what_was_lent_comes_back_to_the_owner() -> None:
+    """As many guests are evicted as it needs, for each of its pods."""
+    here = lent()
+    for where in ("n1-a", "n1-b", "n2-a", "n2-b"):
+        here.runs(where, where, 16, namespace="guest", priority=1000)
+    for count in (1, 2):
+        pod = waiter(16, priority=0, namespace="owner")
+        assert here.wants(pod) == []
+        assert len(here.look(3)) == count
+        here.ends(here.evictions[-1])
+        assert here.wants(pod) != []
+    assert here.wants(waiter(16, priority=0, namespace="owner")) == []
+    assert len(here.look(3)) == 2, "it would borrow itself"
+
+
+def test_owners_that_reclaim_leave_free_what_is_kept_for_those_that_do_not() -> None:
+    """These could not get it back. The owner has guests evicted, on whatever node they are."""
+    here = lent(kept=32)
+    here.nodes = ("n2",)
+    here.runs("guest-1", "n1-a", 16, namespace="guest")
+    here.runs("guest-2", "n1-b", 16, namespace="guest", second=1)
+    first, second = (waiter(16, priority=0, namespace="owner") for _ in range(2))
+    assert here.wants(first) == []
+    assert here.look(3) == ["guest-2"]
+    here.ends("guest-2")
+    assert here.wants(first) == ["n2"]
+    here.nodes = ("n1", "n2")
+    assert here.wants(second) == []
+    assert here.look(3) == ["guest-2", "guest-1"]
+    here.ends("guest-1")
+    assert here.wants(second) != []
+    assert [here.place_of(waiter(16, namespace="other")) != [] for _ in range(2)] == [True, True]
+
+
+def test_an_owner_that_has_to_evict_is_told_so() -> None:
+    """What is free is another's, though the owner is within its guarantee."""
+    here = lent(kept=32)
+    for where in ("n1-a", "n1-b"):
+        here.runs(where, where, 16, namespace="guest")
+    told = here.quotas.barred(here.filter.request_of(waiter(16, namespace="owner")))
+    (why,) = set(told.values())
+    assert why == (
+        "GPUQuota owner: namespace owner asks for 16Gi of GPU memory within its guarantee, and of 32Gi free in the "
+        "cluster 32Gi are kept for others that do not reclaim; wait for pods that have borrowed to end or to be evicted"
+    )
+
+
+def test_owners_leave_nothing_free_where_nobody_has_borrowed() -> None:
+    """All guarantees together are more than the cards: whoever comes first has them."""
+    here = lent(kept=64)
+    assert [here.place_of(waiter(16, namespace="owner")) != [] for _ in range(3)] == [True, True, False]

@@ -153,12 +153,13 @@ class Model:
         for one in siblings:
             if not one.reclaim:
                 kept = plus(kept, self.open(one, alone=True))
-        owed = kept
+        owed, in_all = kept, (0, 0, 0)
         for one in book:
-            if not self.above(one) and one not in levels:
-                owed = plus(owed, self.kept(one))
+            if not self.above(one):
+                in_all = plus(in_all, self.kept(one))
+                owed = plus(owed, self.kept(one) if one not in levels else (0, 0, 0))
         parent_itself = own is not None and bool(self.below(own))
-        free = self.free(pool)
+        free, borrowed = self.free(pool), self.borrowed(pool)
         for i in (one for one in range(3) if wanted[one] > now[one]):
             bounded = zip(levels, beside, strict=True)
             if not all(self._is_bounded(one, i, wanted[i], had[i]) for one, had in bounded):
@@ -166,10 +167,24 @@ class Model:
             within = bool(levels) and not parent_itself
             within = within and beside[0][i] + wanted[i] <= self.guarantee(levels[0])[i]
             within_all = bool(levels) and beside[-1][i] + wanted[i] + kept[i] <= self.guarantee(levels[-1])[i]
-            lent = not owed[i] or wanted[i] - now[i] + owed[i] <= free[i]
-            if not (within or within_all or lent):
+            more = wanted[i] - now[i]
+            if within or within_all:
+                reclaims = levels[0 if within else -1].reclaim
+                if reclaims and in_all[i] and 0 < more + in_all[i] - free[i] <= borrowed[i]:
+                    return False
+            elif owed[i] and more + owed[i] > free[i]:
                 return False
         return True
+
+    def borrowed(self, pool: str) -> Vector:
+        """What all have together beyond the guarantees of quotas that have no parent."""
+        tops = [one for one in self.quotas.values() if one.pool == pool and not self.above(one)]
+        known = {name for one in tops for name in self.all_of(one)}
+        total = self.used(tuple(name for name in TEAMS if name not in known), pool)
+        for one in tops:
+            given, had = self.guarantee(one), self.used(self.all_of(one), pool)
+            total = plus(total, most((had[0] - given[0], had[1] - given[1], had[2] - given[2]), (0, 0, 0)))
+        return total
 
     def above(self, team: Team) -> list[Team]:
         """The parent of a quota; nothing where it has none that counts."""
