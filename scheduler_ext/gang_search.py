@@ -210,8 +210,13 @@ class GangSearch:
     def place_all(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> tuple[list[str], Look]:
         """Reserve a place for every member that has none and finds one; who they are, and how it looks then.
 
-        Members that kube-scheduler has not asked for yet are taken to be offered `nodes`.
+        Members that kube-scheduler has not asked for yet are taken to be offered `nodes`. Room that others leave for
+        members is free to all members meanwhile.
         """
+        with self.aside(gang):
+            return self._place_all(gang, finder, nodes)
+
+    def _place_all(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> tuple[list[str], Look]:
         short_of_host = False
 
         def take(member: Member, preference: Preference) -> str | None:
@@ -220,10 +225,9 @@ class GangSearch:
                 return None
             request = _preferring(member.request, preference)
             offered = _offered(member, nodes)
-            with self._ledger.without(request.uid):  # of room that others are leaving for it
-                roomy = self._ledger.hosts.with_room(offered, request.host)
-                short_of_host |= roomy is not offered
-                found = finder.find(member.pod, request, roomy)
+            roomy = self._ledger.hosts.with_room(offered, request.host)
+            short_of_host |= roomy is not offered
+            found = finder.find(member.pod, request, roomy)
             if not isinstance(found, Placement):
                 return None
             self._ledger.reserve(request, found)
@@ -252,7 +256,7 @@ class GangSearch:
         self, gang: Gang, finder: Finder, nodes: tuple[str, ...]
     ) -> tuple[Look, dict[str, Placement]]:
         """The same, and the places that were found, by UID."""
-        with self.holding(gang):
+        with self.aside(gang):
             placed, look = self.place_all(gang, finder, nodes)
             entries = [entry for entry in map(self._ledger.entry, placed) if entry is not None]
             for uid in placed:
@@ -260,10 +264,12 @@ class GangSearch:
         return look, {entry.uid: entry.placement for entry in entries}
 
     @contextmanager
-    def holding(self, gang: Gang) -> Iterator[None]:
-        """Room that others leave for its members is held again for those that have no other place afterwards."""
+    def aside(self, gang: Gang) -> Iterator[None]:
+        """Room that others leave for members is not held meanwhile; afterwards it is for those without a place."""
         entries = (self._ledger.entry(one.request.uid) for one in gang.seekers() if one.request)
         kept = [entry for entry in entries if entry is not None]
+        for entry in kept:
+            self._ledger.release(entry.uid)
         yield
         for entry in kept:
             if entry.request is not None and self._ledger.entry(entry.uid) is None:

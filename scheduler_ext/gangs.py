@@ -297,7 +297,7 @@ class Gangs:
 
     def _try(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> bool:
         """Beside the places that are held, then in place of those that nobody has come to bind to yet."""
-        with self._waiting.trial(), self._search.holding(gang):
+        with self._waiting.trial(), self._search.aside(gang):
             look = self._place(gang, finder, nodes)
             if not look.enough:
                 with self._saved.aside(gang.priority) as anything:
