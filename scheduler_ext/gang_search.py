@@ -27,7 +27,7 @@ from aliquot.scheduler_ext.empty_cluster import Candidate, EmptyCluster, Taken
 from aliquot.scheduler_ext.gang import Gang, Look
 from aliquot.scheduler_ext.gang_member import Member
 from aliquot.scheduler_ext.groups import GroupKey
-from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.ledger import Entry, Ledger
 from aliquot.scheduler_ext.table import CardTable
 from aliquot.scheduler_ext.waiting import Waiting
 from aliquot.scheduler_ext.wire import FilterResult
@@ -256,7 +256,7 @@ class GangSearch:
         self, gang: Gang, finder: Finder, nodes: tuple[str, ...]
     ) -> tuple[Look, dict[str, Placement]]:
         """The same, and the places that were found, by UID."""
-        with self.aside(gang):
+        with self._ledger.without(*(entry.uid for entry in self._held_for(gang))):
             placed, look = self.place_all(gang, finder, nodes)
             entries = [entry for entry in map(self._ledger.entry, placed) if entry is not None]
             for uid in placed:
@@ -265,15 +265,19 @@ class GangSearch:
 
     @contextmanager
     def aside(self, gang: Gang) -> Iterator[None]:
-        """Room that others leave for members is not held meanwhile; afterwards it is for those without a place."""
-        entries = (self._ledger.entry(one.request.uid) for one in gang.seekers() if one.request)
-        kept = [entry for entry in entries if entry is not None]
+        """Room that others leave for members is not held meanwhile, nor afterwards where enough have places then."""
+        kept = self._held_for(gang)
         for entry in kept:
             self._ledger.release(entry.uid)
         yield
-        for entry in kept:
+        for entry in [] if gang.whole else kept:
             if entry.request is not None and self._ledger.entry(entry.uid) is None:
                 self._ledger.hold(entry.request, entry.placement)
+
+    def _held_for(self, gang: Gang) -> list[Entry]:
+        """Room that others leave for members."""
+        entries = (self._ledger.entry(one.request.uid) for one in gang.seekers() if one.request)
+        return [entry for entry in entries if entry is not None]
 
     def could_fit(self, gang: Gang, finder: Finder) -> bool:
         """Whether as many members as the group needs would have room if no other pod were in the cluster."""

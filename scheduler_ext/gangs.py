@@ -34,7 +34,7 @@ from aliquot.scheduler_ext.gang import Gang, Look
 from aliquot.scheduler_ext.gang_registry import GangRegistry
 from aliquot.scheduler_ext.gang_search import Finder, GangSearch
 from aliquot.scheduler_ext.groups import GroupKey, Terms, group_of
-from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.ledger import Ledger, Stage
 from aliquot.scheduler_ext.passed_over import PassedOver
 from aliquot.scheduler_ext.pods import PlacedPod
 from aliquot.scheduler_ext.reasons import GROUP
@@ -330,9 +330,16 @@ class Gangs:
             self._ledger.release(uid)
 
     def _spoilt(self, uid: str) -> bool:
-        """Whether the cards of a member's place cannot hold it any more: they are unhealthy, smaller or gone."""
+        """Whether the cards of a member's place cannot hold it any more: they are unhealthy, smaller or gone.
+
+        Room that is held for others is more than there is until those have gone that leave it.
+        """
         entry = self._ledger.entry(uid)
-        return entry is not None and not still_fits(entry.placement, self._ledger.cards_of(entry))
+        if entry is None:
+            return False
+        held = [one.uid for one in self._ledger.on(entry.node) if one.stage is Stage.HELD and one.uid != uid]
+        with self._waiting.trial(), self._ledger.without(*held):
+            return not still_fits(entry.placement, self._ledger.cards_of(entry))
 
     def _heed_losses(self, gang: Gang) -> None:
         """Without as many places as it needs a group has none.

@@ -7,8 +7,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tests.model.invariants import PLAN, Finding
-from tests.model.objects import GIB, GROUP_LABEL
+from tests.model.invariants import Finding
+from tests.model.objects import GIB, GROUP_LABEL, PLAN
 from tests.model.replicas import CallError, Replica
 from tests.model.snapshot import PodView, Snapshot, view
 from tests.model.virtual_time import CLOCK

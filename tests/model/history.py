@@ -15,10 +15,10 @@ from tests.model.agreement import Agreement
 from tests.model.api_server import ApiServer, Change, Obj, key_of, merged
 from tests.model.events import QUIET, Event, Story
 from tests.model.expectations import Served, Unserved, unserved
-from tests.model.invariants import PLACEMENT, PLAN, Evictions, Finding, Safety
+from tests.model.invariants import PLACEMENT, Evictions, Finding, Safety
 from tests.model.kube_scheduler import KubeScheduler
 from tests.model.kubelets import Kubelets
-from tests.model.objects import GROUP_LABEL, gpu_node_of, node_of, pod_of, pool_of, quota_of
+from tests.model.objects import GROUP_LABEL, PLAN, gpu_node_of, node_of, pod_of, pool_of, quota_of
 from tests.model.replicas import Replica
 from tests.model.snapshot import Snapshot
 from tests.model.virtual_time import CLOCK, HungError, Loop

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tests.model.api_server import ApiServer, Change, Obj, key_of
+from tests.model.objects import PLAN
 from tests.model.snapshot import FIELDS, NOTHING, Amounts, Snapshot, view
 from tests.model.virtual_time import CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-PLAN: Final = "aliquot.dev/reclaim"
 PLACEMENT: Final = "aliquot.dev/placement"
 AGAIN_SECONDS: Final = 30.0
 """Evictions of one plan follow each other more closely than this."""
@@ -210,7 +210,7 @@ class Evictions:
         if ground != "kube-scheduler":  # which may not have seen yet who is leaving
             gone = (pod.uid for pod in snapshot.pods if pod.leaving and pod.uid != evicted.uid)
             snapshot = snapshot.without(gone)
-        if snapshot.spares(evicted, view(waiter)):
+        if snapshot.with_promises(uid).spares(evicted, view(waiter)):
             text = f"{new.victim} is evicted for {new.waiter} ({ground}), which borrows from its guarantee"
             self._found(Finding("evicted within its guarantee", text, CLOCK.now))
         earlier = [one for one in self.made if one.waiter_uid == uid]

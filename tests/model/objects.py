@@ -14,6 +14,8 @@ CARD_GIB: Final = 16
 MODEL: Final = "NVIDIA H200"
 GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 MEMBERS: Final = "aliquot.dev/group-min-members"
+PLAN: Final = "aliquot.dev/reclaim"
+"""Of a pod that waits: who leaves which node for it."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Final
 
-from tests.model.objects import GIB, GROUP_LABEL, MEMBERS
+from tests.model.objects import GIB, GROUP_LABEL, MEMBERS, PLAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -74,7 +74,12 @@ class Card:
 
 @dataclass(frozen=True)
 class PodView:
-    """A pod as the model sees it; `places` are the cards that it was given, each with MiB and cores."""
+    """A pod as the model sees it.
+
+    Attributes:
+        places: The cards that it was given, each with MiB and cores.
+        promised: It waits, and others leave a node for it.
+    """
 
     name: str
     uid: str
@@ -91,6 +96,7 @@ class PodView:
     node: str
     leaving: bool
     places: tuple[tuple[str, int, int], ...]
+    promised: bool = False
 
     @property
     def whole(self) -> bool:
@@ -134,6 +140,7 @@ def view(pod: Obj) -> PodView:
         node=spec.get("nodeName", ""),
         leaving="deletionTimestamp" in meta,
         places=tuple(places) if spec.get("nodeName") else (),
+        promised=bool(pod["status"].get("nominatedNodeName") or meta["annotations"].get(PLAN)),
     )
 
 
@@ -171,7 +178,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that counts."""
+    """Everything that counts; `promises` are pods that wait whose quotas are charged already."""
 
     nodes: dict[str, Node]
     cards: tuple[Card, ...]
@@ -179,6 +186,7 @@ class Snapshot:
     pods: tuple[PodView, ...]
     lends_all: bool = False
     before: Snapshot | None = None
+    promises: tuple[PodView, ...] = ()
 
     @classmethod
     def of(cls, server: ApiServer) -> Snapshot:
@@ -269,11 +277,17 @@ class Snapshot:
     @cached_property
     def _usage(self) -> dict[str, Amounts]:
         found: dict[str, Amounts] = {}
-        for pod in self.bound:
+        largest = max((card.memory for card in self.cards), default=0)
+        for pod in (*self.bound, *self.promises):
             quota = self.quota_of(pod.namespace)
             if quota is not None:
-                found[quota.name] = plus(found.get(quota.name, NOTHING), pod.demand(0))
+                found[quota.name] = plus(found.get(quota.name, NOTHING), pod.demand(largest))
         return found
+
+    def with_promises(self, but: str) -> Snapshot:
+        """The same where what is promised to pods that wait is used, too; but for the pod of this UID."""
+        waiting = (one for one in self.pods if one.promised and not one.node and one.uid != but)
+        return replace(self, promises=tuple(waiting))
 
     def guarantee(self, quota: Quota) -> Amounts:
         """What a quota guarantees: no less than its children do together."""

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aliquot.host import HostShare
 from aliquot.scheduler_ext.evictions import Evictions
 from aliquot.scheduler_ext.gang_grounds import GangDisplacement, GangReclaim
 from aliquot.scheduler_ext.gang_preemption import GangPreemption
 from aliquot.scheduler_ext.ledger import Stage
-from tests.unit.scheduler_ext.drill import pod_in
+from aliquot.scheduler_ext.table import PLENTY
+from tests.unit.scheduler_ext.drill import NODES, pod_in
 from tests.unit.scheduler_ext.neighbours import budget
 from tests.unit.scheduler_ext.teams import quota
 from tests.unit.scheduler_ext.test_lone_members import Preempting
@@ -99,6 +101,38 @@ def test_as_many_leave_as_the_group_needs_and_it_starts_together():
     assert all(field.where(pod) for pod in group)
     assert asyncio.run(field.bind_all(*group)) == [""] * 3
     assert field.rounds() == []
+
+
+def test_a_member_takes_the_place_that_is_held_for_another():
+    """It is asked for last and placed first; the group starts with it, and needs no more."""
+    field = Contended()
+    others = field.others(8, 0)
+    group = field.group("train", 3, needs=2, priority=100)
+    assert not any(field.where(pod) for pod in group[1:])
+    assert len(field.rounds()) == 2
+    assert field.held(group[1:]) == 2
+    for pod in field.leaving(others):
+        field.leave(pod)
+    assert field.where(group[0])
+    assert field.where(group[1])
+    assert asyncio.run(field.bind_all(*group)) == ["", ""]
+
+
+def test_a_group_gets_a_node_whose_slices_are_all_held_for_it():
+    """kube-scheduler offers a node without a slice left to no other pod."""
+    field = Contended()
+    for name in NODES:
+        field.ledger.hosts.put_node(name, HostShare(PLENTY, PLENTY, 4))
+    others = field.others(8, 0)
+    limits = {"gpu": "1", "gpu-mem": "16Gi"}
+    group = [pod_in("train", priority=100, limits=limits) for _ in range(8)]
+    field.needs("train", 8)
+    field.create(*group)
+    assert not any(field.where(pod) for pod in group)
+    assert len(field.rounds()) == 8
+    for pod in field.leaving(others):
+        field.leave(pod)
+    assert all(field.where(pod) for pod in group)
 
 
 def test_nobody_leaves_for_a_part_of_a_group():
