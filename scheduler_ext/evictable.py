@@ -102,20 +102,32 @@ class Evictable:
     card_policy: Policy = field(default=CARD_POLICY)
     cut: Callable[[], object] = lambda: None
     breaks: Callable[[str], bool] = lambda _: False
+    _evicted: set[str] = field(default_factory=set)
+
+    def note_eviction(self, uid: str) -> None:
+        """A pod was evicted here, which the watch may show only later: until then it counts as being deleted."""
+        self._evicted.add(uid)
+
+    def leaving(self) -> list[str]:
+        """The UIDs of the pods that will have ended soon, as far as is known."""
+        evicted = filter(None, map(self.residents.get, self._evicted))
+        self._evicted = {pod.uid for pod in evicted if not pod.deleted}
+        return [*sorted(self._evicted), *(pod.uid for pod in self.residents.deleted() if self.leaves(pod))]
 
     def borrowing(self, gone: Collection[str] = ()) -> Borrowing:
         """Who is beyond their guarantee once those that leave, and these, have left: good for one decision."""
-        leaving = (pod.uid for pod in self.residents.deleted() if self.leaves(pod))
         told = (pod.uid for pod in map(self.residents.get, gone) if pod and self._goes(pod, gone))
-        return Borrowing(self.quotas, {*leaving, *told})
+        return Borrowing(self.quotas, {*self.leaving(), *told})
 
     def leaves(self, pod: Resident) -> bool:
         """Whether a pod is being deleted and will have ended soon, as far as is known."""
-        return pod.leaves_by is not None and self.clock() < pod.leaves_by + OVERDUE_SECONDS
+        if pod.leaves_by is None:
+            return pod.uid in self._evicted
+        return self.clock() < pod.leaves_by + OVERDUE_SECONDS
 
     def _goes(self, pod: Resident, gone: Collection[str]) -> bool:
         """Whether a pod leaves in any case, as far as is known; `gone`: the UIDs of those that were told to."""
-        return self.leaves(pod) if pod.deleted else pod.uid in gone
+        return self.leaves(pod) or (not pod.deleted and pod.uid in gone)
 
     def kept(self, uid: str) -> bool:
         """Whether a disruption budget lets nobody evict this pod now."""
@@ -164,7 +176,7 @@ class Evictable:
             cards = self.ledger.cards_without(node, request.uid)
         evicted, away, left = list[Resident](), list[Leaver](), dict[str, tuple[Resident, Entry]]()
         for pod, entry in there:
-            if pod.leaves_by is None and pod.uid not in gone:
+            if pod.leaves_by is None and pod.uid not in gone and pod.uid not in self._evicted:
                 if may_go(pod) and (not spared or self.settled(pod, borrowing)):
                     left[pod.uid] = pod, entry
             elif self._goes(pod, gone):

@@ -32,6 +32,7 @@ class Evictions:
         api: EvictApi,
         clock: Callable[[], float],
         counted: Callable[[str, str], None] = lambda _ground, _outcome: None,
+        noted: Callable[[str], None] = lambda _: None,
     ) -> None:
         """None has been made yet.
 
@@ -39,10 +40,12 @@ class Evictions:
             api: The cluster.
             clock: Monotonic seconds.
             counted: Counts evictions, by ground and outcome.
+            noted: Is told of each pod that was evicted, by UID.
         """
         self._api = api
         self._clock = clock
         self._counted = counted
+        self._noted = noted
         self._made: defaultdict[str, deque[float]] = defaultdict(deque)
 
     def affordable(self, ground: str, per_minute: int | None, number: int) -> bool:
@@ -73,6 +76,7 @@ class Evictions:
                 return True
             _log.info("pod %s is not evicted: %s", evictee.key, error)
             return False
+        self._noted(evictee.uid)
         self._made[ground].append(self._clock())
         self._counted(ground, "evicted")
         await write_event(self._api, (evictee.namespace, evictee.name, evictee.uid), *leaves)

@@ -190,7 +190,6 @@ class GangPreemption:
         self._patience = patience_seconds
         self._held: dict[GroupKey, frozenset[str]] = {}
         self._pauses: dict[GroupKey, _Pause] = {}
-        self._told: set[str] = set()
 
     async def run(self) -> None:
         """Evict until cancelled; begin once the cluster has been read."""
@@ -234,7 +233,7 @@ class GangPreemption:
         held, ledger = self._held.get(gang.key, frozenset()), self._filter.ledger
         if not held:
             return False
-        with self._filter.waiting.trial(), ledger.without(*self._leaving()):
+        with self._filter.waiting.trial(), ledger.without(*self._evictable.leaving()):
             entries = filter(None, map(ledger.entry, held))
             places = sum(
                 entry.stage is Stage.HELD and still_fits(entry.placement, ledger.cards_of(entry))
@@ -299,10 +298,12 @@ class GangPreemption:
             return None
         if self._fits(asking, ()):
             return Found((), {}, case)
-        places = self._fits(asking, self._leaving())
+        places = self._fits(asking, self._evictable.leaving())
         if places:
             return Found((), places, case)
-        search = _Search(lambda uids: bool(self._fits(asking, [*self._leaving(), *uids])), self._clock)
+        search = _Search(
+            lambda uids: bool(self._fits(asking, [*self._evictable.leaving(), *uids])), self._clock
+        )
         units = sorted(self._units(asking, case), key=lambda unit: unit.reluctance)
         try:
             for _ in range(MOST_OBJECTIONS):
@@ -312,7 +313,7 @@ class GangPreemption:
                 stay = {*case.objection(pods), *self._evictable.budgets.violated_by(pods)}
                 if not stay:
                     # Nothing is awaited between this look and the places being held.
-                    places = self._fits(asking, [*self._leaving(), *(pod.uid for pod in pods)])
+                    places = self._fits(asking, [*self._evictable.leaving(), *(pod.uid for pod in pods)])
                     return Found(tuple(pods), places, case) if places else None
                 units = [unit for unit in units if stay.isdisjoint(pod.uid for pod in unit.pods)]
         except TooLongError:
@@ -330,13 +331,6 @@ class GangPreemption:
             places = self._gangs.places(gang, self._filter)
         nodes = tuple({placement.node for placement in places.values()})
         return places if len(ledger.hosts.open_to(nodes, NO_HOST)) == len(nodes) else {}
-
-    def _leaving(self) -> list[str]:
-        """Those that will have ended soon: they are being deleted, or were evicted just now."""
-        evictable, residents = self._evictable, self._evictable.residents
-        told = filter(None, map(residents.get, self._told))
-        self._told = {pod.uid for pod in told if not pod.deleted}
-        return [*self._told, *(pod.uid for pod in residents.deleted() if evictable.leaves(pod))]
 
     def _units(self, asking: Asking, case: Case) -> Iterator[Unit]:
         """Who may be evicted on the nodes that the group may have."""
@@ -363,8 +357,7 @@ class GangPreemption:
         evictable = self._evictable
         return (
             case.may_go(pod)
-            and not pod.deleted
-            and pod.uid not in self._told
+            and not (pod.deleted or evictable.leaves(pod))
             and self._gangs.of(pod.uid) is not gang
             and evictable.settled(pod, borrowing)
             and not evictable.kept(pod.uid)
@@ -384,7 +377,6 @@ class GangPreemption:
             if not await self._evictions.evict(evictee, ground.name, case.leaves, gains):
                 self._let_go(gang.key)
                 return
-            self._told.add(pod.uid)
 
     def _rest(self, key: GroupKey) -> None:
         """Leave a group alone for a while if the places that it has now are lost, longer each time."""

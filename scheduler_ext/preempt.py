@@ -61,8 +61,8 @@ class Preemption:
         if self.decide.gangs is not None and self.decide.gangs.goes_together(args.Pod):
             return PreemptResult()  # room for one would be of no use without room for the others
         granted = self.holds.granted(request.uid)
-        if granted in given:
-            given = {granted: given[granted]}  # where others leave for it already
+        if granted:  # others leave that node for it already
+            given = {node: uids for node, uids in given.items() if node == granted}
         with self.decide.waiting.trial(), self.holds.aside(args.Pod.spec.priority or 0):
             departures = self.departures(args.Pod, request, given)
         free = next((d.node for d in departures if not d.pods and not given[d.node]), None)

@@ -34,6 +34,7 @@ class Evicting(Neighbours):
     def __init__(self, *nodes: str) -> None:
         super().__init__(*nodes)
         self.evictions: list[str] = []
+        self.watch_lags = False
         self.stored: dict[str, Pod] = {}
         self.where: dict[str, tuple[str, float, dict[str, Any]]] = {}
         self.evictor = self.worker(lambda: self.now)
@@ -46,7 +47,7 @@ class Evicting(Neighbours):
             self.filter,
             self.evictable,
             self.holds,
-            evictions=Evictions(self, clock),
+            evictions=Evictions(self, clock, noted=self.evictable.note_eviction),
             grounds=[
                 Reclaim(self.evictable),
                 Displacement(self.evictable, self.holds, self.waiting, patience_seconds=0.0),
@@ -124,7 +125,8 @@ class Evicting(Neighbours):
         if uid not in self.where:
             raise ApiError(404, "NotFound", "no such pod")
         self.evictions.append(name)
-        self.leaves(uid)
+        if not self.watch_lags:
+            self.leaves(uid)
 
     def leaves(self, uid: str, seconds: float = GRACE_SECONDS) -> None:
         """A pod is being deleted, and is to have ended after so many seconds."""

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from aliquot.kube.objects import Pod
+from aliquot.placement import Placement
 from aliquot.scheduler_ext.displacement import Displacement
 from aliquot.scheduler_ext.waiting import Waiter
 from tests.unit.scheduler_ext.neighbours import Neighbours, budget, waiter
@@ -137,6 +138,22 @@ def test_nobody_within_its_guarantee_is_evicted_for_one_that_borrows() -> None:
     assert goes(here, refused(here, borrower)) == ["owned"], "it is within its guarantee no longer"
 
 
+def test_a_pod_for_which_a_place_is_held_borrows_as_it_did_before() -> None:
+    """What is held for it is what it asks for, and not what its namespace has beside that."""
+    here = Neighbours("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    here.runs("owned", "n1-a", 16, namespace="owner", priority=1)
+    here.runs("firm", "n1-b", 16, priority=1000)
+    pod = waiter(16, namespace="guest", priority=100)
+    request = here.filter.request_of(pod)
+    held = here.filter.find(pod, request, ["n2"])
+    assert isinstance(held, Placement)
+    here.ledger.hold(request, held)
+    wanted = here.quotas.wanted(request, "n1")
+    owned = [one for one in here.residents.on("n1") if one[0].uid == "owned"]
+    assert here.evictable.borrowing().spared([owned[0][0]], "guest", wanted, request.uid) == {"owned"}
+
+
 def test_of_what_was_borrowed_no_more_is_taken_for_one_that_borrows() -> None:
     """Two pods leave a quota that has borrowed one; the owner of a guarantee may have both."""
     here = Neighbours("n1", "n2")
@@ -175,6 +192,7 @@ def test_preempt_names_no_other_node_than_where_others_leave_already() -> None:
     here.holds.claim(pod, here.filter.request_of(pod), {"n2": ("n2-a",)})
     here.holds.grant(pod.metadata.uid, "n2")
     assert set(here.victims(pod, n1=["cpu-1"], n2=["cpu-2"])) == {"n2"}
+    assert here.victims(pod, n1=["cpu-1"]) == {}, "where kube-scheduler does not offer that node, either"
     here.holds.revoke(pod.metadata.uid)
     assert set(here.victims(pod, n1=["cpu-1"], n2=["cpu-2"])) == {"n1", "n2"}
     here.holds.grant(pod.metadata.uid, "n2")

@@ -459,3 +459,19 @@ def test_a_plan_on_a_node_that_takes_no_pods_any_more_is_given_up() -> None:
     evicted = here.look(4)
     assert [uid[:2] for uid in evicted] == ["n1", "n2"]
     assert here.held(pod) == "n2"
+
+
+def test_a_pod_that_was_evicted_is_leaving_before_the_watch_shows_it() -> None:
+    """What it leaves is held for the pod that it was evicted for; another one has somebody else evicted."""
+    here = Evicting()
+    here.runs("first", "n1-a", 8, second=2)
+    here.runs("second", "n1-a", 8, second=1)
+    here.runs("firm", "n1-b", 16, priority=500)
+    pods = [waiter(8), waiter(8)]
+    for pod in pods:
+        assert here.wants(pod) == []
+    here.watch_lags = True
+    assert here.look(3) == ["first", "second"]
+    for uid in here.evictions:
+        here.ends(uid)
+    assert [here.wants(pod) for pod in pods] == [["n1"], ["n1"]]

@@ -39,7 +39,7 @@ class Contended(Preempting):
             self.filter,
             self.evictable,
             self.holds,
-            evictions=Evictions(self.world, lambda: self.now),
+            evictions=Evictions(self.world, lambda: self.now, noted=self.evictable.note_eviction),
             grounds=[GangReclaim(), GangDisplacement()],
             clock=lambda: self.now,
             patience_seconds=PATIENCE,
