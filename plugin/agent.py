@@ -31,6 +31,7 @@ from aliquot.plugin.cdi_spec import CdiSpecs
 from aliquot.plugin.checkpoint import FILE_NAME
 from aliquot.plugin.device_plugin import Device, DevicePlugin
 from aliquot.plugin.events import Events
+from aliquot.plugin.files import make_private
 from aliquot.plugin.gate import Gate
 from aliquot.plugin.granter import Granter
 from aliquot.plugin.health import Health
@@ -81,7 +82,7 @@ class AlreadyRunningError(Exception):
 @contextlib.contextmanager
 def only_agent(state_dir: Path) -> Iterator[None]:
     """Holds the node's lock. Raises AlreadyRunningError if another process does; it ends with the process."""
-    state_dir.mkdir(parents=True, exist_ok=True)
+    make_private(state_dir)
     with (state_dir / "lock").open("a+") as file:
         lock_or_refuse(file, state_dir)
         file.truncate(0)

@@ -5,6 +5,16 @@ import tempfile
 from pathlib import Path
 
 
+def make_private(directory: Path) -> None:
+    """Makes a directory that no other user of the host can look into; one that is there already becomes so.
+
+    What lies in it may be for all users of containers: the container runtime mounts it there as root.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if directory.stat().st_uid == os.geteuid():
+        directory.chmod(0o700)
+
+
 def write_durable(path: Path, content: bytes) -> None:
     """Replaces `path` with `content`; once this returns, not even a power cut brings the old file back.
 

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 
+from aliquot.kube.objects import Pod
 from aliquot.libshim.control_page import CardLimit, Control, Enforcement
 from aliquot.libshim.page_file import PageError
 from aliquot.names import (
@@ -38,6 +39,7 @@ from aliquot.plugin.tenancies import Tenancies, Tenancy
 from aliquot.plugin.tenants import Tenants
 from aliquot.plugin.terms import Terms, tenant_name
 from aliquot.plugin.turns import Turns
+from aliquot.preload import has_interceptor_first
 from aliquot.request import RequestError, read_pod_request
 from aliquot.units import MIB
 
@@ -126,7 +128,9 @@ class Gate:
         await self._admit(starting, placement)
         for name, container in containers.items():
             nodes = [self._cards.node_of(share.uuid) for share in container.cards]
-            await self._equip(starting, name, self._terms.control_of(starting.pod, container), nodes)
+            by_file = await self._needs_file(starting.pod, name)
+            control = self._terms.control_of(starting.pod, container)
+            await self._equip(starting, name, control, nodes, by_file=by_file)
         self._equipped(starting.pod.uid)
 
     async def _open_instances(self, starting: Starting) -> None:
@@ -135,7 +139,8 @@ class Gate:
         await self._admit(starting, None)
         for container, (limits, nodes) in equipment.items():
             control = Control(tenant_name(starting.pod, container), limits, Enforcement.OBSERVE)
-            await self._equip(starting, container, control, nodes)
+            by_file = _asks_for_file(await self._seen(starting.pod))
+            await self._equip(starting, container, control, nodes, by_file=by_file)
 
     async def _instances(self, pod: PodName, container: str) -> tuple[tuple[CardLimit, ...], list[str]]:
         """All MIG instances of a container, of whatever profiles: they share one control page."""
@@ -227,17 +232,32 @@ class Gate:
                 f"pod {pod}: card {uuid}: {beyond_mib} MiB of what is guaranteed to it are held by burst pods yet"
             )
 
-    async def _equip(self, starting: Starting, container: str, control: Control, nodes: list[str]) -> None:
+    async def _equip(
+        self, starting: Starting, container: str, control: Control, nodes: list[str], *, by_file: bool
+    ) -> None:
         """Pages first, then the specs that name them."""
         tenant = await asyncio.to_thread(self._tenants.prepare, starting.pod.uid, container, control)
-        by_file = await self._injected_by_file(starting.pod)
         for nonce in starting.nonces[container]:
             await asyncio.to_thread(self._specs.write, nonce, nodes, tenant, by_file=by_file)
 
-    async def _injected_by_file(self, pod: PodName) -> bool:
-        """Whether the pod left its LD_PRELOAD alone and has the interceptor preloaded by a file."""
-        seen = self._pods.get(pod.uid) or await self._pods.refresh(pod.namespace, pod.name)
-        return seen is not None and seen.metadata.annotations.get(INJECT_ANNOTATION) == INJECT_BY_FILE
+    async def _needs_file(self, pod: PodName, container: str) -> bool:
+        """Whether a container with a slice has the interceptor preloaded by a file.
+
+        It has where its pod asks for it, and wherever its environment does not preload it: an annotation can be taken
+        away between admission and start, the environment of a container cannot be changed.
+        """
+        seen = await self._seen(pod)
+        if seen is None or _asks_for_file(seen):
+            return True
+        containers = (*seen.spec.init_containers, *seen.spec.containers)
+        return not any(has_interceptor_first(one.env) for one in containers if one.name == container)
+
+    async def _seen(self, pod: PodName) -> Pod | None:
+        return self._pods.get(pod.uid) or await self._pods.refresh(pod.namespace, pod.name)
+
+
+def _asks_for_file(pod: Pod | None) -> bool:
+    return pod is not None and pod.metadata.annotations.get(INJECT_ANNOTATION) == INJECT_BY_FILE
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from aliquot.libshim.control_page import (
 )
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import Usage, clear_usage, create_usage, read_usage
+from aliquot.plugin.files import make_private
 from aliquot.processes import PROC, ProcessName, ProcessTable, read_processes
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Tenants:
         """`proc`: where all processes of the host are seen."""
         self._proc = proc
         self._root = run_dir / "tenants"
-        self._root.mkdir(parents=True, exist_ok=True)
+        make_private(self._root)
 
     def pages(self, pod_uid: str, container: str) -> TenantPages:
         """Where the pages of a container are or will be."""

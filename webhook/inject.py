@@ -1,19 +1,10 @@
-"""Puts the interceptor first in a container's `LD_PRELOAD`, and keeps what the pod preloads itself.
-
-The dynamic loader separates entries by colons or spaces. In a container's environment the last entry of a
-name is the one that counts.
-"""
-
-import re
-from collections.abc import Sequence
+"""Puts the interceptor first in a container's `LD_PRELOAD`, and keeps what the pod preloads itself."""
 
 from aliquot.kube.objects import Container, EnvVar
 from aliquot.names import INJECT_ANNOTATION, LIBRARY_PATH
+from aliquot.preload import VARIABLE, entries, position
 from aliquot.webhook.patch import Patch, Path
 from aliquot.webhook.refusal import Refusal
-
-VARIABLE = "LD_PRELOAD"
-_SEPARATORS = re.compile(r"[:\s]+")
 
 
 def inject(patch: Patch, where: Path, container: Container) -> None:
@@ -27,27 +18,23 @@ def inject(patch: Patch, where: Path, container: Container) -> None:
     Raises:
         Refusal: the pod takes its LD_PRELOAD from elsewhere, where nothing can be put before it.
     """
-    position = _position(container.env)
-    if position is None:
+    found = position(container.env)
+    if found is None:
         patch.append((*where, "env"), {"name": VARIABLE, "value": LIBRARY_PATH})
         return
-    own = container.env[position]
+    own = container.env[found]
     if own.value_from is not None:
         raise Refusal(
             f"container {container.name!r}: env {VARIABLE} comes from {_source(own)}, so the interceptor "
             f"cannot be put before it; give the value here or annotate the pod with {INJECT_ANNOTATION}: file"
         )
-    patch.set((*where, "env", position, "value"), merge(own.value or ""))
+    patch.set((*where, "env", found, "value"), merge(own.value or ""))
 
 
 def merge(own: str) -> str:
     """The pod's own list with the interceptor in front, once."""
-    others = [entry for entry in _SEPARATORS.split(own) if entry and entry != LIBRARY_PATH]
+    others = [entry for entry in entries(own) if entry != LIBRARY_PATH]
     return ":".join([LIBRARY_PATH, *others])
-
-
-def _position(env: Sequence[EnvVar]) -> int | None:
-    return max((n for n, variable in enumerate(env) if variable.name == VARIABLE), default=None)
 
 
 def _source(variable: EnvVar) -> str:

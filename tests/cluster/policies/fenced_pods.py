@@ -47,8 +47,8 @@ FROM_SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 
 
 def _with_capability(name: str) -> Attempt:
-    capable = container(securityContext={"capabilities": {"add": ["NET_ADMIN", name]}})
-    says = "container main adds a capability that is as good as privileged"
+    capable = container(securityContext={"capabilities": {"add": ["CHOWN", name]}})
+    says = f"capability of container main ({name}) reaches beyond the container"
     return _of_slices(f"the capability {name}", says, pod("bad", capable))
 
 
@@ -141,7 +141,24 @@ def _pods_with_slices() -> list[Attempt]:
     ]
 
 
-CAPABILITIES = ("ALL", "BPF", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO")
+CAPABILITIES = (
+    "ALL",
+    "all",
+    "BPF",
+    "CAP_SYS_ADMIN",
+    "DAC_READ_SEARCH",
+    "LINUX_IMMUTABLE",
+    "MKNOD",
+    "NET_ADMIN",
+    "PERFMON",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_MODULE",
+    "SYS_PTRACE",
+    "SYS_RAWIO",
+    "cap_Sys_Admin",
+    "sys_admin",
+)
 PATHS = (
     "/",
     "/dev",
@@ -167,6 +184,13 @@ PATHS = (
     "/var/run/docker.sock",
     "/run/crio/crio.sock",
     "/var/run/nvidia/driver",
+    "/var/lib/containerd",
+    "/var/lib/docker/overlay2",
+    "/var/lib/rancher/k3s",
+    "/usr",
+    "/usr/local/bin",
+    "/lib64",
+    "/root/.ssh",
 )
 
 
@@ -250,7 +274,7 @@ def _ephemerals() -> list[Attempt]:
         _ephemeral("that is privileged", "container shell is privileged", who="admin", **PRIVILEGED),
         _ephemeral(
             "with SYS_ADMIN",
-            "container shell adds a capability",
+            "capability of container shell (SYS_ADMIN) reaches",
             securityContext={"capabilities": {"add": ["SYS_ADMIN"]}},
         ),
         _ephemeral("that sees all cards", "container shell (NVIDIA_VISIBLE_DEVICES) is", env=visible),

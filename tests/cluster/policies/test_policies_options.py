@@ -96,6 +96,11 @@ OPENING: dict[str, tuple[Obj, Attempt, Attempt]] = {
         making(pod("any", volumes=host_path("/dev/infiniband/uverbs0"))),
         making(pod("any", volumes=host_path("/dev/infiniband0"))),
     ),
+    "a capability may be added, and no other": (
+        {"policies": {"allowedCapabilities": ["CAP_NET_ADMIN"]}},
+        making(pod("any", container(securityContext={"capabilities": {"add": ["net_admin"]}}))),
+        making(pod("any", container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}))),
+    ),
     "Volcano's pods are let in where Volcano is served": (
         {"scheduler": {"extender": {"volcano": ["volcano"]}}},
         making(pod("any", schedulerName="volcano")),

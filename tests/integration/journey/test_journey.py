@@ -55,6 +55,22 @@ def test_a_pod_may_have_the_interceptor_by_file(stack: Stack) -> None:
     assert "/libaliquot.so\n" in stack.kubectl.logs("by-file")
 
 
+def test_what_a_pod_asked_for_before_it_started_is_not_taken_back(stack: Stack) -> None:
+    """Its annotation is gone by the time it starts; nothing else would have it load the interceptor."""
+    asking = pod(
+        "changes", container("main", {"mem": "1Gi"}, ["cat", "/proc/self/maps"]), restartPolicy="Never"
+    )
+    asking["metadata"]["annotations"] = {"aliquot.dev/inject": "file"}
+    asking["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+    stack.kubectl.apply(asking)
+    stack.kubectl.patch("pods", "changes", {"metadata": {"annotations": {"aliquot.dev/inject": None}}})
+    stack.kubectl.patch("pods", "changes", {"spec": {"schedulingGates": []}})
+    stored = stack.kubectl.wait_phase("changes", "Succeeded", "Failed")
+    assert "aliquot.dev/inject" not in stored["metadata"]["annotations"]
+    assert not stored["spec"]["containers"][0].get("env")
+    assert "/libaliquot.so\n" in stack.kubectl.logs("changes")
+
+
 def test_two_equal_pods_at_once_get_slices_of_their_own(stack: Stack) -> None:
     """Equal pods created in the same instant are told apart."""
     stack.kubectl.apply(*(plain(f"twin-{i}", mem="2Gi") for i in range(4)))

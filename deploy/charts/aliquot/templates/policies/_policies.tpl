@@ -62,9 +62,20 @@ has(c.resources) && has(c.resources.limits) && (c.resources.limits.exists(k, {{ 
 
 {{/* Directories of a node from which cards, tenants' pages or other containers can be reached. */}}
 {{- define "aliquot.policies.hostPaths" -}}
-{{- $runtimes := list "/etc/cdi" "/run/cdi" "/run/containerd" "/run/crio" "/run/docker.sock" "/run/nvidia" }}
+{{- $runtimes := list "/etc/cdi" "/run/cdi" "/run/containerd" "/run/crio" "/run/docker" "/run/docker.sock" "/run/nvidia" }}
+{{- $stores := list "/var/lib/containerd" "/var/lib/containers" "/var/lib/crio" "/var/lib/docker" "/var/lib/rancher" "/run/k3s" }}
+{{- $programs := list "/bin" "/boot" "/etc" "/lib" "/lib64" "/root" "/sbin" "/usr" }}
 {{- $ours := list .Values.agent.stateDir .Values.agent.runDir .Values.agent.cdiDir .Values.agent.kubeletDir }}
-{{- include "aliquot.policies.directories" (concat (list "/dev" "/proc" "/sys") $runtimes $ours .Values.policies.hostPaths) }}
+{{- include "aliquot.policies.directories" (concat (list "/dev" "/proc" "/sys") $runtimes $stores $programs $ours .Values.policies.hostPaths) }}
+{{- end }}
+
+{{/* Capabilities that pods with slices may add, without CAP_: what reaches nothing outside of the container. */}}
+{{- define "aliquot.policies.capabilities" -}}
+{{- $harmless := list "AUDIT_WRITE" "CHOWN" "DAC_OVERRIDE" "FOWNER" "FSETID" "IPC_LOCK" "KILL" "NET_BIND_SERVICE" "NET_RAW" "SETFCAP" "SETGID" "SETPCAP" "SETUID" "SYS_CHROOT" }}
+{{- range .Values.policies.allowedCapabilities }}
+{{- $harmless = append $harmless (. | upper | trimPrefix "CAP_") }}
+{{- end }}
+{{- $harmless | uniq | toJson }}
 {{- end }}
 
 {{/* The binding of a policy of the same name: everywhere, without a namespace or a label that opts out. */}}
