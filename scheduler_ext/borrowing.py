@@ -54,8 +54,8 @@ class _Stand:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What a pod may have others evicted for: amounts of one pool's cards.
+class Owed:
+    """What a pod is owed of one pool's cards: amounts for which it may have others evicted.
 
     Attributes:
         guarantor: The quota that guarantees them.
@@ -179,7 +179,13 @@ class Borrowing:
         return not self.over[pod.namespace] and self._reopens(pod, namespace)
 
     def spared(
-        self, pods: Iterable[Resident], namespace: str, wanted: Mapping[str, Amounts], uid: str = ""
+        self,
+        pods: Iterable[Resident],
+        namespace: str,
+        wanted: Mapping[str, Amounts],
+        uid: str = "",
+        *,
+        in_part: bool = True,
     ) -> set[str]:
         """Those of these pods, by UID, whom nobody may evict for a namespace that would borrow with what is wanted.
 
@@ -190,12 +196,13 @@ class Borrowing:
             namespace: Whose pod they would be evicted for.
             wanted: What that takes of each pool's cards.
             uid: That pod, for which a place may be held already.
+            in_part: Whether a pod may be evicted that is beyond the guarantee with a part of what it has.
         """
         gone: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
         held = self._accounts.held(uid) if uid not in self.leaving else {}
         found = set[str]()
         for pod in pods:
-            over = any(self._over_in(pool, pod.namespace, gone) for pool in self._pools)
+            over = in_part and any(self._over_in(pool, pod.namespace, gone) for pool in self._pools)
             reopens = not over and self._reopens(pod, namespace, gone)
             if (
                 reopens
@@ -235,14 +242,14 @@ class Borrowing:
                     return True
         return False
 
-    def owed(self, namespace: str, wanted: Amounts, uid: str) -> dict[str, Claim]:
+    def owed(self, namespace: str, wanted: Amounts, uid: str) -> dict[str, Owed]:
         """Of which pools' cards a pod may have others evicted, and for which amounts.
 
         It may where its quota, or that one's parent, reclaims and guarantees an amount that the pod asks for; and as
         long as, with this pod, its namespaces have no more than guaranteed of whatever that quota guarantees. In every
         other pool that has to be so, too, of its own quota or of that one's parent.
         """
-        owed: dict[str, Claim] = {}
+        owed: dict[str, Owed] = {}
         mine = self._accounts.held(uid) if uid not in self.leaving else {}
         for pool in self._pools:
             then = wanted - mine.get(pool, NOTHING)
@@ -254,7 +261,7 @@ class Borrowing:
             for stand in within:
                 asked = [name for name in _guaranteed(stand.bound) if wanted.of(name)]
                 if asked and stand.bound.lends and pool not in owed:
-                    owed[pool] = Claim(stand.owner, asked)
+                    owed[pool] = Owed(stand.owner, asked)
         return owed
 
     def _holds(self, stand: _Stand, pool: str, namespace: str, more: Amounts) -> bool:
@@ -265,7 +272,7 @@ class Borrowing:
         return all(then.of(name) <= stand.bound.guaranteed.of(name) for name in _guaranteed(stand.bound))
 
     def may_go(
-        self, pods: Iterable[Resident], namespace: str, owed: Mapping[str, Claim], *, in_part: bool = False
+        self, pods: Iterable[Resident], namespace: str, owed: Mapping[str, Owed], *, in_part: bool = False
     ) -> bool:
         """Whether all these pods together are borrowed from what a namespace is owed; those that leave in any case are.
 
@@ -288,17 +295,17 @@ class Borrowing:
         self,
         pod: Resident,
         namespace: str,
-        owed: Mapping[str, Claim],
+        owed: Mapping[str, Owed],
         gone: Mapping[tuple[str, str], Amounts],
         kept: Mapping[tuple[str, str], Amounts],
     ) -> bool:
-        for pool, claim in owed.items():
+        for pool, one in owed.items():
             has, stands = self._has(pod, pool), self._against(pool, pod.namespace, namespace)
-            if claim.guarantor in {stand.owner for stand in self._stand(pool, pod.namespace)}:
+            if one.guarantor in {stand.owner for stand in self._stand(pool, pod.namespace)}:
                 continue
             if stands and any(
                 has.of(name) and all(_is_beyond(stand, pool, name, gone, kept) for stand in stands)
-                for name in claim.names
+                for name in one.names
             ):
                 return True
         return False

@@ -161,9 +161,14 @@ class Gang:
         return sum(1 for uid in self.run if self.settled(uid) or self.reserved(uid))
 
     @property
+    def lacking(self) -> int:
+        """How many more have to have one."""
+        return max(0, (self.terms.members or 0) - self.covered)
+
+    @property
     def whole(self) -> bool:
         """Whether these are as many as it needs."""
-        return self.covered >= (self.terms.members or 0)
+        return not self.lacking
 
     @property
     def held(self) -> list[str]:

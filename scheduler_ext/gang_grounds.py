@@ -6,31 +6,33 @@ as have to get their places at once.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Protocol
 
 from aliquot.amounts import NOTHING, Amounts
+from aliquot.kube.objects import Pod
 from aliquot.scheduler_ext.borrowing import Borrowing
 from aliquot.scheduler_ext.evictable import Objection
 from aliquot.scheduler_ext.evictions import Told
 from aliquot.scheduler_ext.gang import Gang
-from aliquot.scheduler_ext.gang_member import Member
 from aliquot.scheduler_ext.plans import PREEMPTION, RECLAIM
 from aliquot.scheduler_ext.reclaim import EVICTIONS_PER_MINUTE
 from aliquot.scheduler_ext.residents import Resident
 
 
 @dataclass(frozen=True)
-class Asking:
+class GangDemand:
     """What a group that waits asks for.
 
     Attributes:
         gang: The group.
-        members: As many as have to get their places at once.
-        wanted: What they take together of each pool's cards, at most.
+        pods: Its members without a place, as kube-scheduler has asked for them.
+        wanted: What as many of them take together of each pool's cards, at most, as have to get their places at once.
     """
 
     gang: Gang
-    members: tuple[Member, ...]
+    pods: tuple[Pod, ...]
     wanted: Mapping[str, Amounts]
 
     @property
@@ -40,7 +42,7 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class Case:
+class Rule:
     """Which pods may be evicted for one group.
 
     Attributes:
@@ -67,26 +69,26 @@ class GangGround(Protocol):
     def per_minute(self) -> int | None:
         """How many are evicted at most in any minute; None where that has no bound."""
 
-    def case(self, asking: Asking, borrowing: Borrowing) -> Case | None:
+    def rule(self, demand: GangDemand, borrowing: Borrowing) -> Rule | None:
         """Who may be evicted for a group; None where nobody may."""
 
 
 @dataclass(frozen=True)
 class GangDisplacement:
-    """The ground that the group, which is its member of the lowest, has a higher priority."""
+    """The ground that the group has a higher priority: that of its lowest member."""
 
     name: str = PREEMPTION
     per_minute: int | None = None
 
-    def case(self, asking: Asking, borrowing: Borrowing) -> Case | None:
-        """All of a lower priority, but for those within their guarantee where the group would borrow."""
-        gang = asking.gang
-        if any(member.pod.spec.preemption_policy == "Never" for member in asking.members):
+    def rule(self, demand: GangDemand, borrowing: Borrowing) -> Rule | None:
+        """All of a lower priority, but for those whose quota would be below its guarantee where the group borrows."""
+        gang = demand.gang
+        if any(pod.spec.preemption_policy == "Never" for pod in demand.pods):
             return None
         who = f"group {gang.key} of priority {gang.priority}"
-        return Case(
+        return Rule(
             may_go=lambda pod: pod.priority < gang.priority,
-            objection=lambda pods: borrowing.spared(pods, asking.namespace, asking.wanted),
+            objection=lambda pods: borrowing.spared(pods, demand.namespace, demand.wanted, in_part=False),
             leaves=("Preempted", f"Evicted: {who}, which is higher, waits for its cards"),
             gains=(
                 "Preempting",
@@ -102,22 +104,20 @@ class GangReclaim:
     per_minute: int | None = EVICTIONS_PER_MINUTE
     name: str = RECLAIM
 
-    def case(self, asking: Asking, borrowing: Borrowing) -> Case | None:
+    def rule(self, demand: GangDemand, borrowing: Borrowing) -> Rule | None:
         """Those who run on what was borrowed of it."""
-        total = Amounts()
-        for pool in asking.wanted:
-            total |= asking.wanted.get(pool, NOTHING)
-        owed = borrowing.owed(asking.namespace, total, "")
+        total = reduce(or_, demand.wanted.values(), NOTHING)
+        owed = borrowing.owed(demand.namespace, total, "")
         if not owed:
             return None
 
         def objection(pods: Sequence[Resident]) -> Collection[str]:
             """The one that goes least willingly, where all of them together are not borrowed."""
-            return () if borrowing.may_go(pods, asking.namespace, owed) else (pods[-1].uid,)
+            return () if borrowing.may_go(pods, demand.namespace, owed) else (pods[-1].uid,)
 
-        whose = f"namespace {asking.namespace}, whose group {asking.gang.key.name} waits for them"
-        return Case(
-            may_go=lambda pod: borrowing.may_go([pod], asking.namespace, owed),
+        whose = f"namespace {demand.namespace}, whose group {demand.gang.key.name} waits for them"
+        return Rule(
+            may_go=lambda pod: borrowing.may_go([pod], demand.namespace, owed),
             objection=objection,
             leaves=("Reclaimed", f"Evicted: its cards are guaranteed to {whose}"),
             gains=(

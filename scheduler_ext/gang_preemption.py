@@ -1,10 +1,9 @@
 """Has pods evicted for groups that wait: for all members that have to start at once, or nobody.
 
 Who may be evicted, and on which ground, say `gang_grounds`. They are ranked as for a pod without a group: a member
-that its group cannot go on without takes the group with it, all its members with cards. The most willing are taken as
-gone, more and more of them, until the placing code itself finds places for the group, quotas included; then whoever
-need not go stays. CPU and memory of nodes do not count as free then: kube-scheduler keeps them for nobody meanwhile.
-Nobody is evicted who could stay, and nobody for a group that has no places even so.
+that its group cannot go on without takes the group with it, all its members with cards. How few of them are enough is
+found with the placing code itself, quotas included (`victim_units`). The CPU and memory that they leave do not count as
+free: kube-scheduler keeps these for nobody meanwhile. Nobody is evicted for a group that has no places even so.
 
 The places that were found are held for the members, as for pods that are nominated (`holds`), at the expense of those
 that leave. Nothing is written down: whoever comes to lead counts those that are leaving as gone, finds who has to go
@@ -15,7 +14,7 @@ besides, and holds the places anew.
            +---- pause <---- a place is lost, or a budget lets one of them not go
 
 What grows: where a group waits that may evict, a round after a change costs a look for it with one set of pods gone,
-some tens of times; it is given up after `MOST_SECONDS`.
+some tens of times.
 """
 
 import asyncio
@@ -30,12 +29,12 @@ from aliquot.host import NO_HOST
 from aliquot.placement import Placement
 from aliquot.scheduler_ext.borrowing import Borrowing
 from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS
-from aliquot.scheduler_ext.evictable import Evictable, Rank
+from aliquot.scheduler_ext.evictable import Evictable
 from aliquot.scheduler_ext.evictions import Evictions
 from aliquot.scheduler_ext.filter import Filter
 from aliquot.scheduler_ext.fit import still_fits
 from aliquot.scheduler_ext.gang import Gang
-from aliquot.scheduler_ext.gang_grounds import Asking, Case, GangGround
+from aliquot.scheduler_ext.gang_grounds import GangDemand, GangGround, Rule
 from aliquot.scheduler_ext.gangs import Gangs
 from aliquot.scheduler_ext.groups import GroupKey
 from aliquot.scheduler_ext.holds import Holds
@@ -43,32 +42,14 @@ from aliquot.scheduler_ext.ledger import Stage
 from aliquot.scheduler_ext.plans import Evictee
 from aliquot.scheduler_ext.residents import Resident
 from aliquot.scheduler_ext.rounds import run_rounds
-from aliquot.scheduler_ext.waiting import Feed
+from aliquot.scheduler_ext.victim_units import TooLongError, Unit, UnitSearch
+from aliquot.scheduler_ext.waiting import Feed, Waiter
 
 MOST_DOUBLINGS: Final = 6
-MOST_SECONDS: Final = 5.0
-"""For the search for one group, pauses left out."""
 MOST_OBJECTIONS: Final = 16
 """Sets that were found and may not go together; each spares somebody whom the one before has."""
 
 _log = logging.getLogger(__name__)
-
-
-class TooLongError(Exception):
-    """A search has taken its time."""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Pods that go together: one alone, or all of a group that could not go on without one of them."""
-
-    rank: Rank
-    pods: tuple[Resident, ...]
-
-    @property
-    def reluctance(self) -> tuple[Rank, int, float]:
-        """How gladly they go: the least willing counts; of equal ones the fewest, then the youngest."""
-        return self.rank, len(self.pods), -min(pod.started for pod in self.pods)
 
 
 @dataclass(frozen=True)
@@ -77,7 +58,6 @@ class Found:
 
     pods: tuple[Resident, ...]
     places: dict[str, Placement]
-    case: Case
 
 
 @dataclass(frozen=True)
@@ -93,61 +73,6 @@ class _Pause:
     lost: int
     until: float
     changes: int = -1
-
-
-class _Search:
-    """Finds the fewest units that have to go, of those that go most gladly."""
-
-    def __init__(self, fits: Callable[[list[str]], bool], clock: Callable[[], float]) -> None:
-        self._asked = fits
-        self._clock = clock
-        self._spent = 0.0
-
-    async def least(self, units: Sequence[Unit]) -> list[Resident]:
-        """The pods; none where all of them are not enough. Of a set found no unit could stay.
-
-        Raises:
-            TooLongError: the search has taken its time.
-        """
-        enough = await self._enough(units)
-        return [pod for unit in await self._needed(units[:enough]) for pod in unit.pods]
-
-    async def _enough(self, units: Sequence[Unit]) -> int:
-        """How many of the first have to go at the most; 0 where all are not enough."""
-        low, high = 0, 1
-        while not await self._fits(units[:high]):
-            if high >= len(units):
-                return 0
-            low, high = high, min(2 * high, len(units))
-        while high - low > 1:
-            middle = (low + high) // 2
-            if await self._fits(units[:middle]):
-                high = middle
-            else:
-                low = middle
-        return high
-
-    async def _needed(self, units: Sequence[Unit]) -> list[Unit]:
-        """Those without which it would not do, in ever smaller parts; the least willing are kept first."""
-        needed, size = list(units), len(units) // 2
-        while size:
-            end = len(needed)
-            while end > 0:
-                others = needed[: max(0, end - size)] + needed[end:]
-                if await self._fits(others):
-                    needed = others
-                end -= size
-            size //= 2
-        return needed
-
-    async def _fits(self, units: Sequence[Unit]) -> bool:
-        if self._spent > MOST_SECONDS:
-            raise TooLongError
-        await asyncio.sleep(0)  # filter calls come first
-        start = self._clock()
-        found = self._asked([pod.uid for unit in units for pod in unit.pods])
-        self._spent += self._clock() - start
-        return found
 
 
 class GangPreemption:
@@ -209,22 +134,21 @@ class GangPreemption:
             await asyncio.sleep(0)  # filter calls come first
 
     def _waiting(self) -> Iterator[Gang]:
-        """The groups that lack places for several members, all of which have been asked for long enough ago."""
+        """The groups that lack places for several members, as many of which have waited for long enough."""
         seen, now = set[GroupKey](), self._evictable.clock()
         for waiter in self._filter.waiting.all():
             gang = self._gangs.of(waiter.request.uid)
             if gang is None or gang.key in seen or not self._filter.waits_for_others(waiter.pod):
                 continue
             seen.add(gang.key)
-            since = (
-                one.since
-                for member in gang.seekers()
-                if member.request and (one := self._filter.waiting.get(member.request.uid))
-            )
-            patient = sum(now - begun >= self._patience for begun in since)
-            lacking = (gang.terms.members or 0) - gang.covered
-            if patient >= lacking > 0 and gang.since is None and not gang.obstacle(self._clock()):
+            patient = sum(now - one.since >= self._patience for one in self._waiters(gang))
+            if patient >= gang.lacking > 0 and gang.since is None and not gang.obstacle(self._clock()):
                 yield gang
+
+    def _waiters(self, gang: Gang) -> list[Waiter]:
+        """The members without a place, as kube-scheduler has asked for them; the hardest to place first."""
+        uids = (member.request.uid for member in gang.seekers() if member.request)
+        return [waiter for waiter in map(self._filter.waiting.get, uids) if waiter is not None]
 
     # ---- what is held ----
 
@@ -239,13 +163,13 @@ class GangPreemption:
                 entry.stage is Stage.HELD and still_fits(entry.placement, ledger.cards_of(entry))
                 for entry in entries
             )
-        return gang.covered + places >= (gang.terms.members or 0)
+        return places >= gang.lacking
 
     def _let_go(self, key: GroupKey) -> None:
         for uid in self._held.pop(key, ()):
             self._holds.revoke(uid)
 
-    def _hold(self, asking: Asking, found: Found) -> None:
+    def _hold(self, gang: Gang, found: Found) -> None:
         """Hold these very places, at the expense of those that leave their nodes."""
         ledger = self._filter.ledger
         gone: dict[str, tuple[str, ...]] = {}
@@ -253,10 +177,10 @@ class GangPreemption:
             entry = ledger.entry(pod.uid)
             if entry is not None:
                 gone[entry.node] = (*gone.get(entry.node, ()), pod.uid)
-        self._held[asking.gang.key] = frozenset(found.places)
+        self._held[gang.key] = frozenset(found.places)
         for uid, placement in found.places.items():
             waiter, node = self._filter.waiting.get(uid), placement.node
-            if waiter is not None:  # as kube-scheduler has asked for it, with its priority
+            if waiter is not None:
                 ledger.hold(waiter.request, placement)
                 self._holds.claim(waiter.pod, waiter.request, {node: gone.get(node, ())})
                 self._holds.grant(uid, node)
@@ -267,82 +191,77 @@ class GangPreemption:
         pause, changes = self._pauses.get(gang.key), self._filter.waiting.changes
         if pause is not None and (self._clock() < pause.until or pause.changes == changes):
             return
-        asking = self._asking(gang)
-        for ground in self._grounds:
-            found = await self._search(asking, ground)
-            if found is None:
-                continue
-            if found.pods and not self._evictions.affordable(ground.name, ground.per_minute, len(found.pods)):
-                return
-            if found.places:
-                await self._carry_out(asking, ground, found)
+        demand = self._demand(gang)
+        rules = [ground.rule(demand, self._evictable.borrowing()) for ground in self._grounds]
+        if not any(rules) or self._fits(gang, ()):
             return
+        places = self._fits(gang, self._evictable.leaving())
+        if places:
+            self._hold(gang, Found((), places))
+            return
+        for ground, rule in zip(self._grounds, rules, strict=True):
+            found = await self._search(gang, rule) if rule is not None else None
+            if rule is not None and found is not None:
+                if self._evictions.affordable(ground.name, ground.per_minute, len(found.pods)):
+                    await self._carry_out(demand, ground, rule, found)
+                return
         lost = pause.lost if pause is not None else 0
         self._pauses[gang.key] = _Pause(lost, self._clock() + self._patience, changes)
 
-    def _asking(self, gang: Gang) -> Asking:
-        seekers = gang.seekers()
-        members = tuple(seekers[-gang.needed :])  # no more than these have to fit
+    def _demand(self, gang: Gang) -> GangDemand:
+        waiters = self._waiters(gang)
+        fewest = waiters[-gang.lacking :]  # no more than these have to fit
         quotas, wanted = self._evictable.quotas, dict[str, Amounts]()
         for node in {quotas.accounts.kind_of(node): node for node in gang.offered_nodes}.values():
-            each = [quotas.wanted(member.request, node) for member in members if member.request is not None]
-            for pool in each[0] if each else ():
-                there = sum((one[pool] for one in each), NOTHING)
-                wanted[pool] = wanted.get(pool, NOTHING) | there
-        return Asking(gang, members, wanted)
+            each = [quotas.wanted(waiter.request, node) for waiter in fewest]
+            for pool in each[0]:
+                wanted[pool] = wanted.get(pool, NOTHING) | sum((one[pool] for one in each), NOTHING)
+        return GangDemand(gang, tuple(waiter.pod for waiter in waiters), wanted)
 
-    async def _search(self, asking: Asking, ground: GangGround) -> Found | None:
-        """Who has to go; nobody where the group has room or those that leave are enough; None where nobody helps."""
-        case = ground.case(asking, self._evictable.borrowing())
-        if case is None:
-            return None
-        if self._fits(asking, ()):
-            return Found((), {}, case)
-        places = self._fits(asking, self._evictable.leaving())
-        if places:
-            return Found((), places, case)
-        search = _Search(
-            lambda uids: bool(self._fits(asking, [*self._evictable.leaving(), *uids])), self._clock
-        )
-        units = sorted(self._units(asking, case), key=lambda unit: unit.reluctance)
+    async def _search(self, gang: Gang, rule: Rule) -> Found | None:
+        """Who has to go beside those that leave; None where nobody helps."""
+        evictable = self._evictable
+        search = UnitSearch(lambda uids: bool(self._fits(gang, [*evictable.leaving(), *uids])), self._clock)
+        units = sorted(self._units(gang, rule), key=lambda unit: unit.reluctance)
         try:
             for _ in range(MOST_OBJECTIONS):
                 pods = await search.least(units)
                 if not pods:
                     return None
-                stay = {*case.objection(pods), *self._evictable.budgets.violated_by(pods)}
+                stay = {*rule.objection(pods), *evictable.budgets.violated_by(pods)}
                 if not stay:
                     # Nothing is awaited between this look and the places being held.
-                    places = self._fits(asking, [*self._evictable.leaving(), *(pod.uid for pod in pods)])
-                    return Found(tuple(pods), places, case) if places else None
+                    places = self._fits(gang, [*evictable.leaving(), *(pod.uid for pod in pods)])
+                    return Found(tuple(pods), places) if places else None
                 units = [unit for unit in units if stay.isdisjoint(pod.uid for pod in unit.pods)]
         except TooLongError:
-            self._evictable.cut()
+            pass
+        evictable.cut()
         return None
 
-    def _fits(self, asking: Asking, gone: Iterable[str]) -> dict[str, Placement]:
+    def _fits(self, gang: Gang, gone: Iterable[str]) -> dict[str, Placement]:
         """The places of the group's members once these pods have gone; none where it would not have enough."""
-        gang, ledger = asking.gang, self._filter.ledger
+        ledger = self._filter.ledger
         with (
             self._filter.waiting.trial(),
             self._holds.aside(gang.priority),
-            ledger.without(*gone, with_host=False),  # CPU and memory of its node are kept for nobody
+            ledger.without(*gone, with_host=False),
         ):
             places = self._gangs.places(gang, self._filter)
         nodes = tuple({placement.node for placement in places.values()})
         return places if len(ledger.hosts.open_to(nodes, NO_HOST)) == len(nodes) else {}
 
-    def _units(self, asking: Asking, case: Case) -> Iterator[Unit]:
+    def _units(self, gang: Gang, rule: Rule) -> Iterator[Unit]:
         """Who may be evicted on the nodes that the group may have."""
         evictable, seen = self._evictable, set[str]()
-        borrowing, gang = evictable.borrowing(), asking.gang
+        borrowing = evictable.borrowing()
         nodes = {node for member in gang.seekers() for node in member.nodes or gang.offered_nodes}
         for node in sorted(self._filter.ledger.hosts.open_to(tuple(nodes), NO_HOST)):
             for pod, _ in evictable.residents.on(node):
                 if pod.uid not in seen:
                     together = self._together(pod)
                     seen.update(one.uid for one in together)
-                    if all(self._may_go(one, gang, case, borrowing) for one in together):
+                    if all(self._may_go(one, gang, rule, borrowing) for one in together):
                         yield Unit(max(evictable.rank(one, (), borrowing) for one in together), together)
 
     def _together(self, pod: Resident) -> tuple[Resident, ...]:
@@ -353,28 +272,26 @@ class GangPreemption:
         found = (self._evictable.residents.get(uid) for uid in gang.working)
         return tuple(one for one in found if one is not None and not one.deleted) or (pod,)
 
-    def _may_go(self, pod: Resident, gang: Gang, case: Case, borrowing: Borrowing) -> bool:
+    def _may_go(self, pod: Resident, gang: Gang, rule: Rule, borrowing: Borrowing) -> bool:
         evictable = self._evictable
         return (
-            case.may_go(pod)
+            rule.may_go(pod)
             and not (pod.deleted or evictable.leaves(pod))
             and self._gangs.of(pod.uid) is not gang
             and evictable.settled(pod, borrowing)
             and not evictable.kept(pod.uid)
         )
 
-    async def _carry_out(self, asking: Asking, ground: GangGround, found: Found) -> None:
+    async def _carry_out(self, demand: GangDemand, ground: GangGround, rule: Rule, found: Found) -> None:
         """Hold the places, and then evict; where one may not be evicted after all, nothing is held any more."""
-        gang, case = asking.gang, found.case
-        self._hold(asking, found)
+        gang, meta = demand.gang, demand.pods[0].metadata
+        self._hold(gang, found)
         self._rest(gang.key)
-        if found.pods:
-            _log.info("%d pods are evicted for group %s", len(found.pods), gang.key)
-        meta = asking.members[0].pod.metadata
-        gains = (meta.namespace, meta.name, meta.uid), case.gains
+        _log.info("%d pods are evicted for group %s", len(found.pods), gang.key)
+        gains = (meta.namespace, meta.name, meta.uid), rule.gains
         for pod in found.pods:
             evictee = Evictee(pod.namespace, pod.name, pod.uid)
-            if not await self._evictions.evict(evictee, ground.name, case.leaves, gains):
+            if not await self._evictions.evict(evictee, ground.name, rule.leaves, gains):
                 self._let_go(gang.key)
                 return
 

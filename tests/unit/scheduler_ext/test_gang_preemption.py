@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from aliquot.host import HostShare
+from aliquot.kube.objects import Pod
 from aliquot.scheduler_ext.evictions import Evictions
 from aliquot.scheduler_ext.gang_grounds import GangDisplacement, GangReclaim
 from aliquot.scheduler_ext.gang_preemption import GangPreemption
@@ -18,9 +19,6 @@ from tests.unit.scheduler_ext.neighbours import budget
 from tests.unit.scheduler_ext.teams import quota
 from tests.unit.scheduler_ext.test_lone_members import Preempting
 from tests.unit.scheduler_ext.test_stale_gangs import names
-
-if TYPE_CHECKING:
-    from aliquot.kube.objects import Pod
 
 PATIENCE = 5.0
 
@@ -200,11 +198,46 @@ def test_groups_go_whole_and_after_pods_that_go_alone():
 
 
 def test_of_the_same_priority_nobody_goes():
-    """Nor for a group of which one member may not preempt."""
+    """A group's priority is that of its lowest member."""
     field = Contended()
     field.others(8, 100)
-    field.waits("train", 2)
+    pods = [pod_in("train", priority=priority) for priority in (100, 1000)]
+    field.needs("train", 2)
+    field.create(*pods)
+    assert not any(field.where(pod) for pod in pods)
     assert field.rounds() == []
+
+
+def test_nobody_goes_for_a_group_with_a_member_that_never_preempts():
+    """Whatever the watch and the calls say in between: the watch does not show the policy."""
+    field = Contended()
+    field.others(8, 0)
+    body = msgspec.to_builtins(pod_in("train", priority=100))
+    body["spec"]["preemptionPolicy"] = "Never"
+    pods = [pod_in("train", priority=100), msgspec.convert(body, Pod)]
+    field.needs("train", 2)
+    field.create(*pods)
+    assert not any(field.where(pod) for pod in pods)
+    for pod in pods:
+        field.see(pod)
+    assert field.rounds() == []
+
+
+def test_a_group_that_borrows_takes_no_quota_below_its_guarantee():
+    """Its pod of four cards has borrowed one, and three are guaranteed: without it the owner would have none."""
+    field = Contended()
+    field.quotas.put(quota("default", "default", guaranteed=(None, None, 3), reclaim=True))
+    large = pod_in("", limits={"gpu": "4", "gpu-mem": "16Gi"})
+    field.create(large)
+    assert asyncio.run(field.bind(large, field.where(large))) == ""
+    field.show(large)
+    pods = [pod_in("train", namespace="guest", priority=1000) for _ in range(5)]
+    field.needs("train", 5, namespace="guest")
+    field.create(*pods)
+    assert not any(field.where(pod) for pod in pods)
+    assert field.rounds() == []
+    field.quotas.drop("default")
+    assert field.rounds(2 * PATIENCE) == [large.metadata.name]
 
 
 def test_disruption_budgets_hold_for_all_together():
