@@ -102,17 +102,20 @@ class Evictable:
     card_policy: Policy = field(default=CARD_POLICY)
     cut: Callable[[], object] = lambda: None
     breaks: Callable[[str], bool] = lambda _: False
-    _evicted: set[str] = field(default_factory=set)
+    _evicted: dict[str, float] = field(default_factory=dict)
 
     def note_eviction(self, uid: str) -> None:
-        """A pod was evicted here, which the watch may show only later: until then it counts as being deleted."""
-        self._evicted.add(uid)
+        """A pod was evicted here, which the watch may show only later: until then it counts as being deleted.
+
+        One that is not shown as such `OVERDUE_SECONDS` later was not deleted after all.
+        """
+        self._evicted[uid] = self.clock()
 
     def leaving(self) -> list[str]:
         """The UIDs of the pods that will have ended soon, as far as is known."""
-        evicted = filter(None, map(self.residents.get, self._evicted))
-        self._evicted = {pod.uid for pod in evicted if not pod.deleted}
-        return [*sorted(self._evicted), *(pod.uid for pod in self.residents.deleted() if self.leaves(pod))]
+        evicted = [pod for pod in map(self.residents.get, self._evicted) if pod and not pod.deleted]
+        self._evicted = {pod.uid: self._evicted[pod.uid] for pod in evicted if self.leaves(pod)}
+        return [*self._evicted, *(pod.uid for pod in self.residents.deleted() if self.leaves(pod))]
 
     def borrowing(self, gone: Collection[str] = ()) -> Borrowing:
         """Who is beyond their guarantee once those that leave, and these, have left: good for one decision."""
@@ -122,7 +125,7 @@ class Evictable:
     def leaves(self, pod: Resident) -> bool:
         """Whether a pod is being deleted and will have ended soon, as far as is known."""
         if pod.leaves_by is None:
-            return pod.uid in self._evicted
+            return self.clock() < self._evicted.get(pod.uid, -math.inf) + OVERDUE_SECONDS
         return self.clock() < pod.leaves_by + OVERDUE_SECONDS
 
     def _goes(self, pod: Resident, gone: Collection[str]) -> bool:
@@ -176,7 +179,7 @@ class Evictable:
             cards = self.ledger.cards_without(node, request.uid)
         evicted, away, left = list[Resident](), list[Leaver](), dict[str, tuple[Resident, Entry]]()
         for pod, entry in there:
-            if pod.leaves_by is None and pod.uid not in gone and pod.uid not in self._evicted:
+            if not (pod.deleted or pod.uid in gone or self.leaves(pod)):
                 if may_go(pod) and (not spared or self.settled(pod, borrowing)):
                     left[pod.uid] = pod, entry
             elif self._goes(pod, gone):

@@ -100,8 +100,6 @@ class StaleGangs:
         self._feeds = feeds
         self._clock = clock
         self._counted = counted
-        self._evicted: set[str] = set()
-        self._leaving: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Evict until cancelled; begin once the cluster has been read."""
@@ -111,7 +109,6 @@ class StaleGangs:
         """One round: evict what yields to the first that can be helped."""
         if not self._grace or all(gang.below_since is None for gang in self._gangs.all()):
             return
-        self._note_leaving()
         stale = self._stale()
         for waiter in self._beneficiaries():
             found = self._yielding(waiter, stale)
@@ -119,15 +116,6 @@ class StaleGangs:
                 await self._evict(found)
                 return
             await asyncio.sleep(0)  # filter calls come first
-
-    def _note_leaving(self) -> None:
-        """Which pods will have ended soon: those that are being deleted, and those that were evicted just now."""
-        evictable, residents = self._evictable, self._evictable.residents
-        told = filter(None, map(residents.get, self._evicted))
-        self._evicted = {pod.uid for pod in told if not pod.deleted}
-        self._leaving = frozenset(
-            {*self._evicted, *(pod.uid for pod in residents.deleted() if evictable.leaves(pod))}
-        )
 
     def _stale(self) -> list[Gang]:
         """The groups that yield, the first to go first."""
@@ -156,7 +144,7 @@ class StaleGangs:
     def _victims(self, gang: Gang) -> list[Resident]:
         """The members that hold cards."""
         found = (self._evictable.residents.get(uid) for uid in gang.working)
-        return [pod for pod in found if pod and not pod.deleted and pod.uid not in self._evicted]
+        return [pod for pod in found if pod and not pod.deleted and not self._evictable.leaves(pod)]
 
     def _beneficiaries(self) -> Iterator[Waiter]:
         """Those that wait, the highest priority first, one of each kind or group."""
@@ -177,7 +165,7 @@ class StaleGangs:
         if not may or (gang is not None and gang.obstacle(self._clock())):
             return None
         with self._filter.waiting.trial(), contextlib.ExitStack() as away:
-            self._without(away, self._leaving)
+            self._without(away, self._evictable.leaving())
             if self._fits(waiter, gang):
                 return None
             gone = list[Gang]()
@@ -197,7 +185,7 @@ class StaleGangs:
         for one in reversed(gone[:-1]):
             others = [other for other in needed if other is not one]
             with self._filter.waiting.trial(), contextlib.ExitStack() as away:
-                self._without(away, self._leaving)
+                self._without(away, self._evictable.leaving())
                 self._without(away, [pod.uid for other in others for pod in self._victims(other)])
                 if self._fits(waiter, gang):
                     needed = others
@@ -249,5 +237,5 @@ class StaleGangs:
             self._counted("refused")
             return
         self._counted("evicted")
-        self._evicted.add(pod.uid)
+        self._evictable.note_eviction(pod.uid)
         await write_event(self._api, (pod.namespace, pod.name, pod.uid), REASON, why)

@@ -8,6 +8,7 @@ import pytest
 
 from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
+from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
 from aliquot.scheduler_ext.residents import Resident
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting
 from tests.unit.scheduler_ext.neighbours import budget, waiter
@@ -475,3 +476,16 @@ def test_a_pod_that_was_evicted_is_leaving_before_the_watch_shows_it() -> None:
     for uid in here.evictions:
         here.ends(uid)
     assert [here.wants(pod) for pod in pods] == [["n1"], ["n1"]]
+
+
+def test_a_pod_that_is_not_deleted_for_long_after_its_eviction_stays() -> None:
+    """The API server has said yes, and somebody has kept it from the deletion."""
+    here = Evicting()
+    here.runs("first", "n1-a", 16)
+    here.runs("firm", "n1-b", 16, priority=500)
+    assert here.wants(waiter(16)) == []
+    here.watch_lags = True
+    assert here.look() == ["first"]
+    assert here.evictable.leaving() == ["first"]
+    here.now += OVERDUE_SECONDS
+    assert here.evictable.leaving() == []
