@@ -1,8 +1,12 @@
 """How this agent touches files of its own: write whole, or set aside what cannot be read."""
 
 import os
+import stat
 import tempfile
 from pathlib import Path
+from typing import Final
+
+PRIVATE: Final = stat.S_IRWXU
 
 
 def make_private(directory: Path) -> None:
@@ -10,9 +14,10 @@ def make_private(directory: Path) -> None:
 
     What lies in it may be for all users of containers: the container runtime mounts it there as root.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if directory.stat().st_uid == os.geteuid():
-        directory.chmod(0o700)
+    directory.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    status = directory.stat()
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != PRIVATE:
+        directory.chmod(PRIVATE)  # on a read-only file system even a change to the same mode is refused
 
 
 def write_durable(path: Path, content: bytes) -> None:
