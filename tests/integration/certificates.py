@@ -2,11 +2,12 @@
 
 import base64
 import datetime as dt
+import itertools
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,21 +74,25 @@ def expired(certificate: bytes, now: dt.datetime) -> bool:
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc <= now
 
 
-def check(cluster: PocketCluster, now: dt.datetime | None = None) -> None:
+def check(cluster: PocketCluster, now: Callable[[], dt.datetime] | None = None) -> None:
     """Whoever serves with what is in a Secret is trusted by the API server and by all who hold another Secret.
 
     Certificates that have expired by then are trusted by nobody, whatever is done.
     """
+    held, authorities = steady(cluster)
     for name in LEAVES:
-        held = secret(cluster, name)
-        if not held or (now is not None and expired(held["tls.crt"], now)):
+        if not held[name] or (now is not None and expired(held[name]["tls.crt"], now())):
             continue
-        assert trusted(held["tls.crt"], bundle(cluster)), f"the API server does not trust {name}"
+        assert trusted(held[name]["tls.crt"], authorities), f"the API server does not trust {name}"
         for other in LEAVES:
-            authorities = secret(cluster, other).get("ca.crt")
-            assert authorities is None or trusted(held["tls.crt"], authorities), (
-                f"{other} does not trust {name}"
-            )
+            theirs = held[other].get("ca.crt")
+            assert theirs is None or trusted(held[name]["tls.crt"], theirs), f"{other} does not trust {name}"
+
+
+def steady(cluster: PocketCluster) -> tuple[dict[str, dict[str, bytes]], bytes]:
+    """All that is kept and the CAs that the API server trusts, at one moment: two looks that saw the same."""
+    looks = ((state(cluster), bundle(cluster)) for _ in itertools.count())
+    return next(one for one, later in itertools.pairwise(looks) if one == later)
 
 
 def state(cluster: PocketCluster) -> dict[str, dict[str, bytes]]:

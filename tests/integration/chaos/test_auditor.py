@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aliquot.names import PLACEMENT_ANNOTATION
+from aliquot.sandbox.cluster.processes import wait_for
 from aliquot.sandbox.gpus import SimMig
 from tests.integration.chaos import auditor
 from tests.integration.chaos.auditor import Auditor
@@ -34,7 +35,7 @@ def run_stack() -> Iterator[Place]:
 @pytest.fixture
 def evidence(stack: Place) -> Evidence:
     """What is seen of them; nothing is wrong with it."""
-    found = look(stack)
+    found = wait_for("kubelets to answer", lambda: (seen := look(stack)).ids and seen)
     assert len(found.living) == 3
     assert Auditor(stack).violations(found) == []
     return found

@@ -3,12 +3,15 @@
 import json
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 ENDS = ("break", "tear", "expire")
 ACTS = (*ENDS, "twice", "late")
 SHARE = 0.3
+IN_A_ROW = 3
+"""Watches of a kind that end with nothing heard; whoever follows waits longer after each."""
 EXPIRED = {
     "kind": "Status",
     "apiVersion": "v1",
@@ -32,7 +35,7 @@ class Disturber:
         """`share` of all lines that are no bookmarks is disturbed."""
         self._share = share
         self.done = dict.fromkeys((*ACTS, "no bookmark", "pass"), 0)
-        self._dice = random.Random(seed)
+        self._dice, self._ended = random.Random(seed), Counter[str]()
         self._calm, self._losing = threading.Event(), threading.Event()
         self.told, self.lost = set[str](), threading.Event()
 
@@ -61,9 +64,12 @@ class Disturber:
             yield from self._sent(what, line)
             if what in ENDS:
                 return
-            if what != "no bookmark":
-                yield from () if self._losing.is_set() else held
-                held.clear()
+            yield from self._rest(held)
+            held.clear()
+        yield from self._rest(held)
+
+    def _rest(self, held: list[bytes]) -> list[bytes]:
+        return [] if self._losing.is_set() else held
 
     def _sent(self, what: str, line: bytes) -> Iterator[bytes]:
         if what == "tear":
@@ -78,7 +84,15 @@ class Disturber:
             return "no bookmark"
         if self._losing.is_set():
             return self._choose_loss(event)
-        return self._dice.choice(ACTS) if self._dice.random() < self._share else "pass"
+        return self._limited(self._dice.choice(ACTS) if self._dice.random() < self._share else "pass", event)
+
+    def _limited(self, what: str, event: dict[str, Any]) -> str:
+        kind = event["object"]["kind"]
+        self._ended[kind] = self._ended[kind] + 1 if what in ENDS else self._ended[kind] * (what == "late")
+        if self._ended[kind] <= IN_A_ROW:
+            return what
+        self._ended[kind] = 0
+        return "pass"
 
     def _choose_loss(self, event: dict[str, Any]) -> str:
         if event["type"] == "DELETED":

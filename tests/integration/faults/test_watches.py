@@ -40,6 +40,8 @@ OFTEN = 3
 PACE_S = 0.02
 HISTORY, SHORT_HISTORY = 40, 4
 """Changes that the API server remembers: a watch that was away for longer is told 410."""
+BOOKMARK_S = "0.2"
+"""What comes late does so before the next bookmark would."""
 OFTEN_BROKEN = 0.5
 
 
@@ -99,7 +101,7 @@ class Churn:
 def run_cluster(tmp_path: Path) -> Iterator[PocketCluster]:
     """An API server that soon forgets, and a node of eight cards."""
     with PocketCluster(tmp_path / "c") as cluster:
-        cluster.start_apiserver("--history", str(HISTORY), "--bookmark-period", "0.2")
+        cluster.start_apiserver("--history", str(HISTORY), "--bookmark-period", BOOKMARK_S)
         cluster.kubectl.apply(*Path("deploy/crds").glob("*.yaml"))
         add_node(cluster, "n0", [card_of("n0", index) for index in range(CARDS)])
         yield cluster
@@ -167,7 +169,7 @@ def test_an_agent_lets_everybody_in_and_out(tmp_path: Path, seed: int) -> None:
         stack.start()
         (node,) = stack.nodes.values()
         apiserver = stack.cluster.processes["apiserver"]
-        apiserver.argv = [*apiserver.argv, "--history", str(SHORT_HISTORY)]
+        apiserver.argv = [*apiserver.argv, "--history", str(SHORT_HISTORY), "--bookmark-period", BOOKMARK_S]
         stack.cluster.restart("apiserver")
         proxy, kubeconfig = proxy_for(stack.cluster, disturber, tmp_path / "proxy")
         agent = stack.cluster.processes[node.agent]
@@ -182,7 +184,7 @@ def test_an_agent_lets_everybody_in_and_out(tmp_path: Path, seed: int) -> None:
                 if stack.kubectl.find("pods", name):
                     stack.kubectl.delete("pods", name, grace=dice.choice([0, None]))
                     stack.kubectl.wait_gone("pods", name)
-                size = dice.randint(1, 7)  # two of them fit on a card, also when one has grown
+                size = dice.randint(1, 5)  # three of them fit on a card, also when one has grown
                 stack.kubectl.apply(plain(name, mem=f"{size}Gi"))
                 stack.kubectl.wait_phase(name, "Running", deadline=60)
                 audit(stack)
