@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from aliquot.kube.answers import ApiError
+from aliquot.scheduler_ext.evictable import Evictable
 from aliquot.scheduler_ext.plans import Evictee
 from aliquot.scheduler_ext.pod_events import EventApi, write_event
 
@@ -30,22 +31,22 @@ class Evictions:
     def __init__(
         self,
         api: EvictApi,
+        evictable: Evictable,
         clock: Callable[[], float],
         counted: Callable[[str, str], None] = lambda _ground, _outcome: None,
-        noted: Callable[[str], None] = lambda _: None,
     ) -> None:
         """None has been made yet.
 
         Args:
             api: The cluster.
+            evictable: Counts those evicted as leaving.
             clock: Monotonic seconds.
             counted: Counts evictions, by ground and outcome.
-            noted: Is told of each pod that was evicted, by UID.
         """
         self._api = api
         self._clock = clock
         self._counted = counted
-        self._noted = noted
+        self._evictable = evictable
         self._made: defaultdict[str, deque[float]] = defaultdict(deque)
 
     def affordable(self, ground: str, per_minute: int | None, number: int) -> bool:
@@ -76,7 +77,7 @@ class Evictions:
                 return True
             _log.info("pod %s is not evicted: %s", evictee.key, error)
             return False
-        self._noted(evictee.uid)
+        self._evictable.note_eviction(evictee.uid)
         self._made[ground].append(self._clock())
         self._counted(ground, "evicted")
         await write_event(self._api, (evictee.namespace, evictee.name, evictee.uid), *leaves)

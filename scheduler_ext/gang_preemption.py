@@ -261,7 +261,7 @@ class GangPreemption:
                 if pod.uid not in seen:
                     together = self._together(pod)
                     seen.update(one.uid for one in together)
-                    if all(self._may_go(one, gang, rule, borrowing) for one in together):
+                    if all(self._may_go(one, rule, borrowing) for one in together):
                         yield Unit(max(evictable.rank(one, (), borrowing) for one in together), together)
 
     def _together(self, pod: Resident) -> tuple[Resident, ...]:
@@ -272,15 +272,8 @@ class GangPreemption:
         found = (self._evictable.residents.get(uid) for uid in gang.working)
         return tuple(one for one in found if one is not None and not one.deleted) or (pod,)
 
-    def _may_go(self, pod: Resident, gang: Gang, rule: Rule, borrowing: Borrowing) -> bool:
-        evictable = self._evictable
-        return (
-            rule.may_go(pod)
-            and not (pod.deleted or evictable.leaves(pod))
-            and self._gangs.of(pod.uid) is not gang
-            and evictable.settled(pod, borrowing)
-            and not evictable.kept(pod.uid)
-        )
+    def _may_go(self, pod: Resident, rule: Rule, borrowing: Borrowing) -> bool:
+        return rule.may_go(pod) and not pod.deleted and self._evictable.settled(pod, borrowing)
 
     async def _carry_out(self, demand: GangDemand, ground: GangGround, rule: Rule, found: Found) -> None:
         """Hold the places, and then evict; where one may not be evicted after all, nothing is held any more."""

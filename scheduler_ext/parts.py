@@ -135,7 +135,7 @@ class Parts:
         """In the order in which they are started."""
         api, memory = self._api, self._memory
         patience = self._options.reservation_seconds
-        evictions = Evictions(api, time.monotonic, self._count_eviction, memory.evictable.note_eviction)
+        evictions = Evictions(api, memory.evictable, time.monotonic, self._count_eviction)
         waker = Waker(
             api,
             memory.waiting,

@@ -47,7 +47,7 @@ class Evicting(Neighbours):
             self.filter,
             self.evictable,
             self.holds,
-            evictions=Evictions(self, clock, noted=self.evictable.note_eviction),
+            evictions=Evictions(self, self.evictable, clock),
             grounds=[
                 Reclaim(self.evictable),
                 Displacement(self.evictable, self.holds, self.waiting, patience_seconds=0.0),

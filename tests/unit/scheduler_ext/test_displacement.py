@@ -171,6 +171,35 @@ def test_of_what_was_borrowed_no_more_is_taken_for_one_that_borrows() -> None:
     assert sorted(goes(here, refused(here, large)) or ()) == ["n1-a", "n1-b"]
 
 
+def test_a_used_up_limit_of_a_parent_is_no_reason_to_evict_a_sibling_within_its_guarantee() -> None:
+    """Its departure would be enough for the parent's limit."""
+    here = Neighbours("n1", "n2")
+    here.quotas.put(quota("top", limit=(32, None, None)))
+    here.quotas.put(quota("one", "one", parent="top"))
+    here.quotas.put(quota("two", "two", guaranteed=(16, None, None), parent="top"))
+    here.runs("two", "n1-a", 16, namespace="two", priority=1)
+    here.runs("one", "n1-b", 16, namespace="one", priority=200)
+    pod = waiter(8, namespace="one")
+    assert goes(here, refused(here, pod), "n2") is None
+    here.quotas.put(quota("two", "two", guaranteed=(8, None, None), parent="top"))
+    assert goes(here, refused(here, pod), "n2") == ["two"]
+
+
+def test_a_quotas_own_pod_does_not_leave_where_the_card_would_be_anothers_within_its_guarantee() -> None:
+    """It leaves another node for the quota's limit; that alone would be in vain."""
+    here = Neighbours("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    here.quotas.put(quota("guest", "guest", limit=(16, None, None)))
+    here.runs("owned", "n1-a", 16, namespace="owner", priority=1)
+    here.runs("firm", "n1-b", 16, priority=1000)
+    here.runs("own", "n2-a", 16, namespace="guest", priority=1)
+    here.runs("more", "n2-b", 1, priority=1000)
+    pod = waiter(16, namespace="guest")
+    assert goes(here, refused(here, pod)) is None
+    here.quotas.drop("owner")
+    assert sorted(goes(here, refused(here, pod)) or ()) == ["own", "owned"]
+
+
 def test_what_leaves_for_a_lower_pod_is_counted_as_the_higher_ones() -> None:
     """What leaves for a pod of the same priority is not."""
     here = full()

@@ -30,15 +30,15 @@ class Contended(Preempting):
         super().__init__()
         self.worker = self.leader()
 
-    def leader(self) -> GangPreemption:
+    def leader(self, reclaim: GangReclaim = GangReclaim()) -> GangPreemption:  # noqa: B008 - it is frozen
         """A process that leads from now on."""
         return GangPreemption(
             self.gangs,
             self.filter,
             self.evictable,
             self.holds,
-            evictions=Evictions(self.world, lambda: self.now, noted=self.evictable.note_eviction),
-            grounds=[GangReclaim(), GangDisplacement()],
+            evictions=Evictions(self.world, self.evictable, lambda: self.now),
+            grounds=[reclaim, GangDisplacement()],
             clock=lambda: self.now,
             patience_seconds=PATIENCE,
         )
@@ -64,6 +64,12 @@ class Contended(Preempting):
     def holds_reviewed(self) -> None:
         """As the worker for pods without a group does each second."""
         self.holds.review()
+
+    def node_of(self, pod: Pod) -> str:
+        """Where a pod runs."""
+        entry = self.ledger.entry(pod.metadata.uid)
+        assert entry is not None
+        return entry.node
 
     def held(self, pods: list[Pod]) -> int:
         """For how many of these a place is held."""
@@ -328,3 +334,116 @@ def test_a_group_that_borrows_evicts_nobody_within_its_guarantee():
     assert field.rounds() == []
     field.quotas.drop("default")
     assert len(field.rounds(2 * PATIENCE)) == 2
+
+
+def test_what_is_free_on_a_cordoned_node_is_of_no_use():
+    """Four pods would leave the other node for a group of five in vain."""
+    field = Contended()
+    others = field.others(8, 0)
+    (name,) = {field.node_of(others[0])}
+    field.leave(others[0])
+    field.ledger.hosts.put_node(name, HostShare(PLENTY, PLENTY, 10), closed=True)
+    field.waits("train", 5)
+    assert field.rounds() == []
+
+
+def test_room_that_is_held_for_a_pod_of_lower_priority_is_the_groups():
+    """Two pods are leaving, and another one waits for what they leave."""
+    field = Contended()
+    others = field.others(8, 0)
+    for pod in others[:2]:
+        field.show(pod, leaving=True)
+    single = pod_in("", priority=50)
+    field.create(single)
+    assert not field.where(single)
+    field.holds.expect(single.metadata.uid, field.node_of(others[0]))
+    assert field.held([single]) == 1
+    group = field.waits("train", 2)
+    assert field.rounds() == []
+    assert field.held(group) == 2
+
+
+def test_nobody_leaves_for_cpu():
+    """All of it is in use: kube-scheduler would give what becomes free to whom it asks for next."""
+    field = Contended()
+    for name in NODES:
+        field.ledger.hosts.put_node(name, HostShare(4000, PLENTY, 10))
+    for pod in field.others(8, 0):
+        field.ledger.hosts.put_pod(pod.metadata.uid, field.node_of(pod), HostShare(1000, 0, 1))
+    pods = [msgspec.to_builtins(pod_in("train", priority=100)) for _ in range(2)]
+    for body in pods:
+        body["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1"}
+    group = [msgspec.convert(body, Pod) for body in pods]
+    field.needs("train", 2)
+    field.create(*group)
+    assert not any(field.where(pod) for pod in group)
+    assert field.rounds() == []
+    for name in NODES:
+        field.ledger.hosts.put_node(name, HostShare(8000, PLENTY, 10))
+    assert len(field.rounds(2 * PATIENCE)) == 2
+
+
+def test_pods_are_left_alone_for_their_minimum_run_time():
+    """All have just started."""
+    field = Contended()
+    field.others(8, 0)
+    field.evictable.min_run_seconds = 1e12
+    field.waits("train", 2)
+    assert field.rounds() == []
+
+
+def test_no_more_are_reclaimed_in_a_minute_than_is_allowed():
+    """Two groups of two; three pods a minute."""
+    field = Contended()
+    field.others(8, 1000)
+    field.quotas.put(quota("own", "own", guaranteed=(None, None, 8), reclaim=True))
+    field.worker = field.leader(GangReclaim(3))
+    for name in ("one", "two"):
+        pods = [pod_in(name, namespace="own") for _ in range(2)]
+        field.needs(name, 2, namespace="own")
+        field.create(*pods)
+        assert not any(field.where(pod) for pod in pods)
+    assert len(field.rounds()) == 2
+    assert field.rounds() == []
+    assert len(field.rounds(60)) == 2
+
+
+def test_places_are_held_while_the_evictions_are_under_way():
+    """Other work looks at all holds between two of them; the victims have a higher priority."""
+    field = Contended()
+    field.others(8, 1000)
+    field.quotas.put(quota("own", "own", guaranteed=(None, None, 8), reclaim=True))
+    group = [pod_in("train", namespace="own") for _ in range(3)]
+    field.needs("train", 3, namespace="own")
+    field.create(*group)
+    assert not any(field.where(pod) for pod in group)
+    field.world.evicting = field.holds.review
+    assert len(field.rounds()) == 3
+    assert field.held(group) == 3
+
+
+def test_nothing_is_held_for_a_group_that_lacks_a_member():
+    """The others could not start."""
+    field = Contended()
+    others = field.others(8, 0)
+    group = field.waits("train", 3)
+    assert len(field.rounds()) == 3
+    field.leaving(others)
+    field.leave(group[0])
+    assert field.rounds() == []
+    assert field.held(group) == 0
+
+
+def test_the_pause_is_longer_each_time_that_places_are_lost():
+    """Cards fail again and again."""
+    field = Contended()
+    stay = field.others(8, 0)
+    field.waits("train", 2)
+    assert len(field.rounds()) == 2
+    for pause in (PATIENCE, 2 * PATIENCE):
+        gone = field.leaving(stay)
+        stay = [pod for pod in stay if pod not in gone]
+        for pod in gone:
+            field.lose_card(pod)
+        assert field.rounds(pause - 1) == []
+        assert len(field.rounds(1)) == 2

@@ -43,7 +43,7 @@ class Preempting(Field):
             self.filter,
             self.evictable,
             self.holds,
-            evictions=Evictions(self.world, lambda: self.now, noted=self.evictable.note_eviction),
+            evictions=Evictions(self.world, self.evictable, lambda: self.now),
             grounds=[ground],
             touch=self.touch,
             clock=lambda: self.now,

@@ -33,6 +33,14 @@ def test_a_node_that_takes_pods_again_wakes_those_that_a_guarantee_has_kept_out(
     assert wakes(memory, closed=False)
 
 
+@pytest.mark.parametrize(("per_minute", "lent"), [("10", True), ("0", False)])
+def test_what_reclaim_gives_back_is_lent_where_anybody_is_evicted(per_minute: str, lent: bool) -> None:
+    """By the flag of the process."""
+    memory = Memory.of(parse_arguments(["--port", "0", "--reclaims-per-minute", per_minute]))
+    memory.quotas.put(quota("owner", "owner", guaranteed=(8, None, None), reclaim=True))
+    assert [bound.lends for _, bound, _ in memory.quotas.ours()] == [lent]
+
+
 def test_without_quotas_it_wakes_nobody(memory: Memory) -> None:
     """kube-scheduler, which sees the node too, asks for whom it kept away."""
     assert not wakes(memory, closed=False)

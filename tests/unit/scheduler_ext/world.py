@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +59,8 @@ class World:
         self.evicted: list[str] = []
         self.kept: set[str] = set()
         """Pods, by name, that the server does not let be evicted."""
+        self.evicting: Callable[[], object] = lambda: None
+        """Happens at each call to evict a pod."""
         self.told: list[tuple[str, str, str]] = []
         """Events: the pod, the reason and the message."""
 
@@ -143,6 +145,7 @@ class World:
 
     async def evict_pod(self, _namespace: str, name: str, _uid: str, /) -> None:
         """Evict a pod, if that is allowed."""
+        self.evicting()
         if name in self.kept:
             raise ApiError(429, "TooManyRequests", "a disruption budget")
         if name not in self.pods:
