@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tests.model.invariants import Finding
 from tests.model.objects import GIB, GROUP_LABEL, PLAN
 from tests.model.replicas import CallError, Replica
-from tests.model.snapshot import PodView, Snapshot, view
+from tests.model.snapshot import Snapshot
+from tests.model.views import PodView, view
 from tests.model.virtual_time import CLOCK
 
 if TYPE_CHECKING:

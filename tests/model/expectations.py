@@ -10,12 +10,13 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tests.model.snapshot import NOTHING, plus
+from tests.model.views import NOTHING, plus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.model.snapshot import PodView, Quota, Snapshot
+    from tests.model.snapshot import Snapshot
+    from tests.model.views import PodView, Quota
 
 MOST_SETS: Final = 300
 """Of a node's borrowers that are tried, the smallest first."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from tests.model.api_server import ApiServer, Change, Obj, key_of
 from tests.model.objects import PLAN
-from tests.model.snapshot import FIELDS, NOTHING, Amounts, Snapshot, view
+from tests.model.snapshot import Snapshot
+from tests.model.views import FIELDS, NOTHING, Amounts, view
 from tests.model.virtual_time import CLOCK
 
 if TYPE_CHECKING:
