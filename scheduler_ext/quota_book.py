@@ -161,17 +161,16 @@ class Book:
 
     def owed_beside(self, namespace: str, relief: Relief = NO_RELIEF) -> Amounts:
         """What must stay free, besides, for guarantees of those that do have the parent in common."""
-        levels = self.levels(namespace)
-        siblings = self._children.get(levels[-1].title, ()) if levels else ()
-        others = (one for one in siblings if one.title != levels[0].title)
-        return sum((self._kept_alone(one, relief) for one in others), NOTHING)
+        return sum((self._kept_alone(one, relief) for one in self._siblings(namespace)), NOTHING)
 
     def open_beside(self, namespace: str, relief: Relief = NO_RELIEF) -> Amounts:
         """What the same have not come up to of their guarantees, lent or not."""
+        return sum((self._open_alone(one, relief) for one in self._siblings(namespace)), NOTHING)
+
+    def _siblings(self, namespace: str) -> list[Bound]:
         levels = self.levels(namespace)
-        siblings = self._children.get(levels[-1].title, ()) if levels else ()
-        others = (one for one in siblings if one.title != levels[0].title)
-        return sum((self._open_alone(one, relief) for one in others), NOTHING)
+        children = self._children.get(levels[-1].title, ()) if levels else ()
+        return [one for one in children if one.title != levels[0].title]
 
     def _refresh(self) -> None:
         for title in self._stale:

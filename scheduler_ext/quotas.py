@@ -264,8 +264,9 @@ class Quotas:
     def _beyond_others(self, book: Book, levels: Levels, relief: Relief, opening: bool) -> str:
         """Why not, where what is asked is kept free for what others are guaranteed.
 
-        Within a guarantee that is lent the pod leaves free what is kept for others, as far as borrowers can give it as
-        much. Where they cannot, all guarantees together are more than the cards.
+        A pod beyond its guarantee has to leave that free. So has one within a guarantee that is lent: it gets back as
+        much from borrowers. Where borrowers have less than it lacks, all guarantees together are more than the cards,
+        and it need not.
         """
         own, asking = levels[0]
         for name in asking.growing:
