@@ -44,7 +44,7 @@ test-timing: setup-test
 
 # Tests on real components wait more than they compute, so others run beside them; each says all when it has ended.
 test-full: setup-test
-	@$(MAKE) --no-print-directory -C tests -j3 --output-sync=target slow cluster driver model properties
+	@$(MAKE) --no-print-directory -C tests -j2 --output-sync=target cluster slow driver properties model
 	@$(MAKE) --no-print-directory -C tests timing
 	@.ci/not-run
 
