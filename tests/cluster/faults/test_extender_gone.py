@@ -25,7 +25,8 @@ TIMES = 5
 """A kubelet's back-off would be 80 s by then."""
 SOON_S = 100.0
 """Ten times what it takes at most on a machine that is not busy; a kubelet's back-off alone would be longer."""
-PATIENCE_S = 300.0
+PATIENCE_S = 400.0
+"""More than a kubelet's longest back-off, five minutes: other tests may have ended the same containers before."""
 LEASES = "leases.coordination.k8s.io"
 SCHEDULER, EXTENDER = "aliquot-scheduler", "aliquot-scheduler-ext"
 
@@ -96,7 +97,7 @@ def strike(twice: Installation, find: Find, signal: str) -> float:
     twice.node.box.run("sh", "-c", f"kill -{signal} {' '.join(map(str, pids))} || true")
     took = placed_within(twice)
     wait_for("what was struck to end", lambda: not twice.node.box.processes().keys() & pids, PATIENCE_S)
-    twice.await_services()
+    twice.await_services(PATIENCE_S)
     return took
 
 
