@@ -1,14 +1,14 @@
-"""Which processes of this machine are alive, as tenants' pages and cgroups name them.
+"""Which processes of this machine are alive, and whose they are.
 
-A usage page names a process by its pid in its own namespace, that namespace's inode and its start time;
-the host sees another pid. One walk over /proc gives a table to look such names up in. A process that a
-container started but that has not used a card yet is in no page; it is found by its cgroup, whose path
-holds the pod's UID.
+Whose a process is says its cgroup, whose path holds the pod's UID: the kernel writes it, and no container can change
+it. A usage page names a process by its pid in its own namespace, that namespace's inode and its start time; the host
+sees another pid. One walk over /proc gives a table to look such names up in. What a page names outside of its own pod
+is nothing that lives there.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -31,38 +31,62 @@ class ProcessTable:
     """Who was alive at one moment.
 
     Attributes:
-        names: Processes, as their own namespaces know them.
-        pod_uids: Pods that have one.
-        veiled: Pid and start time of those whose namespace this process may not look at.
+        owners: Processes, as their own namespaces know them, with the UIDs of their pods; empty for those of none.
+        veiled: Pid, start time and pod of those whose namespace this process may not look at.
+        by_cgroup: Whether containers have cgroups; where they have none, pages alone tell whose a process is.
     """
 
-    names: frozenset[ProcessName]
-    pod_uids: frozenset[str]
-    veiled: frozenset[tuple[int, int]] = frozenset()
+    owners: Mapping[ProcessName, str] = field(default_factory=dict)
+    veiled: frozenset[tuple[int, int, str]] = frozenset()
+    by_cgroup: bool = True
 
-    def has(self, name: ProcessName) -> bool:
-        """Whether a process lives; one that could be it does, too."""
-        return name in self.names or (name.pid, name.start_time) in self.veiled
+    @property
+    def pod_uids(self) -> frozenset[str]:
+        """Pods that have a process."""
+        return frozenset(self.owners.values()) | {uid for _, _, uid in self.veiled}
+
+    def has(self, name: ProcessName, pod_uid: str) -> bool:
+        """Whether a pod has this process, which lives; one that could be it does, too."""
+        if not self.by_cgroup:
+            return name in self.owners or any((name.pid, name.start_time) == one[:2] for one in self.veiled)
+        return self.owners.get(name) == pod_uid or (name.pid, name.start_time, pod_uid) in self.veiled
 
 
-def read_processes(proc: Path = PROC) -> ProcessTable:
-    """Everything alive now that this process may look at; what ends while we look is left out."""
-    names: set[ProcessName] = set()
-    uids: set[str] = set()
-    veiled: set[tuple[int, int]] = set()
-    for directory in process_directories(proc):
-        try:
-            pid, start_time = _innermost_pid_and_start(directory)
-            uids.update(uid.replace("_", "-") for uid in POD_UID.findall((directory / "cgroup").read_text()))
-        except (OSError, ValueError, IndexError):
-            continue
-        try:
-            names.add(ProcessName(pid, _namespace(directory), start_time))
-        except PermissionError:
-            veiled.add((pid, start_time))
-        except OSError:
-            continue
-    return ProcessTable(frozenset(names), frozenset(uids), frozenset(veiled))
+@dataclass(frozen=True)
+class Processes:
+    """The processes of this machine.
+
+    Attributes:
+        proc: Where all of them are seen.
+        by_cgroup: Whether containers have cgroups that name their pods.
+    """
+
+    proc: Path = PROC
+    by_cgroup: bool = True
+
+    def read(self) -> ProcessTable:
+        """Everything alive now that this process may look at; what ends while we look is left out."""
+        owners: dict[ProcessName, str] = {}
+        veiled: set[tuple[int, int, str]] = set()
+        for directory in process_directories(self.proc):
+            try:
+                pid, start_time = _innermost_pid_and_start(directory)
+                owner = _pod_in((directory / "cgroup").read_text())
+            except (OSError, ValueError, IndexError):
+                continue
+            try:
+                owners[ProcessName(pid, _namespace(directory), start_time)] = owner
+            except PermissionError:
+                veiled.add((pid, start_time, owner))
+            except OSError:
+                continue
+        return ProcessTable(owners, frozenset(veiled), self.by_cgroup)
+
+
+def _pod_in(cgroup: str) -> str:
+    """The UID in the text of /proc/PID/cgroup; empty where there is none."""
+    found = POD_UID.search(cgroup)
+    return found[1].replace("_", "-") if found else ""
 
 
 def process_directories(proc: Path) -> Iterator[Path]:
@@ -101,10 +125,9 @@ def may_trace(proc: Path = Path("/proc")) -> bool:
 def pod_of(pid: int, proc: Path = PROC) -> str | None:
     """The UID of the pod that a process of this machine belongs to, by its cgroup; None: of none, or it has ended."""
     try:
-        found = POD_UID.search((proc / str(pid) / "cgroup").read_text())
+        return _pod_in((proc / str(pid) / "cgroup").read_text()) or None
     except OSError:
         return None
-    return found[1].replace("_", "-") if found else None
 
 
 def identity_of(pid: int, proc: Path = PROC) -> tuple[int, int, int] | None:

@@ -62,7 +62,7 @@ from aliquot.plugin.terms import Terms
 from aliquot.plugin.turns import Turns
 from aliquot.plugin.watchdog import Watchdog
 from aliquot.plugin.watched import Watched
-from aliquot.processes import ProcessTable, may_trace, read_processes
+from aliquot.processes import ProcessTable, may_trace
 from aliquot.tls import server_context
 
 log = logging.getLogger(__name__)
@@ -125,12 +125,12 @@ class Agent:
         self._table = CardTable(settings.reserve_mib, settings.proc_root, self._pools.of)
         self._journal = Journal(settings.state_dir / "journal")
         self._tenancies = Tenancies(settings.state_dir / "tenancies")
-        self._tenants = Tenants(settings.run_dir, settings.proc)
+        self._tenants = Tenants(settings.run_dir, settings.processes)
         self._ledger = Ledger({})
         self._turns = Turns()
         self._arbiter = Arbiter() if settings.arbiter else None
         self._leases = Leases(self._arbiter)
-        self._processes = ProcessTable(frozenset(), frozenset())
+        self._processes = ProcessTable()
         self._pods = Pods(api, settings.node, settings.state_dir / "pods")
         self._ledger.on_change(self._pods.notify)
         self._terms = Terms(self._table, self._pods, self._ledger, self._leases, settings.enforcement)
@@ -150,7 +150,9 @@ class Agent:
         self._limits = self._build_limits()
         self._watchdog = self._build_watchdog()
         self._quanta = Quanta(self._table, self._tenants, self._leases)
-        self._overheads = Overheads(nvml, self._table, self._tenants, settings.proc)
+        self._overheads = Overheads(
+            nvml, self._table, self._tenants, self._tenancies, settings.processes.proc
+        )
         self._publisher = Publisher(api, self._node, self._status, Summaries(self._pods, self._ledger))
 
     def _build_housekeeper(self) -> Housekeeper:
@@ -165,7 +167,7 @@ class Agent:
             ledger=self._ledger,
             leases=self._leases,
             turns=self._turns,
-            proc=self._settings.proc,
+            processes=self._settings.processes,
         )
 
     def _build_gate(self) -> Gate:
@@ -212,7 +214,7 @@ class Agent:
             tenants=self._tenants,
             pods=self._pods,
             events=self._events,
-            proc=self._settings.proc,
+            processes=self._settings.processes,
         )
 
     async def run(self) -> None:
@@ -405,7 +407,7 @@ class Agent:
 
     async def _look_at_processes(self) -> None:
         """A walk over /proc takes 0.1 ms a process, which Allocate must not wait for."""
-        self._processes = await asyncio.to_thread(read_processes, self._settings.proc)
+        self._processes = await asyncio.to_thread(self._settings.processes.read)
 
     def _collector(self) -> NodeCollector:
         return NodeCollector(

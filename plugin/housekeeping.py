@@ -23,9 +23,9 @@ from aliquot.plugin.ledger import Ledger
 from aliquot.plugin.pod_resources import PodResources, PodResourcesError, Running
 from aliquot.plugin.pods import Pods
 from aliquot.plugin.tenancies import Tenancies, Tenancy
-from aliquot.plugin.tenants import Tenants, living
+from aliquot.plugin.tenants import EVERYBODY, TenantPages, Tenants, living
 from aliquot.plugin.turns import Turns
-from aliquot.processes import PROC, ProcessTable, read_processes
+from aliquot.processes import Processes, ProcessTable
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Housekeeper:
     ledger: Ledger
     leases: Leases
     turns: Turns
-    proc: Path = PROC
+    processes: Processes = EVERYBODY
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     unclaimed_since: dict[str, float] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class Housekeeper:
             except PodResourcesError as error:
                 log.debug("no sweep: %s", error)
                 return
-            table = await asyncio.to_thread(read_processes, self.proc)
+            table = await asyncio.to_thread(self.processes.read)
             freed: list[str] = []
             try:
                 self._give_back(before, running, table, freed)
@@ -116,10 +116,10 @@ class Housekeeper:
         )
 
     def _alive(self, uid: str, table: ProcessTable) -> bool:
-        """Whether a process of the pod lives, by its cgroup or by its pages."""
-        return uid in table.pod_uids or any(
-            page_names_living(tenant.usage, table) for tenant in self.tenants.of_pod(uid)
-        )
+        """Whether a process of the pod lives, by its cgroup; by its pages only where there are no cgroups."""
+        if table.by_cgroup:
+            return uid in table.pod_uids
+        return any(page_names_living(tenant, table) for tenant in self.tenants.of_pod(uid))
 
     def _remove(self, tenancy: Tenancy) -> None:
         """The tenancy's file goes last, so that a kill half-way is finished by the next sweep."""
@@ -160,9 +160,9 @@ class Housekeeper:
         return [nonce for nonce, since in self.unclaimed_since.items() if now - since > UNCLAIMED_FOR_S]
 
 
-def page_names_living(usage: Path, table: ProcessTable) -> bool:
+def page_names_living(tenant: TenantPages, table: ProcessTable) -> bool:
     """Whether a usage page names a process that lives; a page that cannot be read names nobody."""
     try:
-        return living(read_usage(usage), table)
+        return living(read_usage(tenant.usage), tenant.pod_uid, table)
     except (OSError, PageError):
         return False

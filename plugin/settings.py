@@ -11,6 +11,7 @@ from aliquot.libshim.library import forwarder_path, library_path
 from aliquot.names import ResourceNames
 from aliquot.plugin.driver_tree import DriverTree
 from aliquot.pool import Enforcement
+from aliquot.processes import Processes
 from aliquot.units import QuantityError, parse_bytes, to_mib
 
 WAIT_S = 10.0
@@ -32,7 +33,7 @@ class Settings:
     reserve_mib: int
     driver: DriverTree
     dev_root: Path
-    proc: Path
+    processes: Processes
     proc_root: Path
     sys_root: Path
     library: Path
@@ -77,7 +78,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
         reserve_mib=given.reserve,
         driver=DriverTree(given.driver_root, given.host_driver_root or given.driver_root),
         dev_root=given.dev_root,
-        proc=given.proc,
+        processes=Processes(given.proc, given.pod_cgroups),
         proc_root=given.proc_root or given.proc,
         sys_root=given.sys_root,
         library=given.library,
@@ -136,6 +137,12 @@ def build_parser() -> argparse.ArgumentParser:
         type=Path,
         default=Path("/proc"),
         help="the /proc of the host, where all its processes are seen",
+    )
+    add(
+        "--pod-cgroups",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="cgroups tell whose a process is; without, tenants' pages do, as a kubelet without cgroups needs it",
     )
     add("--proc-root", type=Path, help="where the driver lists its MIG capabilities; default: as --proc")
     add("--sys-root", type=Path, default=Path("/sys"), help="where Linux tells how devices hang together")

@@ -23,11 +23,12 @@ from aliquot.libshim.control_page import (
     touch_granter,
 )
 from aliquot.libshim.page_file import PageError
-from aliquot.libshim.usage_page import Usage, clear_usage, create_usage, read_usage
+from aliquot.libshim.usage_page import ProcessUsage, Usage, clear_usage, create_usage, read_usage
 from aliquot.plugin.files import make_private
-from aliquot.processes import PROC, ProcessName, ProcessTable, read_processes
+from aliquot.processes import Processes, ProcessName, ProcessTable
 
 log = logging.getLogger(__name__)
+EVERYBODY = Processes()
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class TenantPages:
 class Tenants:
     """All tenants' pages of this node."""
 
-    def __init__(self, run_dir: Path, proc: Path = PROC) -> None:
-        """`proc`: where all processes of the host are seen."""
-        self._proc = proc
+    def __init__(self, run_dir: Path, processes: Processes = EVERYBODY) -> None:
+        """`processes`: those of the host."""
+        self._processes = processes
         self._root = run_dir / "tenants"
         make_private(self._root)
 
@@ -85,7 +86,7 @@ class Tenants:
         """
         tenant = self.pages(pod_uid, container)
         tenant.directory.mkdir(parents=True, exist_ok=True)
-        prepare_usage(tenant, self._proc)
+        prepare_usage(tenant, self._processes)
         prepare_control(tenant, control)
         if any(card.grant_bytes is not None for card in control.cards):
             # Its first request may come before the first look at it.
@@ -149,7 +150,7 @@ def granted(limit: CardLimit, grant_bytes: int) -> CardLimit:
     return replace(limit, grant_bytes=grant_bytes, overflow_bytes=overflow)
 
 
-def prepare_usage(tenant: TenantPages, proc: Path = PROC) -> None:
+def prepare_usage(tenant: TenantPages, processes: Processes = EVERYBODY) -> None:
     """Makes the usage page, or clears what a dead earlier container of the same name left in it."""
     try:
         usage = read_usage(tenant.usage)
@@ -160,7 +161,7 @@ def prepare_usage(tenant: TenantPages, proc: Path = PROC) -> None:
         log.warning("usage page cleared: %s", error)
         clear_usage(tenant.usage)
         return
-    if pristine(usage) or living(usage, read_processes(proc)):
+    if pristine(usage) or living(usage, tenant.pod_uid, processes.read()):
         return
     clear_usage(tenant.usage)
 
@@ -170,12 +171,14 @@ def pristine(usage: Usage) -> bool:
     return not usage.processes and not any(card.memory_used_bytes for card in usage.cards)
 
 
-def living(usage: Usage, table: ProcessTable) -> bool:
-    """Whether a process that the page names is alive."""
-    return any(
-        table.has(ProcessName(process.pid, process.pid_namespace, process.start_time))
-        for process in usage.processes
-    )
+def living(usage: Usage, pod_uid: str, table: ProcessTable) -> bool:
+    """Whether a process of the pod that its page names is alive."""
+    return any(table.has(name_in_page(process), pod_uid) for process in usage.processes)
+
+
+def name_in_page(process: ProcessUsage) -> ProcessName:
+    """A process that a page names."""
+    return ProcessName(process.pid, process.pid_namespace, process.start_time)
 
 
 def uuids(control: Control) -> tuple[str, ...]:

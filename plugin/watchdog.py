@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from aliquot.arbiter import TenantState
 from aliquot.libshim.control_page import read_control
@@ -25,8 +24,8 @@ from aliquot.plugin.identity import PodName
 from aliquot.plugin.leases import Leases, lease_name
 from aliquot.plugin.pods import Pods
 from aliquot.plugin.tenancies import Tenancies
-from aliquot.plugin.tenants import TenantPages, Tenants
-from aliquot.processes import PROC, ProcessName, identity_of, pod_of
+from aliquot.plugin.tenants import EVERYBODY, TenantPages, Tenants, name_in_page
+from aliquot.processes import Processes, ProcessName, identity_of, pod_of
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ class Watchdog:
     tenants: Tenants
     pods: Pods
     events: Events
-    proc: Path = PROC
+    processes: Processes = EVERYBODY
     look_every_s: float = LOOK_EVERY_S
     _arrears: dict[TenantPages, Arrears] = field(default_factory=dict)
     _before: Mapping[TenantPages, Said] = field(default_factory=dict)
@@ -152,7 +151,7 @@ class Watchdog:
                 log.debug("nobody is compared on one card: %s", error)
                 continue
             for pid, seconds in busy.items():
-                tenant = _whose(pid, card, said, self.proc)
+                tenant = whose(pid, card, said, self.processes)
                 if tenant:
                     seen[tenant, card] += seconds
         return seen
@@ -180,20 +179,22 @@ def _said_by(tenant: TenantPages, cards: Sequence[str]) -> Said:
         usage = read_usage(tenant.usage)
     except (OSError, PageError):
         return Said({})
-    named = (ProcessName(one.pid, one.pid_namespace, one.start_time) for one in usage.processes)
     busy_s = {uuid: usage.cards[index].busy_ns / NS for index, uuid in enumerate(cards) if uuid}
     in_flight = frozenset(uuid for index, uuid in enumerate(cards) if index in usage.in_flight)
-    return Said(busy_s, frozenset(named), in_flight)
+    return Said(busy_s, frozenset(map(name_in_page, usage.processes)), in_flight)
 
 
-def _whose(pid: int, card: str, said: Mapping[TenantPages, Said], proc: Path) -> TenantPages | None:
-    """The tenant of a process: by its pages, or, where these do not name it, its pod's only container on the card."""
-    identity = identity_of(pid, proc)
+def whose(pid: int, card: str, said: Mapping[TenantPages, Said], processes: Processes) -> TenantPages | None:
+    """The tenant of a process: of its pod's containers on the card the one whose page names it, or the only one.
+
+    Where there are no cgroups, pages alone tell.
+    """
+    identity = identity_of(pid, processes.proc)
     if identity is None:
         return None
-    for tenant, one in said.items():
-        if card in one.busy_s and ProcessName(*identity) in one.processes:
-            return tenant
-    uid = pod_of(pid, proc)
-    of_pod = [tenant for tenant, one in said.items() if tenant.pod_uid == uid and card in one.busy_s]
-    return of_pod[0] if len(of_pod) == 1 else None
+    there = [tenant for tenant, one in said.items() if card in one.busy_s]
+    if processes.by_cgroup:
+        uid = pod_of(pid, processes.proc)
+        there = [tenant for tenant in there if tenant.pod_uid == uid]
+    named = (tenant for tenant in there if ProcessName(*identity) in said[tenant].processes)
+    return next(named, there[0] if processes.by_cgroup and len(there) == 1 else None)

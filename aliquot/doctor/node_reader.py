@@ -18,7 +18,7 @@ from aliquot.doctor.nvml import libraries, read_driver
 from aliquot.doctor.runtime_files import on_host, read_runtime, read_toolkit
 from aliquot.kube.objects import UNREADABLE
 from aliquot.names import CONTROL_PATH
-from aliquot.processes import identity_of, pod_of, read_processes
+from aliquot.processes import Processes, identity_of, pod_of
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def read_node(places: Places, tenants: Callable[[], Iterable[Tenant]]) -> Node:
         sockets={path: _answers(path) for path in _sockets(places)},
         registered=_registered(places.kubelet / "device-plugins/kubelet_internal_checkpoint"),
         processes=_using(driver, places.proc),
-        living=_seen(lambda: read_processes(places.proc).pod_uids),
+        living=_seen(lambda: Processes(places.proc).read().pod_uids),
         tenants=_seen(lambda: tuple(tenants())),
     )
 

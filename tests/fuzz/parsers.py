@@ -28,7 +28,7 @@ from aliquot.names import ResourceNames
 from aliquot.placement import PlacementError, decode_placement, encode_placement
 from aliquot.plugin.checkpoint import read_checkpoint
 from aliquot.plugin.tenants import living
-from aliquot.processes import read_processes
+from aliquot.processes import Processes
 from aliquot.request import RequestError, read_pod_request
 from aliquot.scheduler_ext.dryrun import read_dry_run
 from aliquot.scheduler_ext.wire import WireError, read_bind, read_filter, read_preempt
@@ -109,7 +109,7 @@ def checkpoint(data: bytes, root: Path) -> None:
         assert all(isinstance(one, str) for one in entry.ids)
 
 
-_NOBODY = read_processes(Path("/nowhere")) if Path("/nowhere").is_dir() else read_processes()
+_LIVING = Processes().read()
 
 
 def usage(data: bytes, root: Path) -> None:
@@ -122,7 +122,7 @@ def usage(data: bytes, root: Path) -> None:
         except PageError:
             continue
         if read is read_usage:
-            living(found, _NOBODY)
+            living(found, "", _LIVING)
             assert all(0 <= card.memory_used_bytes <= LARGEST for card in found.cards)
 
 

@@ -139,7 +139,7 @@ class Stack:
         given = [str(word) for pair in flags.items() for word in pair]
         self.cluster.start(
             node.agent,
-            [sys.executable, "-P", "-m", "aliquot.plugin", *given, *self._agent_flags],
+            [sys.executable, "-P", "-m", "aliquot.plugin", "--no-pod-cgroups", *given, *self._agent_flags],
             env=node.machine.env(),
             ready=partial(self._answers, f"http://{LOOPBACK}:{node.metrics_port}/readyz"),
         )

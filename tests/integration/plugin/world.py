@@ -149,7 +149,7 @@ class World:
             "--sys-root": self.machine.sys_dir,
         }
         given = [word for flag, path in paths.items() for word in (flag, str(path))]
-        flags = ["--node-name", self.node, "--metrics-port", "-1", "--log-level", "debug"]
+        flags = ["--node-name", self.node, "--metrics-port", "-1", "--log-level", "debug", "--no-pod-cgroups"]
         return [sys.executable, "-m", "aliquot.plugin", *flags, *given, *self.flags, *more]
 
     def join(self) -> str:

@@ -30,7 +30,7 @@ from aliquot.request import ContainerKind
 
 GPU = "aliquot.dev/gpu"
 IDS = frozenset({"GPU-1::0"})
-NOBODY = ProcessTable(frozenset(), frozenset())
+NOBODY = ProcessTable()
 
 
 @pytest.fixture(autouse=True, name="loop")

@@ -1,0 +1,37 @@
+"""Whose time it was that the driver saw: the pod's whose cgroup the process is in, whatever other pages say."""
+
+from pathlib import Path
+
+import pytest
+
+from aliquot.plugin.tenants import TenantPages
+from aliquot.plugin.watchdog import Said, whose
+from aliquot.processes import Processes, ProcessName
+from tests.unit.host import OTHER, POD, process
+
+CARD = "GPU-1"
+PID = 70
+
+
+def said(*named: ProcessName) -> Said:
+    """A tenant of the card that names these."""
+    return Said({CARD: 0.0}, frozenset(named))
+
+
+@pytest.mark.parametrize("by_cgroup", [True, False])
+def test_an_accomplice_does_not_take_the_blame(tmp_path: Path, by_cgroup: bool) -> None:
+    """Its page names the process of a pod that names none; without cgroups nobody can tell."""
+    name = process(tmp_path, PID, f"0::/kubepods/pod{POD}/a")
+    quiet, accomplice = (TenantPages(uid, "main", tmp_path) for uid in (POD, OTHER))
+    tenants = {accomplice: said(name), quiet: said()}
+    assert whose(PID, CARD, tenants, Processes(tmp_path, by_cgroup)) == (quiet if by_cgroup else accomplice)
+
+
+def test_of_a_pods_containers_the_one_that_names_it(tmp_path: Path) -> None:
+    """Where none does, and there are several, it is nobody's."""
+    name = process(tmp_path, PID, f"0::/kubepods/pod{POD}/a")
+    one, other = (TenantPages(POD, container, tmp_path) for container in ("one", "other"))
+    assert whose(PID, CARD, {one: said(), other: said(name)}, Processes(tmp_path)) == other
+    assert whose(PID, CARD, {one: said(), other: said()}, Processes(tmp_path)) is None
+    assert whose(PID, CARD, {one: said()}, Processes(tmp_path)) == one
+    assert whose(PID, "GPU-2", {one: said(name)}, Processes(tmp_path)) is None
