@@ -5,6 +5,7 @@ from pathlib import Path
 
 from aliquot.inventory import MigInstance
 from aliquot.plugin.cards import Card
+from aliquot.plugin.context_costs import ContextCosts
 from aliquot.plugin.cover import Offer
 from aliquot.plugin.errors import NotYetError
 from aliquot.plugin.ledger import Capacity
@@ -30,16 +31,16 @@ class CardTable:
         self._pool_of = pool_of
         self._proc_root = proc_root
         self._cards: dict[str, Card] = {}
-        self._context_bytes: dict[str, int] = {}
+        self._costs = ContextCosts()
 
-    def learn_context(self, uuid: str, cost_bytes: int) -> None:
-        """Somebody was seen to have this for a process's context; the cheapest seen counts for the card's model."""
-        model = self._cards[uuid].model if uuid in self._cards else ""
-        self._context_bytes[model] = min(cost_bytes, self._context_bytes.get(model, cost_bytes))
+    def learn_context(self, uuid: str, namespace: str, cost_bytes: int) -> None:
+        """A process of a pod of this namespace was seen to have this for its context."""
+        if uuid in self._cards:
+            self._costs.learn(self._cards[uuid].model, namespace, cost_bytes)
 
-    def context_bytes(self, uuid: str) -> int:
-        """What a process's first context is likely to cost on a card; 0 while nobody has been seen to have one."""
-        return self._context_bytes.get(self._cards[uuid].model, 0) if uuid in self._cards else 0
+    def context_bytes(self, uuid: str, namespace: str) -> int:
+        """What a process's first context is likely to cost a pod of this namespace; 0 while nothing is known."""
+        return self._costs.of(self._cards[uuid].model, namespace) if uuid in self._cards else 0
 
     def pool(self, uuid: str) -> PoolSpec:
         """How a card is to be shared."""

@@ -12,6 +12,7 @@ from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import Usage, read_usage
 from aliquot.plugin.card_table import CardTable
 from aliquot.plugin.cards import CardsError, Nvml
+from aliquot.plugin.tenancies import Tenancies
 from aliquot.plugin.tenants import TenantPages, Tenants
 from aliquot.processes import PROC, identity_of
 
@@ -27,6 +28,7 @@ class Overheads:
     nvml: Nvml
     cards: CardTable
     tenants: Tenants
+    tenancies: Tenancies
     proc: Path = PROC
     look_every_s: float = LOOK_EVERY_S
     _known: dict[TenantPages, Overhead] = field(default_factory=dict)
@@ -58,10 +60,11 @@ class Overheads:
                 log.debug("overheads on one card stay as they are: %s", error)
 
     def _learn(self, tenant: TenantPages, certain: tuple[Sample | None, ...]) -> None:
+        tenancy = self.tenancies.get(tenant.pod_uid)
         for card, one in zip(read_control(tenant.control).cards, certain, strict=True):
             cost = context_cost(one, card.context_bytes) if one else None
-            if cost is not None:
-                self.cards.learn_context(card.uuid, cost)
+            if cost is not None and tenancy is not None:
+                self.cards.learn_context(card.uuid, tenancy.namespace, cost)
 
 
 def _usages(tenants: Iterable[TenantPages]) -> Iterator[tuple[TenantPages, Usage]]:

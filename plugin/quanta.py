@@ -15,6 +15,7 @@ from aliquot.libshim.control_page import read_control
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import read_card_usages
 from aliquot.plugin.card_table import CardTable
+from aliquot.plugin.claims import believed_bytes
 from aliquot.plugin.leases import Leases
 from aliquot.plugin.tenants import TenantPages, Tenants
 from aliquot.units import MIB
@@ -84,7 +85,7 @@ def quantum_ns(beyond: int) -> int:
 def _memory(tenant: TenantPages) -> Iterator[tuple[str, int]]:
     usages = read_card_usages(tenant.usage)
     for index, limit in enumerate(read_control(tenant.control).cards):
-        size = usages[index].memory_used_bytes + limit.adjust_bytes
+        size = believed_bytes(usages[index], limit) + limit.adjust_bytes
         if limit.core_share_bp and size > 0:
             yield limit.uuid, size
 

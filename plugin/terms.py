@@ -61,7 +61,7 @@ class Terms:
             0 if share.exclusive else share.cores,
             grant_bytes=0 if container.burst else None,
             overflow_bytes=memory_bytes if overflows else None,
-            context_bytes=self.cards.context_bytes(share.uuid),
+            context_bytes=self.cards.context_bytes(share.uuid, pod.namespace),
         )
 
     def _timed(

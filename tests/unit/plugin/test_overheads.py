@@ -7,6 +7,7 @@ from aliquot.libshim.control_page import CardLimit, Control, read_control
 from aliquot.plugin.card_table import CardTable
 from aliquot.plugin.cards import Card, CardEvent, CardsError
 from aliquot.plugin.overhead import Overheads
+from aliquot.plugin.tenancies import Tenancies, Tenancy
 from aliquot.plugin.tenants import Tenants
 from aliquot.processes import PROC, name_of
 from aliquot.units import MIB
@@ -45,8 +46,11 @@ def test_a_lost_card_keeps_no_other_from_being_corrected(tmp_path: Path) -> None
     tenant = tenants.prepare("uid", "main", Control("a/b/main", (CardLimit("GPU-1", 1024 * MIB),)))
     own = name_of(PROC / str(os.getpid()))
     write_usage(tenant.usage, 100 * MIB, owner=(own.pid, own.pid_namespace, own.start_time))
-    overheads = Overheads(driver, cards, tenants)
+    tenancies = Tenancies(tmp_path / "tenancies")
+    tenancies.save(Tenancy("uid", "a", "b", None, {"main": ("nonce",)}))
+    overheads = Overheads(driver, cards, tenants, tenancies)
     for _ in range(2):
         overheads._look()
     assert read_control(tenant.control).cards[0].adjust_bytes == 200 * MIB
-    assert cards.context_bytes("GPU-1") == 200 * MIB
+    assert cards.context_bytes("GPU-1", "a") == 200 * MIB
+    assert cards.context_bytes("GPU-1", "other") == 0

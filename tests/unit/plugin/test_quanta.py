@@ -30,6 +30,7 @@ def holds(quanta: Quanta, name: str, size: int, share_bp: int = 5000, host: int 
     limit = CardLimit(
         UUID, 32 * GIB, grant_bytes=size, overflow_bytes=host, core_share_bp=share_bp, core_most_percent=100
     )
+    quanta.tenants.remove(name)  # a page that is there keeps its grant
     tenant = quanta.tenants.prepare(name, "main", Control(f"default/{name}/main", (limit,)))
     write_usage(tenant.usage, size, host_bytes=host)
 
@@ -68,6 +69,17 @@ def test_what_has_overflowed_to_the_host_is_not_waited_for(quanta: Quanta) -> No
     assert asked(quanta) is None
     holds(quanta, "two", 12 * GIB, host=12 * GIB)
     assert asked(quanta) == quantum_ns(4 * GIB)
+
+
+def test_what_a_tenant_says_beyond_its_grant_lengthens_no_lease(quanta: Quanta) -> None:
+    """Its neighbour would wait for that."""
+    limit = CardLimit(UUID, 10 * GIB, core_share_bp=5000, core_most_percent=100)
+    for name, says in (("liar", 1 << 47), ("neighbour", 6 * GIB)):
+        tenant = quanta.tenants.prepare(name, "main", Control(f"default/{name}/main", (limit,)))
+        write_usage(tenant.usage, says)
+    assert asked(quanta) is None
+    write_usage(quanta.tenants.pages("neighbour", "main").usage, 8 * GIB)
+    assert asked(quanta) == quantum_ns(2 * GIB)
 
 
 def test_a_quantum_is_worth_the_moving() -> None:
