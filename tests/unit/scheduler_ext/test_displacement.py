@@ -185,6 +185,22 @@ def test_a_used_up_limit_of_a_parent_is_no_reason_to_evict_a_sibling_within_its_
     assert goes(here, refused(here, pod), "n2") == ["two"]
 
 
+def test_for_a_parents_limit_another_child_gives_what_one_within_its_guarantee_keeps() -> None:
+    """Of two quotas that have borrowed, the one whose pods go first is left what is guaranteed to it."""
+    here = Neighbours("n1", "n2")
+    here.quotas.put(quota("top", limit=(18, None, None)))
+    here.quotas.put(quota("one", "one", parent="top"))
+    here.quotas.put(quota("two", "two", guaranteed=(8, None, None), parent="top"))
+    here.quotas.put(quota("three", "three", parent="top"))
+    here.runs("a", "n1-a", 6, namespace="two", priority=1)
+    here.runs("b", "n1-b", 6, namespace="two", priority=1)
+    here.runs("c", "n2-a", 6, namespace="three", priority=2)
+    found = goes(here, refused(here, waiter(12, namespace="one")), "n2")
+    assert found is not None
+    assert "c" in found
+    assert len(found) == 2
+
+
 def test_a_quotas_own_pod_does_not_leave_where_the_card_would_be_anothers_within_its_guarantee() -> None:
     """It leaves another node for the quota's limit; that alone would be in vain."""
     here = Neighbours("n1", "n2")

@@ -309,6 +309,17 @@ def test_others_go_where_a_card_fails_that_was_held():
     assert field.held(group) == 2
 
 
+def test_a_pod_that_does_not_end_when_it_should_is_not_evicted_again():
+    """Its kubelet does not answer."""
+    field = Contended()
+    others = field.others(8, 0)
+    for pod in others:
+        field.show(pod, leaving=True)
+    field.pass_time(1000.0)
+    field.waits("train", 2)
+    assert field.rounds() == []
+
+
 @pytest.mark.parametrize("guaranteed", [3, 2])
 def test_a_group_gets_back_what_is_guaranteed_to_its_namespace(guaranteed: int):
     """Whatever the priorities; all of it or nothing: a group of three beyond a guarantee of two gets nothing."""
