@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aliquot.links import Level, Link
+from aliquot.scheduler_ext.laying import lib, pointer
 from aliquot.scheduler_ext.topology import UNKNOWN_SHAPE, Shape
 from aliquot.topology import Rdma, Topology
 
@@ -151,21 +152,10 @@ class Sets:
         return self._partitioned[size]
 
     def _partition(self, size: int) -> Masks:
-        """Work that out.
-
-        The lowest card of a mask is in none of the sets, or in one of those of which it is the lowest. Masks are
-        worked out from those with the highest lowest card on, so that what is left when a set is taken out is known.
-        """
-        cards, sized = self.shape.cards, self._of(size)
-        most = np.zeros(1 << cards, np.int64)
-        worths = dict(zip(sized.masks.tolist(), (size * sized.weakest).tolist(), strict=True))
-        for lowest in reversed(range(cards)):
-            bit = 1 << lowest
-            masks = (np.arange(1 << (cards - lowest - 1)) << (lowest + 1)) | bit
-            most[masks] = most[masks ^ bit]
-            for taken in [mask for mask in worths if mask & -mask == bit]:
-                over = masks[(masks & taken) == taken]
-                most[over] = np.maximum(most[over], worths[taken] + most[over ^ taken])
+        """Work that out."""
+        sized, most = self._of(size), np.zeros(1 << self.shape.cards, np.int64)
+        worths = size * sized.weakest
+        lib.aq_partition(self.shape.cards, pointer(sized.masks), pointer(worths), len(worths), pointer(most))
         return most
 
 

@@ -141,6 +141,9 @@ void aq_cards_on(const aq_table *table, const aq_yard *yard, const aq_rows *kept
 /* The position of the best set with the cards in `must`, out of `may`, while nobody is on those in `empty`; -1: none. */
 int64_t aq_best_set(const aq_links *links, uint32_t must, uint32_t may, uint32_t empty);
 
+/* For every mask of `cards` cards, at most 16, the most that disjoint ones of these sets within it come to. */
+void aq_partition(int64_t cards, const int64_t *masks, const int64_t *worths, int64_t count, int64_t *most);
+
 /* The dearest filling of every rest from 0 to `steps`, by slices of these sizes, the smallest first: what it is worth, and its
  * last slice (-1 where a step stays free); `noise` is no difference. */
 void aq_fill(const int64_t *sizes, const double *prices, int64_t count, int64_t steps, double noise, double *worths,

@@ -25,6 +25,26 @@ int64_t aq_best_set(const aq_links *links, uint32_t must, uint32_t may, uint32_t
   return best;
 }
 
+/* A set, and what is left of the cards above its lowest. */
+static void take_out(int64_t mask, int64_t worth, int64_t left, int64_t *most) {
+  for (int64_t rest = left;; rest = (rest - 1) & left) {
+    if (worth + most[rest] > most[rest | mask]) most[rest | mask] = worth + most[rest];
+    if (!rest) break;
+  }
+}
+
+/* The lowest card of a mask is in none of the sets, or in one of those of which it is the lowest. Masks are worked out from
+ * those with the highest lowest card on, so that what is left when a set is taken out is known. */
+void aq_partition(int64_t cards, const int64_t *masks, const int64_t *worths, int64_t count, int64_t *most) {
+  most[0] = 0;
+  for (int64_t bit = (int64_t)1 << cards >> 1; bit; bit >>= 1) {
+    int64_t above = ((int64_t)1 << cards) - 2 * bit;
+    take_out(bit, 0, above, most);
+    for (int64_t n = 0; n < count; n++)
+      if ((masks[n] & -masks[n]) == bit) take_out(masks[n], worths[n], above & ~masks[n], most);
+  }
+}
+
 /* What a card is worth beside how it is liked: nearness to NICs comes before that. */
 static double nearness(const aq_class *class, const aq_turn *turn, const aq_links *links, int64_t column) {
   return turn->near_first && column < MOST_LINKED && (links->near >> column & 1) ? class->near : 0;
