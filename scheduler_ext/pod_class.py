@@ -60,7 +60,7 @@ class PodClass:
         self._named: dict[int, Array] = {}
         self._stepped = False
         self._lent: Lent | None = None
-        self._known = (0, 0)
+        self._known = (0, 0, 0)
 
     def begin(self, *, stepped: bool) -> None:
         """Know nothing of the names of cards; to be called again when the table has got another shape.
@@ -93,7 +93,7 @@ class PodClass:
     @property
     def lent(self) -> Lent:
         """The class; made anew where the cluster has got cards or links that it had not."""
-        known = len(self._table.kinds), len(self._table.sets)
+        known = self._table.names_known
         if self._lent is None or known != self._known:
             self._lent, self._known = self._describe(), known
         return self._lent

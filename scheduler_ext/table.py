@@ -35,6 +35,8 @@ Bools = npt.NDArray[np.bool_]
 
 FIRST_ROWS = 64
 FIRST_CARDS = 8
+SPARE_NAMES: Final = 64
+"""So many kinds of cards or shapes of nodes that nobody has any more are not worth numbering the others anew."""
 GROWTH = 4
 """By which part of their length the arrays grow. A power of two for a length would have all cards of a node compete for
 the same places in the processor's caches."""
@@ -100,9 +102,9 @@ class CardTable:
         exists: A card is there.
         healthy: It works.
         mig: It is divided by MIG.
-        model: Position of its model in `models`.
+        model, kind: Positions of its model in `models`, and of its kind in `kinds`. These lists grow, and are made anew
+            without what no card has any more.
         names: Of the nodes by row; of a row that is free, the last one's.
-        kind: Position of its kind in `kinds`, which only grow.
         uuid: Its UUID.
         host_cpu, host_mib: What nobody has taken of the node's CPU (thousandths) and memory, shape (nodes,).
         whole_cpu, whole_mib: What pods may take of them in all, shape (nodes,).
@@ -117,6 +119,7 @@ class CardTable:
         self.preferences: list[Preference] = [SILENT]
         self.sets: list[Sets] = [UNKNOWN_SETS]
         self._shapes: dict[Shape, int] = {UNKNOWN_SHAPE: 0}
+        self._most_names, self._forgotten = SPARE_NAMES, 0
         self._hosts: dict[str, tuple[HostShare, HostShare]] = {}
         self._lent: Lent | None = None
         self._copied = 0
@@ -169,6 +172,11 @@ class CardTable:
         """The rows that have changed after this tick."""
         return self._trail.since(tick)
 
+    @property
+    def names_known(self) -> tuple[int, int, int]:
+        """Differs where a number in `kind` or `shape` may mean what it did not mean before."""
+        return self._forgotten, len(self.kinds), len(self.sets)
+
     def reshaped_since(self, tick: int) -> bool:
         """Whether any row has got other cards, or another amount of CPU and memory, after this tick."""
         return self._reshaped > tick
@@ -196,6 +204,8 @@ class CardTable:
         self.shape[row] = self._shape(shape)
         self._write_host(node, row)
         self._write(row, cards)
+        if max(len(self.kinds), len(self.sets)) > self._most_names:
+            self._forget()
 
     def drop(self, node: str) -> None:
         """Forget a node; its row is free for another."""
@@ -354,6 +364,23 @@ class CardTable:
             self.sets.append(Sets(shape))
         return self._shapes[shape]
 
+    def _forget(self) -> None:
+        """Number models, kinds and shapes anew, without those that no node has: an agent may write new ones for ever.
+
+        Copies of this table keep the lists and arrays that they have.
+        """
+        kinds, self.kind = _renumbered(self.kind)
+        models, self.model = _renumbered(self.model)
+        shapes, self.shape = _renumbered(self.shape)
+        place = {model: number for number, model in enumerate(models)}
+        self.kinds = [self.kinds[n]._replace(model=place[self.kinds[n].model]) for n in kinds]
+        self.models = [self.models[n] for n in models]
+        self.sets = [self.sets[n] for n in shapes]
+        self._shapes = {one.shape: number for number, one in enumerate(self.sets)}
+        self._lent = None
+        self._forgotten += 1
+        self._most_names = 2 * max(len(self.kinds), len(self.sets)) + SPARE_NAMES
+
     def _read(self, row: int, column: int, uuid: str) -> CardState:
         return CardState(
             uuid=uuid,
@@ -415,7 +442,7 @@ class CardTable:
         for grid in self._grids():
             grid[:, row] = 0
         self._reshaped = self.tick + 1
-        self.slots_each[row] = 0
+        self.slots_each[row] = self.shape[row] = 0
         self._trail.touch(row)
 
     def _new_row(self) -> int:
@@ -472,6 +499,13 @@ class _Numbers:
 def _columns(cards: tuple[tuple[int, ...], ...]) -> Ints:
     """The numbers of a node's cards, turned round; worked out once for all nodes that are alike."""
     return np.array(cards, np.int64).T
+
+
+def _renumbered(numbers: Ints) -> tuple[list[int], Ints]:
+    """Which numbers are in use, 0 always, and the same array with their positions."""
+    used = np.union1d(numbers, 0)
+    found: Ints = np.searchsorted(used, numbers)
+    return used.tolist(), found
 
 
 def _position(known: list[_T], item: _T) -> int:
