@@ -33,11 +33,14 @@ from aliquot.scheduler_ext.ledger import Ledger
 from aliquot.scheduler_ext.pods import PlacedPod, pods_of
 from aliquot.scheduler_ext.residents import Residents
 from aliquot.scheduler_ext.resize import Resizer
+from aliquot.scheduler_ext.status_budget import StatusBudget
 from aliquot.scheduler_ext.waiting import Waiting
 
 if TYPE_CHECKING:
     from aliquot.placement import Placement
 
+AGAIN_SECONDS: Final = 10.0
+"""Between looks at nodes that were set aside."""
 READ_PER_SECOND: Final = 20_000
 """Pods, about: so long the watch is waited for instead."""
 
@@ -59,6 +62,7 @@ class Feed:
         holds: Holds | None = None,
         late: LatePlacements | None = None,
         demand: Demand | None = None,
+        statuses: StatusBudget | None = None,
     ) -> None:
         self._api = api
         self._doubts: dict[str, tuple[Placement, int]] = {}
@@ -75,6 +79,7 @@ class Feed:
         self._residents = residents or Residents(ledger)
         self._holds = holds
         self._foreign = foreign
+        self._statuses = statuses or StatusBudget()
         self._cards = Reflector(
             api,
             GPU_NODES,
@@ -128,6 +133,7 @@ class Feed:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._gain_experience())
+            group.create_task(self._look_at_those_set_aside())
             group.create_task(self._pools.run())
             for reflector in self._all().values():
                 group.create_task(reflector.run())
@@ -226,8 +232,21 @@ class Feed:
         if self._late is not None:
             self._late.forget(uid)
 
+    async def _look_at_those_set_aside(self) -> None:
+        while True:
+            await asyncio.sleep(AGAIN_SECONDS)
+            self.put_those_set_aside()
+
+    def put_those_set_aside(self) -> None:
+        """Take over the last status of nodes that had changed too often, as far as they may have changed by now."""
+        for node in [node for node in map(self._cards.get, self._statuses.over) if node is not None]:
+            self._put_cards(node)
+
     def _put_cards(self, node: GPUNode) -> None:
         name, pools = node.metadata.name, self._pools_of(node)
+        if not self._statuses.allows(name, node.status):
+            self._ledger.drop_node(name)
+            return
         self._in_force[name] = pools
         self._ledger.put_node(name, node.status, lambda model: pools[model].spec)
         self._ledger.put_pools(name, {c.uuid: pools[c.model].name for c in node.status.cards})
@@ -265,6 +284,7 @@ class Feed:
 
     def _drop_cards(self, node: GPUNode) -> None:
         self._in_force.pop(node.metadata.name, None)
+        self._statuses.forget(node.metadata.name)
         self._ledger.drop_node(node.metadata.name)
 
     def _put_node(self, node: Node) -> None:

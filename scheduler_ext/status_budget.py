@@ -1,0 +1,83 @@
+"""How often a node may say that it has other cards.
+
+Whoever has taken a node can write one status after the other, each of them legal, and each with cards and links that no
+node had before: placing pods well on such a cluster has to be worked out anew each time. A node that changes more often
+than any machine does has no cards for the scheduler until it has been quiet; the others are placed on as ever.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from aliquot.inventory import GPUNodeStatus
+
+_log = logging.getLogger(__name__)
+MOST_AT_ONCE: Final = 10
+SECONDS_EACH: Final = 60.0
+"""After so long a node may change once more."""
+
+
+@dataclass
+class _Account:
+    said: int
+    left: float
+    since: float
+
+
+class StatusBudget:
+    """Counts the changes of each node's cards; health, MIG and what is promised are none.
+
+    Attributes:
+        over: The nodes whose last status was not taken over.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Nobody has changed yet; `clock`: monotonic seconds."""
+        self.over: set[str] = set()
+        self._clock = clock
+        self._accounts: dict[str, _Account] = {}
+
+    def allows(self, node: str, status: GPUNodeStatus) -> bool:
+        """Whether a node's status may be taken over now; a new one is charged for."""
+        said, now = hash(_lasting(status)), self._clock()
+        account = self._accounts.setdefault(node, _Account(said, MOST_AT_ONCE, now))
+        account.left = min(MOST_AT_ONCE, account.left + (now - account.since) / SECONDS_EACH)
+        account.since = now
+        if account.said != said:
+            if account.left < 1:
+                self._set_aside(node)
+                return False
+            account.said, account.left = said, account.left - 1
+        self.over.discard(node)
+        return True
+
+    def forget(self, node: str) -> None:
+        """A node's object is gone; what it has used lately is not, or the object would be made anew each time."""
+        self.over.discard(node)
+        quiet = self._clock() - MOST_AT_ONCE * SECONDS_EACH
+        self._accounts = {
+            name: one for name, one in self._accounts.items() if name != node or one.since > quiet
+        }
+
+    def _set_aside(self, node: str) -> None:
+        if node not in self.over:
+            self.over.add(node)
+            _log.warning(
+                "node %s says too often that it has other cards; it has none for the scheduler until it says the same "
+                "for %d s: see what its agent runs into, or who writes its GPUNode",
+                node,
+                SECONDS_EACH,
+            )
+
+
+def _lasting(status: GPUNodeStatus) -> tuple[object, ...]:
+    """What cards are and how they are linked, without how they are at the moment."""
+    cards = [
+        msgspec.structs.replace(card, health="", reason="", mig_enabled=False, mig=())
+        for card in status.cards
+    ]
+    return status.slices_per_card, *map(msgspec.structs.astuple, cards), status.nics

@@ -1,0 +1,86 @@
+"""A node that says too often that it has other cards harms itself alone."""
+
+import msgspec
+import pytest
+
+from aliquot.inventory import GPUNode, GPUNodeStatus
+from aliquot.kube.objects import ObjectMeta
+from aliquot.scheduler_ext.feed import Feed
+from aliquot.scheduler_ext.foreign import ForeignAgents
+from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.status_budget import MOST_AT_ONCE, SECONDS_EACH, StatusBudget
+from tests.unit.scheduler_ext.placing import card, node, resizer
+from tests.unit.scheduler_ext.world import World
+
+
+class Cluster:
+    """An extender that hears of nodes' cards, at a time that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.ledger = Ledger(lambda: self.now)
+        self.statuses = StatusBudget(lambda: self.now)
+        self.feed = Feed(
+            None,  # type: ignore[arg-type] - reads no cluster
+            self.ledger,
+            ForeignAgents(()),
+            resizer(World(), self.ledger),
+            statuses=self.statuses,
+        )
+
+    def says(self, name: str, gib: int, healthy: bool = True) -> None:
+        """An agent writes a status."""
+        status = node(card(f"{name}-card", gib=gib, healthy=healthy))
+        self.feed._cards._put(name, GPUNode(metadata=ObjectMeta(name=name), status=status))
+
+    def sizes(self, name: str) -> list[int]:
+        """What the scheduler knows of a node's cards, in GiB."""
+        return [one.usable_mib >> 10 for one in self.ledger.table.cards(name)]
+
+
+def test_a_node_that_changes_too_often_has_no_cards_until_it_is_quiet(caplog: pytest.LogCaptureFixture):
+    """Others are as ever; what it said last is taken over once it may change again."""
+    here = Cluster()
+    here.says("calm", 16)
+    for turn in range(MOST_AT_ONCE + 1):
+        here.says("wild", 16 + turn)
+        assert here.sizes("wild") == [16 + turn]
+    for turn in range(2):
+        here.says("wild", 40 + turn)
+        assert here.sizes("wild") == []
+    assert here.sizes("calm") == [16]
+    assert here.statuses.over == {"wild"}
+    assert caplog.text.count("node wild says too often") == 1
+    here.feed.put_those_set_aside()
+    assert here.sizes("wild") == []
+    here.now += SECONDS_EACH
+    here.feed.put_those_set_aside()
+    assert here.sizes("wild") == [41]
+    assert here.statuses.over == set()
+
+
+def test_health_changes_as_often_as_it_likes():
+    """Nothing is worked out anew for it."""
+    here = Cluster()
+    for turn in range(5 * MOST_AT_ONCE):
+        here.says("n", 16, healthy=turn % 2 == 0)
+    assert here.sizes("n") == [16]
+
+
+def test_a_node_that_is_made_anew_has_spent_what_it_has_spent():
+    """Its budget comes back with time alone."""
+    budget = StatusBudget(lambda: 0.0)
+    for turn in range(MOST_AT_ONCE + 1):
+        assert budget.allows("n", GPUNodeStatus(slices_per_card=turn))
+        budget.forget("n")
+    assert not budget.allows("n", GPUNodeStatus(slices_per_card=99))
+
+
+def test_as_many_slices_and_other_links_are_a_change():
+    """Whatever the scheduler tables by it."""
+    budget, status = StatusBudget(lambda: 0.0), node(card("a"), card("b"))
+    linked = (status.cards[0], msgspec.structs.replace(status.cards[1], links="PIX"))
+    for _ in range(MOST_AT_ONCE):
+        assert budget.allows("n", status)
+        assert budget.allows("n", GPUNodeStatus(slices_per_card=10, cards=linked)) or budget.over
+    assert budget.over == {"n"}
