@@ -14,6 +14,7 @@ from pathlib import Path
 PROC = Path("/proc")
 START_TIME_FIELD = 19
 _SYS_PTRACE = 19
+CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
@@ -128,6 +129,15 @@ def pod_of(pid: int, proc: Path = PROC) -> str | None:
         return _pod_in((proc / str(pid) / "cgroup").read_text()) or None
     except OSError:
         return None
+
+
+def container_of(pid: int, proc: Path = PROC) -> str:
+    """The runtime's id of the container that a process of this machine is in, by its cgroup; empty: it is in none."""
+    try:
+        found = CONTAINER_ID.findall((proc / str(pid) / "cgroup").read_text())
+    except OSError:
+        return ""
+    return found[0] if found else ""
 
 
 def identity_of(pid: int, proc: Path = PROC) -> tuple[int, int, int] | None:

@@ -25,7 +25,7 @@ from aliquot.plugin.leases import Leases, lease_name
 from aliquot.plugin.pods import Pods
 from aliquot.plugin.tenancies import Tenancies
 from aliquot.plugin.tenants import EVERYBODY, TenantPages, Tenants, name_in_page
-from aliquot.processes import Processes, ProcessName, identity_of, pod_of
+from aliquot.processes import Processes, ProcessName, container_of, identity_of, pod_of
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +144,7 @@ class Watchdog:
     def _seen(self, said: Mapping[TenantPages, Said]) -> Mapping[tuple[TenantPages, str], float]:
         """Seconds that the driver saw each tenant work since the look before, by card."""
         seen: dict[tuple[TenantPages, str], float] = defaultdict(float)
+        ids = {tenant: self._container_id(tenant) for tenant in said}
         for card in {card for one in said.values() for card in one.busy_s}:
             try:
                 busy = self._sample(card)
@@ -151,10 +152,17 @@ class Watchdog:
                 log.debug("nobody is compared on one card: %s", error)
                 continue
             for pid, seconds in busy.items():
-                tenant = whose(pid, card, said, self.processes)
+                tenant = whose(pid, card, said, ids, self.processes)
                 if tenant:
                     seen[tenant, card] += seconds
         return seen
+
+    def _container_id(self, tenant: TenantPages) -> str:
+        """As the kubelet has told; empty while it has not."""
+        pod = self.pods.get(tenant.pod_uid)
+        told = (*pod.status.container_statuses, *pod.status.init_container_statuses) if pod else ()
+        found = (one.container_id.rpartition("/")[2] for one in told if one.name == tenant.container)
+        return next(found, "")
 
     def _sample(self, card: str) -> Mapping[int, float]:
         """Seconds of work by process since the last sample of a card."""
@@ -184,17 +192,30 @@ def _said_by(tenant: TenantPages, cards: Sequence[str]) -> Said:
     return Said(busy_s, frozenset(map(name_in_page, usage.processes)), in_flight)
 
 
-def whose(pid: int, card: str, said: Mapping[TenantPages, Said], processes: Processes) -> TenantPages | None:
-    """The tenant of a process: of its pod's containers on the card the one whose page names it, or the only one.
+def whose(
+    pid: int,
+    card: str,
+    said: Mapping[TenantPages, Said],
+    ids: Mapping[TenantPages, str],
+    processes: Processes,
+) -> TenantPages | None:
+    """The tenant of a process: the container that it is in, by its cgroup; by pages where there are no cgroups.
 
-    Where there are no cgroups, pages alone tell.
+    Where the kubelet has not told a container's id yet, it is the pod's container whose page names it, or the only one.
+
+    Args:
+        pid: The process.
+        card: Where it was seen.
+        said: The tenants that are leased time.
+        ids: Those of their containers; empty where they are not known.
+        processes: All of this machine.
     """
     identity = identity_of(pid, processes.proc)
     if identity is None:
         return None
     there = [tenant for tenant, one in said.items() if card in one.busy_s]
     if processes.by_cgroup:
-        uid = pod_of(pid, processes.proc)
-        there = [tenant for tenant in there if tenant.pod_uid == uid]
+        uid, container = pod_of(pid, processes.proc), container_of(pid, processes.proc)
+        there = [one for one in there if one.pod_uid == uid and ids.get(one) in (None, "", container)]
     named = (tenant for tenant in there if ProcessName(*identity) in said[tenant].processes)
     return next(named, there[0] if processes.by_cgroup and len(there) == 1 else None)

@@ -24,14 +24,28 @@ def test_an_accomplice_does_not_take_the_blame(tmp_path: Path, by_cgroup: bool) 
     name = process(tmp_path, PID, f"0::/kubepods/pod{POD}/a")
     quiet, accomplice = (TenantPages(uid, "main", tmp_path) for uid in (POD, OTHER))
     tenants = {accomplice: said(name), quiet: said()}
-    assert whose(PID, CARD, tenants, Processes(tmp_path, by_cgroup)) == (quiet if by_cgroup else accomplice)
+    assert whose(PID, CARD, tenants, {}, Processes(tmp_path, by_cgroup)) == (
+        quiet if by_cgroup else accomplice
+    )
 
 
 def test_of_a_pods_containers_the_one_that_names_it(tmp_path: Path) -> None:
     """Where none does, and there are several, it is nobody's."""
     name = process(tmp_path, PID, f"0::/kubepods/pod{POD}/a")
     one, other = (TenantPages(POD, container, tmp_path) for container in ("one", "other"))
-    assert whose(PID, CARD, {one: said(), other: said(name)}, Processes(tmp_path)) == other
-    assert whose(PID, CARD, {one: said(), other: said()}, Processes(tmp_path)) is None
-    assert whose(PID, CARD, {one: said()}, Processes(tmp_path)) == one
-    assert whose(PID, "GPU-2", {one: said(name)}, Processes(tmp_path)) is None
+    assert whose(PID, CARD, {one: said(), other: said(name)}, {}, Processes(tmp_path)) == other
+    assert whose(PID, CARD, {one: said(), other: said()}, {}, Processes(tmp_path)) is None
+    assert whose(PID, CARD, {one: said()}, {}, Processes(tmp_path)) == one
+    assert whose(PID, "GPU-2", {one: said(name)}, {}, Processes(tmp_path)) is None
+
+
+def test_the_containers_id_tells_more_than_pages(tmp_path: Path) -> None:
+    """An accomplice in the same pod names the process; ids that the kubelet has not told yet exclude nobody."""
+    own, others = "a" * 64, "b" * 64
+    name = process(tmp_path, PID, f"0::/kubepods.slice/pod{POD}.slice/cri-containerd-{own}.scope")
+    quiet, accomplice = (TenantPages(POD, container, tmp_path) for container in ("quiet", "accomplice"))
+    tenants, here = {accomplice: said(name), quiet: said()}, Processes(tmp_path)
+    assert whose(PID, CARD, tenants, {quiet: own, accomplice: others}, here) == quiet
+    assert whose(PID, CARD, tenants, {quiet: "", accomplice: others}, here) == quiet
+    assert whose(PID, CARD, tenants, {quiet: "", accomplice: ""}, here) == accomplice
+    assert whose(PID, CARD, tenants, {quiet: others, accomplice: others}, here) is None
