@@ -58,10 +58,9 @@ class StatusBudget:
     def forget(self, node: str) -> None:
         """A node's object is gone; what it has used lately is not, or the object would be made anew each time."""
         self.over.discard(node)
-        quiet = self._clock() - MOST_AT_ONCE * SECONDS_EACH
-        self._accounts = {
-            name: one for name, one in self._accounts.items() if name != node or one.since > quiet
-        }
+        account = self._accounts.get(node)
+        if account is not None and self._clock() - account.since > MOST_AT_ONCE * SECONDS_EACH:
+            del self._accounts[node]
 
     def _set_aside(self, node: str) -> None:
         if node not in self.over:
