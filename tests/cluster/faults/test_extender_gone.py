@@ -89,7 +89,8 @@ def placed_within(twice: Installation) -> float:
 def strike(twice: Installation, find: Find, signal: str) -> float:
     """Signal the extender in its worst place, and see how long a pod waits that comes just then.
 
-    Returns when all is whole again: two replicas are no help against faults of both at once.
+    Returns when all is whole again: two replicas are no help against faults of both at once. Where the container itself
+    ended, its pod is made anew for that; the kubelet would not start the container for minutes after a few times.
     """
     pod = wait_for("a kube-scheduler to lead", lambda: leading(twice), PATIENCE_S)
     pids = wait_for(f"the extender of {pod}", lambda: find(twice, pod), PATIENCE_S)
@@ -97,6 +98,9 @@ def strike(twice: Installation, find: Find, signal: str) -> float:
     twice.node.box.run("sh", "-c", f"kill -{signal} {' '.join(map(str, pids))} || true")
     took = placed_within(twice)
     wait_for("what was struck to end", lambda: not twice.node.box.processes().keys() & pids, PATIENCE_S)
+    if find is container:
+        twice.kubectl.delete("pods", pod, NAMESPACE, grace=1)
+        twice.kubectl.wait_gone("pods", pod, PATIENCE_S, NAMESPACE)
     twice.await_services(PATIENCE_S)
     return took
 
