@@ -75,6 +75,13 @@ def container(twice: Installation, pod: str) -> list[int]:
     return processes(twice, pod, EXTENDER)
 
 
+def beside_leader(twice: Installation, find: Find) -> tuple[str, list[int]] | None:
+    """The pod that holds the Lease, and its processes; a pod that has gone may hold it yet."""
+    pod = leading(twice)
+    pids = find(twice, pod) if pod else []
+    return (pod, pids) if pids else None
+
+
 def placed_within(twice: Installation) -> float:
     """How long a new pod with a slice waits for its node."""
     name = f"probe-{next(NUMBERS)}"
@@ -92,8 +99,9 @@ def strike(twice: Installation, find: Find, signal: str) -> float:
     Returns when all is whole again: two replicas are no help against faults of both at once. Where the container itself
     ended, its pod is made anew for that; the kubelet would not start the container for minutes after a few times.
     """
-    pod = wait_for("a kube-scheduler to lead", lambda: leading(twice), PATIENCE_S)
-    pids = wait_for(f"the extender of {pod}", lambda: find(twice, pod), PATIENCE_S)
+    pod, pids = wait_for(
+        "a kube-scheduler to lead that lives", lambda: beside_leader(twice, find), PATIENCE_S
+    )
     # The others of a container end with its first process, perhaps before the signal reaches them.
     twice.node.box.run("sh", "-c", f"kill -{signal} {' '.join(map(str, pids))} || true")
     took = placed_within(twice)
