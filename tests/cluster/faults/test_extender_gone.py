@@ -110,6 +110,7 @@ def strike(twice: Installation, find: Find, signal: str) -> float:
         twice.kubectl.delete("pods", pod, NAMESPACE, grace=1)
         twice.kubectl.wait_gone("pods", pod, PATIENCE_S, NAMESPACE)
     twice.await_services(PATIENCE_S)
+    let_pods_meet()
     return took
 
 
