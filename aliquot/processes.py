@@ -1,14 +1,15 @@
 """Which processes of this machine are alive, and whose they are.
 
-Whose a process is says its cgroup, whose path holds the pod's UID: the kernel writes it, and no container can change
-it. A usage page names a process by its pid in its own namespace, that namespace's inode and its start time; the host
-sees another pid. One walk over /proc gives a table to look such names up in. What a page names outside of its own pod
-is nothing that lives there.
+A process belongs to the pod whose UID is in the path of its cgroup: the kernel tells that path, and no container can
+change it. A usage page names a process by its pid in its own namespace, that namespace's inode and its start time; the
+host sees another pid. One walk over /proc gives a table to look such names up in. A page that names processes of other
+pods, or of the host, names nobody.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -32,7 +33,7 @@ class ProcessTable:
     """Who was alive at one moment.
 
     Attributes:
-        owners: Processes, as their own namespaces know them, with the UIDs of their pods; empty for those of none.
+        owners: The UID of each process's pod, empty where it is in none, by its name.
         veiled: Pid, start time and pod of those whose namespace this process may not look at.
         by_cgroup: Whether containers have cgroups; where they have none, pages alone tell whose a process is.
     """
@@ -41,7 +42,7 @@ class ProcessTable:
     veiled: frozenset[tuple[int, int, str]] = frozenset()
     by_cgroup: bool = True
 
-    @property
+    @cached_property
     def pod_uids(self) -> frozenset[str]:
         """Pods that have a process."""
         return frozenset(self.owners.values()) | {uid for _, _, uid in self.veiled}

@@ -11,11 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from aliquot.libshim.control_page import read_control
+from aliquot.libshim.control_page import CardLimit, read_control
 from aliquot.libshim.page_file import PageError
-from aliquot.libshim.usage_page import read_card_usages
+from aliquot.libshim.usage_page import CardUsage, read_card_usages
 from aliquot.plugin.card_table import CardTable
-from aliquot.plugin.claims import believed_bytes
 from aliquot.plugin.leases import Leases
 from aliquot.plugin.tenants import TenantPages, Tenants
 from aliquot.units import MIB
@@ -85,9 +84,18 @@ def quantum_ns(beyond: int) -> int:
 def _memory(tenant: TenantPages) -> Iterator[tuple[str, int]]:
     usages = read_card_usages(tenant.usage)
     for index, limit in enumerate(read_control(tenant.control).cards):
-        size = believed_bytes(usages[index], limit) + limit.adjust_bytes
+        size = _believed_bytes(usages[index], limit) + limit.adjust_bytes
         if limit.core_share_bp and size > 0:
             yield limit.uuid, size
+
+
+def _believed_bytes(usage: CardUsage, limit: CardLimit) -> int:
+    """Memory that a tenant says it has of a card, up to its grant, or to its limit where it has no grant.
+
+    Who has more than that has it past the interceptor, or is being made smaller: others wait for neither.
+    """
+    most = limit.memory_bytes if limit.grant_bytes is None else limit.grant_bytes
+    return max(0, min(usage.memory_used_bytes, most))
 
 
 def _spell(quantum: int | None) -> str:

@@ -216,6 +216,10 @@ def whose(
     there = [tenant for tenant, one in said.items() if card in one.busy_s]
     if processes.by_cgroup:
         uid, container = pod_of(pid, processes.proc), container_of(pid, processes.proc)
-        there = [one for one in there if one.pod_uid == uid and ids.get(one) in (None, "", container)]
+        there = [
+            one
+            for one in there
+            if one.pod_uid == uid and (not container or ids.get(one, "") in ("", container))
+        ]
     named = (tenant for tenant in there if ProcessName(*identity) in said[tenant].processes)
     return next(named, there[0] if processes.by_cgroup and len(there) == 1 else None)

@@ -33,14 +33,14 @@ from aliquot.scheduler_ext.ledger import Ledger
 from aliquot.scheduler_ext.pods import PlacedPod, pods_of
 from aliquot.scheduler_ext.residents import Residents
 from aliquot.scheduler_ext.resize import Resizer
-from aliquot.scheduler_ext.status_budget import StatusBudget
+from aliquot.scheduler_ext.status_rate_limit import StatusRateLimit
 from aliquot.scheduler_ext.waiting import Waiting
 
 if TYPE_CHECKING:
     from aliquot.placement import Placement
 
 AGAIN_SECONDS: Final = 10.0
-"""Between looks at nodes that were set aside."""
+"""Between two attempts to take over the status of nodes that are rate limited."""
 READ_PER_SECOND: Final = 20_000
 """Pods, about: so long the watch is waited for instead."""
 
@@ -62,7 +62,7 @@ class Feed:
         holds: Holds | None = None,
         late: LatePlacements | None = None,
         demand: Demand | None = None,
-        statuses: StatusBudget | None = None,
+        statuses: StatusRateLimit | None = None,
     ) -> None:
         self._api = api
         self._doubts: dict[str, tuple[Placement, int]] = {}
@@ -79,7 +79,7 @@ class Feed:
         self._residents = residents or Residents(ledger)
         self._holds = holds
         self._foreign = foreign
-        self._statuses = statuses or StatusBudget()
+        self._statuses = statuses or StatusRateLimit()
         self._cards = Reflector(
             api,
             GPU_NODES,
@@ -133,7 +133,7 @@ class Feed:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._gain_experience())
-            group.create_task(self._look_at_those_set_aside())
+            group.create_task(self._retry_rate_limited())
             group.create_task(self._pools.run())
             for reflector in self._all().values():
                 group.create_task(reflector.run())
@@ -232,12 +232,12 @@ class Feed:
         if self._late is not None:
             self._late.forget(uid)
 
-    async def _look_at_those_set_aside(self) -> None:
+    async def _retry_rate_limited(self) -> None:
         while True:
             await asyncio.sleep(AGAIN_SECONDS)
-            self.put_those_set_aside()
+            self.put_rate_limited()
 
-    def put_those_set_aside(self) -> None:
+    def put_rate_limited(self) -> None:
         """Take over the last status of nodes that had changed too often, as far as they may have changed by now."""
         for node in [node for node in map(self._cards.get, self._statuses.over) if node is not None]:
             self._put_cards(node)

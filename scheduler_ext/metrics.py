@@ -67,8 +67,8 @@ class ExtenderMetrics:
         self.reclaim_rounds = made.counter(
             "scheduler_reclaim_rounds", "Looks at the pods that wait, for whom others might be evicted."
         )
-        self.nodes_set_aside = made.gauge(
-            "scheduler_nodes_set_aside",
+        self.nodes_rate_limited = made.gauge(
+            "scheduler_nodes_rate_limited",
             "Nodes that have no cards for now: they say too often that these are others.",
         )
         registry.register(LedgerCollector(ledger))

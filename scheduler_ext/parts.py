@@ -42,7 +42,7 @@ from aliquot.scheduler_ext.reclaim import Reclaim
 from aliquot.scheduler_ext.resize import Resizer
 from aliquot.scheduler_ext.server import Extender
 from aliquot.scheduler_ext.stale_gangs import StaleGangs
-from aliquot.scheduler_ext.status_budget import StatusBudget
+from aliquot.scheduler_ext.status_rate_limit import StatusRateLimit
 from aliquot.scheduler_ext.volcano import Volcano
 from aliquot.scheduler_ext.waiting import Waker
 from aliquot.scheduler_ext.waiting_metrics import WaitingCollector
@@ -117,8 +117,8 @@ class Parts:
         )
 
     def _make_feed(self) -> Feed:
-        memory, statuses = self._memory, StatusBudget()
-        self._metrics.nodes_set_aside.set_function(lambda: float(len(statuses.over)))
+        memory, statuses = self._memory, StatusRateLimit()
+        self._metrics.nodes_rate_limited.set_function(lambda: float(len(statuses.over)))
         return Feed(
             self._api,
             memory.ledger,

@@ -93,7 +93,7 @@ class PodClass:
     @property
     def lent(self) -> Lent:
         """The class; made anew where the cluster has got cards or links that it had not."""
-        known = self._table.names_known
+        known = self._table.numbering
         if self._lent is None or known != self._known:
             self._lent, self._known = self._describe(), known
         return self._lent

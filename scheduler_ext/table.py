@@ -35,7 +35,7 @@ Bools = npt.NDArray[np.bool_]
 
 FIRST_ROWS = 64
 FIRST_CARDS = 8
-SPARE_NAMES: Final = 64
+SPARE_KINDS: Final = 64
 """So many kinds of cards or shapes of nodes that nobody has any more are not worth numbering the others anew."""
 GROWTH = 4
 """By which part of their length the arrays grow. A power of two for a length would have all cards of a node compete for
@@ -119,7 +119,7 @@ class CardTable:
         self.preferences: list[Preference] = [SILENT]
         self.sets: list[Sets] = [UNKNOWN_SETS]
         self._shapes: dict[Shape, int] = {UNKNOWN_SHAPE: 0}
-        self._most_names, self._forgotten = SPARE_NAMES, 0
+        self._most_kinds, self._forgotten = SPARE_KINDS, 0
         self._hosts: dict[str, tuple[HostShare, HostShare]] = {}
         self._lent: Lent | None = None
         self._copied = 0
@@ -173,7 +173,7 @@ class CardTable:
         return self._trail.since(tick)
 
     @property
-    def names_known(self) -> tuple[int, int, int]:
+    def numbering(self) -> tuple[int, int, int]:
         """Differs where a number in `kind` or `shape` may mean what it did not mean before."""
         return self._forgotten, len(self.kinds), len(self.sets)
 
@@ -204,7 +204,7 @@ class CardTable:
         self.shape[row] = self._shape(shape)
         self._write_host(node, row)
         self._write(row, cards)
-        if max(len(self.kinds), len(self.sets)) > self._most_names:
+        if max(len(self.kinds), len(self.sets)) > self._most_kinds:
             self._forget()
 
     def drop(self, node: str) -> None:
@@ -379,7 +379,7 @@ class CardTable:
         self._shapes = {one.shape: number for number, one in enumerate(self.sets)}
         self._lent = None
         self._forgotten += 1
-        self._most_names = 2 * max(len(self.kinds), len(self.sets)) + SPARE_NAMES
+        self._most_kinds = 2 * max(len(self.kinds), len(self.sets)) + SPARE_KINDS
 
     def _read(self, row: int, column: int, uuid: str) -> CardState:
         return CardState(

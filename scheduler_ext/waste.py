@@ -43,7 +43,7 @@ class Waste:
 
     def __post_init__(self) -> None:
         self._shape = self.table.exists.shape
-        self._kinds = self.table.names_known[:2]
+        self._kinds = self.table.numbering[:2]
         self._lent: Lent | None = None
         self._known = 0
         self.fragments: Floats = np.zeros(self._shape[1], np.float32)
@@ -86,7 +86,7 @@ class Waste:
     @property
     def fitting(self) -> bool:
         """Whether the table still has the shape and the kinds of cards of when this was made."""
-        return self.table.exists.shape == self._shape and self.table.names_known[:2] == self._kinds
+        return self.table.exists.shape == self._shape and self.table.numbering[:2] == self._kinds
 
     @property
     def lent(self) -> Lent:

@@ -49,3 +49,10 @@ def test_the_containers_id_tells_more_than_pages(tmp_path: Path) -> None:
     assert whose(PID, CARD, tenants, {quiet: "", accomplice: others}, here) == quiet
     assert whose(PID, CARD, tenants, {quiet: "", accomplice: ""}, here) == accomplice
     assert whose(PID, CARD, tenants, {quiet: others, accomplice: others}, here) is None
+
+
+def test_where_the_cgroup_names_no_container_its_pod_counts(tmp_path: Path) -> None:
+    """A runtime may name its containers otherwise; its pods are watched all the same."""
+    process(tmp_path, PID, f"0::/kubepods/pod{POD}/short")
+    quiet = TenantPages(POD, "main", tmp_path)
+    assert whose(PID, CARD, {quiet: said()}, {quiet: "a" * 64}, Processes(tmp_path)) == quiet

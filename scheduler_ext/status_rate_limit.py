@@ -1,8 +1,8 @@
-"""How often a node may say that it has other cards.
+"""How often a node may publish other cards than before.
 
-Whoever has taken a node can write one status after the other, each of them legal, and each with cards and links that no
-node had before: placing pods well on such a cluster has to be worked out anew each time. A node that changes more often
-than any machine does has no cards for the scheduler until it has been quiet; the others are placed on as ever.
+Whoever has taken a node can write one status after the other, each of them valid, and each with cards and links that no
+node had before. What the scheduler tables of cards and links is worked out anew for each. A node that changes more
+often than any machine does has no cards for the scheduler until it publishes the same again; others are used as before.
 """
 
 import logging
@@ -28,7 +28,7 @@ class _Account:
     since: float
 
 
-class StatusBudget:
+class StatusRateLimit:
     """Counts the changes of each node's cards; health, MIG and what is promised are none.
 
     Attributes:
@@ -49,7 +49,7 @@ class StatusBudget:
         account.since = now
         if account.said != said:
             if account.left < 1:
-                self._set_aside(node)
+                self._refuse(node)
                 return False
             account.said, account.left = said, account.left - 1
         self.over.discard(node)
@@ -62,12 +62,12 @@ class StatusBudget:
         if account is not None and self._clock() - account.since > MOST_AT_ONCE * SECONDS_EACH:
             del self._accounts[node]
 
-    def _set_aside(self, node: str) -> None:
+    def _refuse(self, node: str) -> None:
         if node not in self.over:
             self.over.add(node)
             _log.warning(
-                "node %s says too often that it has other cards; it has none for the scheduler until it says the same "
-                "for %d s: see what its agent runs into, or who writes its GPUNode",
+                "node %s publishes other cards too often; none of them is used until it publishes the same for %d s. "
+                "Look at the log of its agent, and at who writes its GPUNode",
                 node,
                 SECONDS_EACH,
             )

@@ -1,14 +1,22 @@
 """A node that says too often that it has other cards harms itself alone."""
 
+import asyncio
+
 import msgspec
 import pytest
+from prometheus_client import generate_latest
 
 from aliquot.inventory import GPUNode, GPUNodeStatus
+from aliquot.kube.access import Access
+from aliquot.kube.api import Api
 from aliquot.kube.objects import ObjectMeta
+from aliquot.scheduler_ext import feed
 from aliquot.scheduler_ext.feed import Feed
 from aliquot.scheduler_ext.foreign import ForeignAgents
 from aliquot.scheduler_ext.ledger import Ledger
-from aliquot.scheduler_ext.status_budget import MOST_AT_ONCE, SECONDS_EACH, StatusBudget
+from aliquot.scheduler_ext.options import parse_arguments
+from aliquot.scheduler_ext.parts import Parts
+from aliquot.scheduler_ext.status_rate_limit import MOST_AT_ONCE, SECONDS_EACH, StatusRateLimit
 from tests.unit.scheduler_ext.placing import card, node, resizer
 from tests.unit.scheduler_ext.world import World
 
@@ -19,9 +27,9 @@ class Cluster:
     def __init__(self) -> None:
         self.now = 0.0
         self.ledger = Ledger(lambda: self.now)
-        self.statuses = StatusBudget(lambda: self.now)
+        self.statuses = StatusRateLimit(lambda: self.now)
         self.feed = Feed(
-            None,  # type: ignore[arg-type] - reads no cluster
+            Api(Access("http://127.0.0.1:1")),
             self.ledger,
             ForeignAgents(()),
             resizer(World(), self.ledger),
@@ -50,13 +58,41 @@ def test_a_node_that_changes_too_often_has_no_cards_until_it_is_quiet(caplog: py
         assert here.sizes("wild") == []
     assert here.sizes("calm") == [16]
     assert here.statuses.over == {"wild"}
-    assert caplog.text.count("node wild says too often") == 1
-    here.feed.put_those_set_aside()
+    assert caplog.text.count("node wild publishes other cards too often") == 1
+    here.feed.put_rate_limited()
     assert here.sizes("wild") == []
     here.now += SECONDS_EACH
-    here.feed.put_those_set_aside()
+    here.feed.put_rate_limited()
     assert here.sizes("wild") == [41]
     assert here.statuses.over == set()
+
+
+def test_the_feed_tries_again_by_itself(monkeypatch: pytest.MonkeyPatch):
+    """Nobody tells it that time has passed."""
+    monkeypatch.setattr(feed, "AGAIN_SECONDS", 0.01)
+    here = Cluster()
+    for turn in range(MOST_AT_ONCE + 2):
+        here.says("wild", 16 + turn)
+    assert here.sizes("wild") == []
+    here.now += SECONDS_EACH
+    shown = asyncio.Event()
+    here.ledger.on_change(lambda _: shown.set())
+
+    async def follow() -> None:
+        task = asyncio.create_task(here.feed.run())
+        await asyncio.wait_for(shown.wait(), 60)
+        task.cancel()
+
+    asyncio.run(follow())
+    assert here.sizes("wild") == [16 + MOST_AT_ONCE + 1]
+
+
+def test_the_metrics_count_the_nodes():
+    """By the limit that the process's own feed has."""
+    parts = Parts(None, parse_arguments(["--port", "0"]))  # type: ignore[arg-type] - nothing of it runs
+    for turn in range(MOST_AT_ONCE + 2):
+        parts._feed._statuses.allows("wild", GPUNodeStatus(slices_per_card=turn + 1))
+    assert b"aliquot_scheduler_nodes_rate_limited 1.0" in generate_latest(parts.registry)
 
 
 def test_health_changes_as_often_as_it_likes():
@@ -69,7 +105,7 @@ def test_health_changes_as_often_as_it_likes():
 
 def test_a_node_that_is_made_anew_has_spent_what_it_has_spent():
     """Its budget comes back with time alone."""
-    budget = StatusBudget(lambda: 0.0)
+    budget = StatusRateLimit(lambda: 0.0)
     for turn in range(MOST_AT_ONCE + 1):
         assert budget.allows("n", GPUNodeStatus(slices_per_card=turn))
         budget.forget("n")
@@ -78,7 +114,7 @@ def test_a_node_that_is_made_anew_has_spent_what_it_has_spent():
 
 def test_as_many_slices_and_other_links_are_a_change():
     """Whatever the scheduler tables by it."""
-    budget, status = StatusBudget(lambda: 0.0), node(card("a"), card("b"))
+    budget, status = StatusRateLimit(lambda: 0.0), node(card("a"), card("b"))
     linked = (status.cards[0], msgspec.structs.replace(status.cards[1], links="PIX"))
     for _ in range(MOST_AT_ONCE):
         assert budget.allows("n", status)

@@ -5,7 +5,7 @@ import msgspec
 from aliquot.inventory import GPUNodeStatus
 from aliquot.scheduler_ext.choose import Placer
 from aliquot.scheduler_ext.ledger import Ledger
-from aliquot.scheduler_ext.table import SPARE_NAMES, CardTable
+from aliquot.scheduler_ext.table import SPARE_KINDS, CardTable
 from aliquot.scheduler_ext.topology import Shape
 from tests.unit.scheduler_ext.placing import card, node, part, pod
 
@@ -42,8 +42,8 @@ def test_what_no_node_has_any_more_is_forgotten():
     placer, fresh = Placer(ledger.table), Placer(plain.table)
     for turn in range(300):
         ledger.put_node("odd", strange(turn))
-        assert len(ledger.table.kinds) <= 2 * (CARDS + 3) + SPARE_NAMES + CARDS
-        assert len(ledger.table.sets) <= 2 * (CARDS + 3) + SPARE_NAMES + CARDS
+        assert len(ledger.table.kinds) <= 2 * (CARDS + 3) + SPARE_KINDS + CARDS
+        assert len(ledger.table.sets) <= 2 * (CARDS + 3) + SPARE_KINDS + CARDS
         if turn % 40 == 0:
             assert placer.choose(pod(part(4), uid=f"u{turn}"), ["a", "b", "odd"]).placement
     plain.put_node("odd", strange(299))
