@@ -69,6 +69,16 @@ def limit(terms: Terms, cores: int, policy: CorePolicy = NO_POLICY, *, exclusive
     return card
 
 
+def test_a_context_costs_what_its_own_namespace_has_shown(make: Callable[..., Terms]) -> None:
+    """Another namespace may have made contexts look dear."""
+    terms = make({})
+    terms.cards.learn_context("L4", "default", 300 << 20)
+    assert limit(terms, 0).context_bytes == 300 << 20
+    terms = make({})
+    terms.cards.learn_context("L4", "other", 300 << 20)
+    assert limit(terms, 0).context_bytes == 0
+
+
 def core_words(card: CardLimit) -> tuple[int, int, int, int]:
     """The words of a page that speak of time: cap, own share, most, priority."""
     return card.core_percent, card.core_share_bp, card.core_most_percent, card.priority

@@ -4,13 +4,29 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.plugin.tenants import TenantPages
-from aliquot.plugin.watchdog import Said, whose
+from aliquot.kube.access import Access
+from aliquot.kube.api import Api
+from aliquot.kube.objects import ContainerStatus, ObjectMeta, Pod, PodStatus
+from aliquot.plugin.cards import Utilization
+from aliquot.plugin.events import Events
+from aliquot.plugin.leases import Leases
+from aliquot.plugin.pods import Pods
+from aliquot.plugin.tenancies import Tenancies
+from aliquot.plugin.tenants import TenantPages, Tenants
+from aliquot.plugin.watchdog import Said, Watchdog, whose
 from aliquot.processes import Processes, ProcessName
 from tests.unit.host import OTHER, POD, process
 
 CARD = "GPU-1"
 PID = 70
+
+
+class OneSample:
+    """NVML of a card that one process kept busy."""
+
+    def utilization(self, _uuid: str, _since_us: int) -> tuple[Utilization, ...]:
+        """Half of half a second."""
+        return (Utilization(PID, 0.5, 500_000),)
 
 
 def said(*named: ProcessName) -> Said:
@@ -56,3 +72,26 @@ def test_where_the_cgroup_names_no_container_its_pod_counts(tmp_path: Path) -> N
     process(tmp_path, PID, f"0::/kubepods/pod{POD}/short")
     quiet = TenantPages(POD, "main", tmp_path)
     assert whose(PID, CARD, {quiet: said()}, {quiet: "a" * 64}, Processes(tmp_path)) == quiet
+
+
+def test_the_kubelet_tells_the_containers_ids(tmp_path: Path) -> None:
+    """As they stand in the pod's status."""
+    name = process(tmp_path / "proc", PID, f"0::/kubepods/pod{POD}/{'a' * 64}")
+    api = Api(Access("http://127.0.0.1:1"))
+    pods = Pods(api, "n1", tmp_path / "pods")
+    told = tuple(
+        ContainerStatus(name=container, container_id=f"containerd://{letter * 64}")
+        for container, letter in (("quiet", "a"), ("accomplice", "b"))
+    )
+    pods._by_uid[POD] = Pod(metadata=ObjectMeta(uid=POD), status=PodStatus(container_statuses=told))
+    watchdog = Watchdog(
+        nvml=OneSample(),  # type: ignore[arg-type] - nothing else is asked of it
+        leases=Leases(None),
+        tenancies=Tenancies(tmp_path / "tenancies"),
+        tenants=Tenants(tmp_path / "run"),
+        pods=pods,
+        events=Events(api, "n1"),
+        processes=Processes(tmp_path / "proc"),
+    )
+    quiet, accomplice = (TenantPages(POD, container, tmp_path) for container in ("quiet", "accomplice"))
+    assert watchdog._seen({accomplice: said(name), quiet: said()}) == {(quiet, CARD): 0.25}

@@ -55,6 +55,22 @@ def test_what_no_node_has_any_more_is_forgotten():
     assert named(ledger.table) == named(plain.table)
 
 
+def test_what_is_kept_of_a_class_of_pods_is_made_anew_with_the_numbers():
+    """As many kinds and shapes as before are others."""
+    ledger = cluster()
+    placer = Placer(ledger.table)
+    ledger.put_node("odd", strange(0))
+    placer.choose(pod(part(4), uid="u"), ["a", "b", "odd"])
+    (ranking,) = placer._rankings.values()
+    before, known = ranking._class.lent, ledger.table.numbering
+    turn = 0
+    while ledger.table.numbering[0] == known[0]:
+        turn += 1
+        ledger.put_node("odd", strange(turn))
+    assert ledger.table.numbering[1:] == known[1:]
+    assert ranking._class.lent is not before
+
+
 def test_a_copy_keeps_what_its_numbers_mean():
     """A search that is under way goes on with what it has read."""
     ledger = cluster()
