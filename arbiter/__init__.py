@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ class Arbiter:
         for name in list(self._guests):
             self.leave(name)
 
-    def enter(self, name: str, control: Path, usage: Path, terms: Sequence[Terms]) -> None:
+    def enter(self, name: str, control: PathLike[str], usage: PathLike[str], terms: Sequence[Terms]) -> None:
         """Leases time to a tenant from now on; one that has entered gets other terms.
 
         Raises:
@@ -182,7 +183,7 @@ class Arbiter:
         with self._turn:
             return {name: self._state(guest) for name, guest in self._guests.items()}
 
-    def _enter(self, name: str, control: Path, usage: Path, terms: Sequence[Terms]) -> Any:
+    def _enter(self, name: str, control: PathLike[str], usage: PathLike[str], terms: Sequence[Terms]) -> Any:
         handle = ffi.new("aq_guest **")
         error = lib.aq_arbiter_enter(
             self._native, os.fsencode(control), os.fsencode(usage), _encode(terms), len(terms), handle
@@ -228,8 +229,8 @@ def _encode(terms: Sequence[Terms]) -> Any:
     )
 
 
-def _identity(path: Path) -> tuple[int, int]:
-    status = path.stat()
+def _identity(path: PathLike[str]) -> tuple[int, int]:
+    status = Path(path).stat()
     return status.st_dev, status.st_ino
 
 

@@ -27,10 +27,25 @@ ffibuilder.cdef("""
 static const uint64_t AQ_CONTROL_MAGIC;
 static const uint64_t AQ_USAGE_MAGIC;
 static const uint64_t AQ_MEMORY_MAX;
-void aq_control_publish(aq_control_page *page, const aq_control_page *wanted);
+int aq_control_publish_in(int file, const aq_control_page *wanted);
 int aq_control_snapshot(const aq_control_page *page, aq_control_page *out);
 uint64_t aq_usage_in_use(const aq_usage_page *page, int card);
 uint64_t aq_usage_held(const aq_usage_page *page, int slot, int card);
 """)
-SOURCE = '#include "aliquot_control.h"\n#include "aliquot_usage.h"'
+SOURCE = """
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "aliquot_control.h"
+#include "aliquot_usage.h"
+
+/* Writes the limits of `wanted` into a page's file. 0, or an errno. Python's mmap closes a descriptor. */
+static int aq_control_publish_in(int file, const aq_control_page *wanted) {
+  aq_control_page *page = mmap(NULL, AQ_CONTROL_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (page == MAP_FAILED) return errno;
+  aq_control_publish(page, wanted);
+  munmap(page, AQ_CONTROL_SIZE);
+  return 0;
+}
+"""
 ffibuilder.set_source("aliquot.libshim._pages", SOURCE, include_dirs=["libshim/include"])

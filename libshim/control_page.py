@@ -5,7 +5,6 @@ A page is written in place under a sequence lock, because a renamed file would l
 
 import contextlib
 import fcntl
-import mmap
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.libshim._pages import ffi, lib
-from aliquot.libshim.page_file import PageError, cast_page, create_page, open_page, text_of
+from aliquot.libshim.page_file import PageError, PageFile, cast_page, create_page, open_page, path_of, text_of
 
 OVERFLOW_CARDS: int = lib.AQ_OVERFLOW_CARDS
 """What a tenant has in host memory for card i is counted in entry `OVERFLOW_CARDS` + i."""
@@ -98,7 +97,7 @@ class CardTime:
     heartbeat_ns: int = 0
 
 
-def create_control(path: Path, control: Control) -> None:
+def create_control(path: Path | PageFile, control: Control) -> None:
     """Makes a control page (mode 0644) appear under its name, whole.
 
     Raises:
@@ -108,7 +107,7 @@ def create_control(path: Path, control: Control) -> None:
     create_page(path, bytes(ffi.buffer(_encode(path, control))), 0o644)
 
 
-def update_control(path: Path, control: Control) -> None:
+def update_control(path: Path | PageFile, control: Control) -> None:
     """Changes limits and enforcement in place, for processes that run already; the cards must stay the same.
 
     Raises:
@@ -118,7 +117,7 @@ def update_control(path: Path, control: Control) -> None:
     change_control(path, lambda _: control)
 
 
-def change_control(path: Path, change: Callable[[Control | None], Control]) -> Control:
+def change_control(path: Path | PageFile, change: Callable[[Control | None], Control]) -> Control:
     """Changes limits and enforcement in place by what they are; of writers at the same time, one after the other.
 
     Args:
@@ -132,20 +131,19 @@ def change_control(path: Path, change: Callable[[Control | None], Control]) -> C
         PageError: the page is unusable or has other cards; nothing was changed.
         OSError: the file cannot be written.
     """
-    with _turn(path), open_page(path, "r+b") as file:
-        header = _control_page(path, os.pread(file.fileno(), lib.AQ_CONTROL_SIZE, 0))
+    with _turn(path), open_page(path, os.O_RDWR) as file:
+        header = _control_page(path, os.pread(file, lib.AQ_CONTROL_SIZE, 0))
         control = change(None if header.sequence & 1 else _decode(header))
         wanted = _encode(path, control)
         if _uuids(header) != _uuids(wanted):
             raise PageError(path, "the cards of a running tenant cannot change")
-        with mmap.mmap(file.fileno(), lib.AQ_CONTROL_SIZE) as mapped:
-            view = ffi.from_buffer("aq_control_page *", mapped)
-            lib.aq_control_publish(view, wanted)
-            ffi.release(view)
+        error = lib.aq_control_publish_in(file, wanted)
+        if error:
+            raise OSError(error, os.strerror(error), str(path))
     return control
 
 
-def read_control(path: Path) -> Control:
+def read_control(path: Path | PageFile) -> Control:
     """Returns a control page as it was at one moment.
 
     Raises:
@@ -155,36 +153,36 @@ def read_control(path: Path) -> Control:
     return _decode(_snapshot(path))
 
 
-def read_times(path: Path) -> tuple[CardTime, ...]:
+def read_times(path: Path | PageFile) -> tuple[CardTime, ...]:
     """Returns what the arbiter says in a control page, by card; it changes with every lease, the limits do not.
 
     Raises:
         PageError: the file is no control page of this version.
         OSError: the file cannot be read.
     """
-    with open_page(path, "rb") as file:
-        page = _control_page(path, os.pread(file.fileno(), lib.AQ_CONTROL_SIZE, 0))
+    with open_page(path) as file:
+        page = _control_page(path, os.pread(file, lib.AQ_CONTROL_SIZE, 0))
     return tuple(
         CardTime(card.guaranteed_ns, card.used_ns, card.lent_ns, not card.gate & 1, page.heartbeat_ns)
         for card in page.cards[0 : page.card_count]
     )
 
 
-def touch_granter(path: Path, now_ns: int) -> None:
+def touch_granter(path: Path | PageFile, now_ns: int) -> None:
     """Says that wishes beyond grants were looked for at this moment (CLOCK_MONOTONIC).
 
     Raises:
         OSError: the file cannot be written.
     """
-    with open_page(path, "r+b") as file:
+    with open_page(path, os.O_RDWR) as file:
         offset = ffi.offsetof("aq_control_page", "granter_ns")
-        os.pwrite(file.fileno(), now_ns.to_bytes(8, sys.byteorder), offset)
+        os.pwrite(file, now_ns.to_bytes(8, sys.byteorder), offset)
 
 
 @contextlib.contextmanager
-def _turn(path: Path) -> Iterator[None]:
+def _turn(path: Path | PageFile) -> Iterator[None]:
     """One writer of a page after the other, by a lock on its directory: tenants have the file alone."""
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    directory = os.open(path_of(path).parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
         yield
@@ -192,7 +190,7 @@ def _turn(path: Path) -> Iterator[None]:
         os.close(directory)
 
 
-def _encode(path: Path, control: Control) -> Any:
+def _encode(path: Path | PageFile, control: Control) -> Any:
     if not 1 <= len(control.cards) <= lib.AQ_MAX_CARDS:
         raise PageError(path, f"{len(control.cards)} cards; a page holds 1 to {lib.AQ_MAX_CARDS}")
     if len({card.uuid for card in control.cards}) != len(control.cards):
@@ -207,7 +205,7 @@ def _encode(path: Path, control: Control) -> Any:
     return page
 
 
-def _encode_card(path: Path, page: Any, index: int, card: CardLimit) -> None:
+def _encode_card(path: Path | PageFile, page: Any, index: int, card: CardLimit) -> None:
     entry = page.cards[index]
     entry.uuid = _bytes(path, "card UUID", card.uuid, lib.AQ_UUID_SIZE)
     entry.memory_limit = _in_range(path, "memory in bytes", card.memory_bytes, lib.AQ_MEMORY_MAX)
@@ -254,14 +252,14 @@ def _decode_card(page: Any, index: int) -> CardLimit:
     )
 
 
-def _bytes(path: Path, what: str, text: str, size: int) -> bytes:
+def _bytes(path: Path | PageFile, what: str, text: str, size: int) -> bytes:
     encoded = text.encode()
     if not encoded or len(encoded) >= size or b"\0" in encoded:
         raise PageError(path, f"{what} {text!r} is not 1 to {size - 1} bytes without NUL")
     return encoded
 
 
-def _in_range(path: Path, what: str, value: int, high: int) -> int:
+def _in_range(path: Path | PageFile, what: str, value: int, high: int) -> int:
     if not 0 <= value <= high:
         raise PageError(path, f"{what}: {value} is not in 0..{high}")
     return value
@@ -271,7 +269,7 @@ def _uuids(page: Any) -> Sequence[str]:
     return [text_of(card.uuid) for card in page.cards[0 : page.card_count]]
 
 
-def _control_page(path: Path, content: bytes) -> Any:
+def _control_page(path: Path | PageFile, content: bytes) -> Any:
     page = cast_page(path, content, "aq_control_page *", lib.AQ_CONTROL_SIZE, lib.AQ_CONTROL_MAGIC)
     if page.card_count > lib.AQ_MAX_CARDS:
         raise PageError(path, f"{page.card_count} cards; a page holds at most {lib.AQ_MAX_CARDS}")
@@ -280,11 +278,11 @@ def _control_page(path: Path, content: bytes) -> Any:
     return page
 
 
-def _snapshot(path: Path) -> Any:
-    with open_page(path, "rb") as file:
+def _snapshot(path: Path | PageFile) -> Any:
+    with open_page(path) as file:
         for _ in range(_TRIES):
-            page = _control_page(path, os.pread(file.fileno(), lib.AQ_CONTROL_SIZE, 0))
-            again = os.pread(file.fileno(), 4, ffi.offsetof("aq_control_page", "sequence"))
+            page = _control_page(path, os.pread(file, lib.AQ_CONTROL_SIZE, 0))
+            again = os.pread(file, 4, ffi.offsetof("aq_control_page", "sequence"))
             now = int.from_bytes(again, sys.byteorder)
             if page.sequence == now and not now & 1:
                 return page

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from aliquot.libshim.control_page import CardLimit, Control, change_control, read_control
-from aliquot.libshim.page_file import PageError
+from aliquot.libshim.page_file import PageError, PageFile
 from aliquot.libshim.usage_page import Usage
 
 MIB = 1 << 20
@@ -40,7 +40,7 @@ class Sample:
 class Overhead:
     """Corrects one tenant's control page."""
 
-    def __init__(self, control: Path) -> None:
+    def __init__(self, control: Path | PageFile) -> None:
         self._control = control
         self._last: tuple[Sample | None, ...] = ()
 

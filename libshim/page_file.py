@@ -1,12 +1,17 @@
 """What both pages between the node agent and the interceptor have in common (layout: include/aliquot_pages.h).
 
-Nobody is waited for who has a page open: a tenant can lock the file it sees, or take a lease on it, for ever.
+Nobody is waited for who has a page open: a tenant can take a lease on the file it sees for ever. It can also lock
+millions of its bytes, and whoever closes that file, or asks for a lock, waits until the kernel has looked at each of
+them. So who lives with tenants keeps their pages open, and asks for no lock.
 """
 
+import contextlib
 import os
 import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from aliquot.libshim._pages import ffi, lib
 
@@ -14,15 +19,54 @@ from aliquot.libshim._pages import ffi, lib
 class PageError(Exception):
     """A page cannot be used; the message names its path and the reason."""
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path = path
+    def __init__(self, page: "Path | PageFile", reason: str) -> None:
+        super().__init__(f"{page}: {reason}")
+        self.path = path_of(page)
         self.reason = reason
 
 
-def open_page(path: Path, mode: str) -> IO[bytes]:
-    """Opens a page; BlockingIOError at once, and not after 45 s, where a tenant holds a lease on it."""
-    return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+class _Open:
+    """A descriptor that is closed when nobody uses it any more."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        """Raises BlockingIOError at once, and not after 45 s, where a tenant holds a lease on the file."""
+        self.number = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+        status = os.fstat(self.number)
+        self.identity = (status.st_dev, status.st_ino)
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)
+
+
+class PageFile:
+    """A page that stays open from its first use on, for reading and writing. To be used from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._open: _Open | None = None
+        self._turn = threading.Lock()
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def opened(self) -> _Open:
+        """The file that has the page's name now. Raises OSError."""
+        status = self.path.stat()
+        with self._turn:
+            if self._open is None or self._open.identity != (status.st_dev, status.st_ino):
+                self._open = _Open(self.path, os.O_RDWR)
+            return self._open
+
+
+@contextlib.contextmanager
+def open_page(page: Path | PageFile, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """A descriptor of a page, good inside of the context. Raises OSError."""
+    opened = page.opened() if isinstance(page, PageFile) else _Open(page, flags)
+    yield opened.number
 
 
 def text_of(raw: Any) -> str:
@@ -30,7 +74,7 @@ def text_of(raw: Any) -> str:
     return bytes(ffi.buffer(raw)).split(b"\0", 1)[0].decode(errors="replace")
 
 
-def cast_page(path: Path, content: bytes, kind: str, size: int, magic: int) -> Any:
+def cast_page(path: Path | PageFile, content: bytes, kind: str, size: int, magic: int) -> Any:
     """Returns a copy of a page of this kind. Raises PageError, as `check_page` does."""
     page = ffi.new(kind)
     ffi.memmove(page, content, len(content))
@@ -38,7 +82,7 @@ def cast_page(path: Path, content: bytes, kind: str, size: int, magic: int) -> A
     return page
 
 
-def check_page(path: Path, page: Any, read: int, size: int, magic: int) -> None:
+def check_page(path: Path | PageFile, page: Any, read: int, size: int, magic: int) -> None:
     """Raises PageError, if a page of which so many bytes were read is not whole, or none of ours."""
     if read < size:
         raise PageError(path, f"cut short: {read} of {size} bytes")
@@ -48,8 +92,14 @@ def check_page(path: Path, page: Any, read: int, size: int, magic: int) -> None:
         raise PageError(path, f"version {page.version}; this program reads {lib.AQ_PAGE_VERSION}")
 
 
-def create_page(path: Path, content: bytes, mode: int) -> None:
+def path_of(page: Path | PageFile) -> Path:
+    """Where a page is."""
+    return page.path if isinstance(page, PageFile) else page
+
+
+def create_page(page: Path | PageFile, content: bytes, mode: int) -> None:
     """Makes a page appear under its name, whole. Raises OSError, and then there is what was there."""
+    path = path_of(page)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

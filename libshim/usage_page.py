@@ -4,7 +4,6 @@ A page belongs to the tenant, who may truncate it or fill it with lies at any mo
 never mapped, so the worst it can do is to raise PageError.
 """
 
-import fcntl
 import os
 import struct
 from collections.abc import Sequence
@@ -13,11 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.libshim._pages import ffi, lib
-from aliquot.libshim.page_file import PageError, cast_page, check_page, create_page, open_page, text_of
+from aliquot.libshim.page_file import (
+    PageError,
+    PageFile,
+    cast_page,
+    check_page,
+    create_page,
+    open_page,
+    text_of,
+)
 
 _USAGE_TRIES = 10
 _SLOTS: int = ffi.offsetof("aq_usage_page", "slots")
-_FLOCK = "hhqqi4x"  # struct flock
 _WISH_OFFSET: int = ffi.offsetof("aq_usage_card", "wanted_ns")
 _WISH_REST: int = ffi.sizeof("aq_usage_card") - _WISH_OFFSET - 8
 _WISHES = struct.Struct("=" + f"{_WISH_OFFSET}xQ{_WISH_REST}x" * lib.AQ_MAX_CARDS)
@@ -48,9 +54,11 @@ class ProcessUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """A usage page: `cards` has AQ_MAX_CARDS entries in the control page's order; of processes those that live.
+    """A usage page: `cards` has AQ_MAX_CARDS entries in the control page's order.
 
-    `in_flight` has the cards on which one of these says to have work that is not known to be over.
+    `processes` are those whose end the kernel has not marked; of one that never worked on a leased card only the
+    kernel's table of processes tells whether it lives. `in_flight` has the cards on which one of these says to have
+    work that is not known to be over.
     """
 
     cards: tuple[CardUsage, ...]
@@ -60,7 +68,7 @@ class Usage:
     in_flight: frozenset[int] = frozenset()
 
 
-def create_usage(path: Path) -> None:
+def create_usage(path: Path | PageFile) -> None:
     """Makes an empty usage page (mode 0666) appear under its name; what was there is forgotten.
 
     Raises:
@@ -69,15 +77,16 @@ def create_usage(path: Path) -> None:
     create_page(path, _empty_usage(), 0o666)
 
 
-def clear_usage(path: Path) -> None:
+def clear_usage(path: Path | PageFile) -> None:
     """Empties a usage page in place, whatever its size now: a container may hold this very inode.
 
     Raises:
         OSError: the file cannot be written.
     """
-    with open_page(path, "r+b") as file:
-        file.write(_empty_usage())
-        file.truncate()
+    with open_page(path, os.O_RDWR) as file:
+        content = _empty_usage()
+        os.pwrite(file, content, 0)
+        os.ftruncate(file, len(content))
 
 
 def _empty_usage() -> bytes:
@@ -87,20 +96,20 @@ def _empty_usage() -> bytes:
     return bytes(ffi.buffer(page)).ljust(lib.AQ_USAGE_FILE_SIZE, b"\0")
 
 
-def read_usage(path: Path) -> Usage:
+def read_usage(path: Path | PageFile) -> Usage:
     """Returns what a tenant says about itself: what is in use, without what its processes are charged in advance.
 
     Raises:
         PageError: the file is no usage page of this version, or was cut short.
         OSError: the file cannot be read.
     """
-    with open_page(path, "rb") as file:
-        copy = _usage_file(path, file.fileno())
+    with open_page(path) as file:
+        copy = _usage_file(path, file)
         page = ffi.addressof(copy, "page")
         if (page.card_count, page.slot_count) != (lib.AQ_MAX_CARDS, lib.AQ_MAX_SLOTS):
             raise PageError(path, f"{page.card_count} cards and {page.slot_count} slots are not this layout")
         taken = (index for index, owner in enumerate(_owners(page)) if owner)
-        present = [index for index in taken if _is_present(file.fileno(), index, page.slots[index])]
+        present = [index for index in taken if copy.monitors.threads[index] != lib.AQ_MONITOR_ENDED]
     return Usage(
         tuple(_card_usage(page, index) for index in range(lib.AQ_MAX_CARDS)),
         tuple(_process_usage(page, index) for index in present),
@@ -110,38 +119,33 @@ def read_usage(path: Path) -> Usage:
     )
 
 
-def read_card_usages(path: Path) -> tuple[CardUsage, ...]:
+def read_card_usages(path: Path | PageFile) -> tuple[CardUsage, ...]:
     """Returns the cards of a usage page alone, for whoever looks often: a twentieth of the work without advances.
 
     Raises:
         PageError: the file is no usage page of this version, or was cut short.
         OSError: the file cannot be read.
     """
-    with open_page(path, "rb") as file:
-        page = cast_page(
-            path, os.pread(file.fileno(), _SLOTS, 0), "aq_usage_page *", _SLOTS, lib.AQ_USAGE_MAGIC
-        )
+    with open_page(path) as file:
+        page = cast_page(path, os.pread(file, _SLOTS, 0), "aq_usage_page *", _SLOTS, lib.AQ_USAGE_MAGIC)
         if any(card.advanced for card in page.cards):
-            copy = _usage_file(path, file.fileno())
+            copy = _usage_file(path, file)
             page = ffi.addressof(copy, "page")
     return tuple(_card_usage(page, index) for index in range(lib.AQ_MAX_CARDS))
 
 
-def read_newest_wish(path: Path) -> int:
+def read_newest_wish(path: Path | PageFile) -> int:
     """Returns when a tenant's newest wish beyond a grant was made (CLOCK_MONOTONIC, ns): a tenth of the work again.
 
     Raises:
         OSError: the file cannot be read.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        content = os.pread(descriptor, _WISHES.size, ffi.offsetof("aq_usage_page", "cards"))
-    finally:
-        os.close(descriptor)
+    with open_page(path) as file:
+        content = os.pread(file, _WISHES.size, ffi.offsetof("aq_usage_page", "cards"))
     return max(_WISHES.unpack(content)) if len(content) == _WISHES.size else 0
 
 
-def _usage_file(path: Path, descriptor: int) -> Any:
+def _usage_file(path: Path | PageFile, descriptor: int) -> Any:
     """A copy of a usage page's file during which no tally with advances moved on, unless they never rest."""
     file = ffi.new("aq_usage_file *")
     page = ffi.addressof(file, "page")
@@ -185,18 +189,6 @@ def _card_usage(page: Any, index: int) -> CardUsage:
 def _owners(page: Any) -> list[int]:
     """The slots' first words, at a tenth of the cost of asking slot by slot."""
     return memoryview(ffi.buffer(page.slots)).cast("Q")[:: ffi.sizeof("aq_usage_slot") // 8].tolist()
-
-
-def _is_present(file: int, index: int, slot: Any) -> bool:
-    """Whether the owner of a slot has not ended or run another program (src/presence.h)."""
-    if slot.owner not in {slot.presence, slot.collector}:
-        return True
-    request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, index, 1, 0)
-    try:
-        kind, *_ = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_OFD_GETLK, request))
-    except OSError:  # a kernel or a file system without such locks
-        return True
-    return bool(kind != fcntl.F_UNLCK)
 
 
 def _process_usage(page: Any, index: int) -> ProcessUsage:

@@ -95,7 +95,7 @@ class CdiSpecs:
 
     def _pages(self, tenant: TenantPages) -> Iterable[Mount]:
         yield mount(self.interceptor.library, LIBRARY_PATH)
-        yield mount(tenant.control, CONTROL_PATH)
+        yield mount(tenant.control.path, CONTROL_PATH)
         yield Mount(host_path=str(tenant.usage), container_path=USAGE_PATH, options=WRITABLE)
 
 

@@ -146,7 +146,7 @@ class Granter:
                 if not container.burst:
                     continue
                 tenant = self.tenants.pages(tenancy.pod_uid, container.name)
-                if tenant.control.exists():
+                if tenant.control.path.exists():
                     yield tenant
 
 

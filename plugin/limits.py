@@ -29,9 +29,10 @@ from aliquot.plugin.leases import Leases
 from aliquot.plugin.ledger import Ledger, LedgerError
 from aliquot.plugin.pods import Pods
 from aliquot.plugin.tenancies import Tenancies, Tenancy
-from aliquot.plugin.tenants import TenantPages, Tenants, limit
+from aliquot.plugin.tenants import TenantPages, Tenants, limit, living_processes
 from aliquot.plugin.terms import Terms
 from aliquot.plugin.turns import Turns
+from aliquot.processes import ProcessTable
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class Limits:
             await asyncio.to_thread(self.tenancies.save, replace(tenancy, placement=most))
         controls = self._controls(tenancy, new)
         await asyncio.to_thread(self._write, pod.uid, controls)
-        if old != new and self._uses_more(pod.uid, controls):
+        if old != new and await asyncio.to_thread(self._uses_more, pod.uid, controls):
             self._in_force.pop(pod.uid, None)
             await self.events.warn(pod, REASON_KEPT, KEPT)
             return
@@ -139,22 +140,23 @@ class Limits:
     def _write(self, uid: str, controls: dict[str, Control]) -> None:
         """Writes the pages there are, and has time leased by them; other containers get theirs at the gate."""
         for tenant in self.tenants.of_pod(uid):
-            if tenant.container in controls and tenant.control.exists():
+            if tenant.container in controls and tenant.control.path.exists():
                 limit(tenant, controls[tenant.container])
                 self.leases.follow(tenant, controls[tenant.container])
 
     def _uses_more(self, uid: str, controls: Mapping[str, Control]) -> bool:
         """Whether a container has more of a card than its limit, or hides what it has."""
         tenants = [one for one in self.tenants.of_pod(uid) if one.container in controls]
-        return any(uses_more(tenant, controls[tenant.container]) for tenant in tenants)
+        table = self.tenants.processes.read()
+        return any(uses_more(tenant, controls[tenant.container], table) for tenant in tenants)
 
 
-def uses_more(tenant: TenantPages, control: Control) -> bool:
+def uses_more(tenant: TenantPages, control: Control, table: ProcessTable) -> bool:
     """Whether a container says that it has more of a card than its limit; who says nothing is taken to."""
     try:
-        processes = read_usage(tenant.usage).processes
+        processes = living_processes(read_usage(tenant.usage), tenant.pod_uid, table)
     except (OSError, PageError):
-        return tenant.control.exists()
+        return tenant.control.path.exists()
     used = [sum(one.memory_bytes[index] for one in processes) for index in range(len(control.cards))]
     return any(now > card.memory_bytes for now, card in zip(used, control.cards, strict=True))
 

@@ -28,7 +28,7 @@ from aliquot.placement import Charge
 from aliquot.plugin.cards import Card
 from aliquot.plugin.ledger import Capacity, Ledger
 from aliquot.plugin.tenancies import Tenancies
-from aliquot.plugin.tenants import TenantPages, Tenants, name_in_page
+from aliquot.plugin.tenants import TenantPages, Tenants, living_processes
 from aliquot.processes import ProcessTable
 from aliquot.units import MIB
 
@@ -251,7 +251,7 @@ def read_slices(tenant: TenantPages, alive: ProcessTable) -> Iterator[Slice]:
     except (OSError, PageError) as error:
         log.debug("slice left out of the scrape: %s", error)
         return
-    living = [p for p in usage.processes if alive.has(name_in_page(p), tenant.pod_uid)]
+    living = living_processes(usage, tenant.pod_uid, alive)
     for index, limit in enumerate(control.cards):
         used = replace(usage.cards[index], memory_used_bytes=sum(p.memory_bytes[index] for p in living))
         overflow = sum(p.memory_bytes[OVERFLOW_CARDS + index] for p in living) if limit.overflow_bytes else 0

@@ -9,9 +9,10 @@ the name.
 import contextlib
 import logging
 import shutil
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aliquot.libshim.control_page import (
@@ -22,7 +23,7 @@ from aliquot.libshim.control_page import (
     read_control,
     touch_granter,
 )
-from aliquot.libshim.page_file import PageError
+from aliquot.libshim.page_file import PageError, PageFile
 from aliquot.libshim.usage_page import ProcessUsage, Usage, clear_usage, create_usage, read_usage
 from aliquot.plugin.files import make_private
 from aliquot.processes import Processes, ProcessName, ProcessTable
@@ -33,21 +34,25 @@ EVERYBODY = Processes()
 
 @dataclass(frozen=True)
 class TenantPages:
-    """The pages of one container, as paths on the host."""
+    """The pages of one container.
+
+    Attributes:
+        pod_uid: Its pod.
+        container: Its name in the pod.
+        directory: Where the pages are, on the host.
+        control: The agent's page.
+        usage: The tenant's page.
+    """
 
     pod_uid: str
     container: str
     directory: Path
+    control: PageFile = field(init=False, compare=False)
+    usage: PageFile = field(init=False, compare=False)
 
-    @property
-    def control(self) -> Path:
-        """The agent's page."""
-        return self.directory / "control"
-
-    @property
-    def usage(self) -> Path:
-        """The tenant's page."""
-        return self.directory / "usage"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "control", PageFile(self.directory / "control"))
+        object.__setattr__(self, "usage", PageFile(self.directory / "usage"))
 
 
 class Tenants:
@@ -55,13 +60,15 @@ class Tenants:
 
     def __init__(self, run_dir: Path, processes: Processes = EVERYBODY) -> None:
         """`processes`: those of the host."""
-        self._processes = processes
+        self.processes = processes
+        self._known: dict[tuple[str, str], TenantPages] = {}
         self._root = run_dir / "tenants"
         make_private(self._root)
 
     def pages(self, pod_uid: str, container: str) -> TenantPages:
-        """Where the pages of a container are or will be."""
-        return TenantPages(pod_uid, container, self._root / pod_uid / container)
+        """Where the pages of a container are or will be; they stay open until they are removed."""
+        here = TenantPages(pod_uid, container, self._root / pod_uid / container)
+        return self._known.setdefault((pod_uid, container), here)
 
     def of_pod(self, pod_uid: str) -> tuple[TenantPages, ...]:
         """The containers of a pod that have pages."""
@@ -86,7 +93,7 @@ class Tenants:
         """
         tenant = self.pages(pod_uid, container)
         tenant.directory.mkdir(parents=True, exist_ok=True)
-        prepare_usage(tenant, self._processes)
+        prepare_usage(tenant, self.processes)
         prepare_control(tenant, control)
         if any(card.grant_bytes is not None for card in control.cards):
             # Its first request may come before the first look at it.
@@ -97,6 +104,9 @@ class Tenants:
         """Removes the pages of a pod that is gone. Raises OSError where they cannot be."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._root / pod_uid)
+        closed = [self._known.pop(key) for key in list(self._known) if key[0] == pod_uid]
+        if closed:
+            threading.Thread(target=closed.clear, name="aliquot-close").start()
 
 
 def prepare_control(tenant: TenantPages, control: Control) -> None:
@@ -173,7 +183,12 @@ def pristine(usage: Usage) -> bool:
 
 def living(usage: Usage, pod_uid: str, table: ProcessTable) -> bool:
     """Whether a process of the pod that its page names is alive."""
-    return any(table.has(name_in_page(process), pod_uid) for process in usage.processes)
+    return bool(living_processes(usage, pod_uid, table))
+
+
+def living_processes(usage: Usage, pod_uid: str, table: ProcessTable) -> tuple[ProcessUsage, ...]:
+    """Those that a page names, are the pod's and live."""
+    return tuple(one for one in usage.processes if table.has(name_in_page(one), pod_uid))
 
 
 def name_in_page(process: ProcessUsage) -> ProcessName:

@@ -39,6 +39,8 @@ static uint64_t now_ns(void) {
 
 /* ---- the thread ---- */
 
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
 static void interrupt(aq_arbiter *arbiter, uint64_t now) {
   aq_law_interrupt(arbiter->law, now);
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) aq_guest_interrupt(guest);
@@ -73,11 +75,11 @@ static uint64_t work(aq_arbiter *arbiter) {
   return again ? now : next;
 }
 
-/* Those who rang, those of whom something is to be seen without a bell, or all. */
+/* Those who rang, those of whom something is to be seen without a bell or whose bell is not listened to, or all. */
 static void look(aq_arbiter *arbiter, const aq_guest *rang, bool any_rang, bool all) {
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
     bool watched = aq_law_holds(guest->tenant) || aq_law_suspect(arbiter->law, guest->tenant);
-    if (!all && !any_rang && !watched && guest != rang) continue;
+    if (!all && !any_rang && !watched && !guest->unheard && guest != rang) continue;
     aq_guest_read(guest, arbiter->law, all ? AQ_ALL_SLOTS : watched ? AQ_KNOWN_SLOTS : AQ_BELLS_ONLY, now_ns());
   }
 }
@@ -93,7 +95,10 @@ static const aq_guest *rung_by(const aq_arbiter *arbiter, int place) {
 
 static int wait_until(aq_arbiter *arbiter, uint64_t until) {
   aq_waiting_begin(&arbiter->waiting, &arbiter->calls, __atomic_load_n(&arbiter->calls, __ATOMIC_RELAXED));
-  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) aq_guest_await(guest, arbiter->law, &arbiter->waiting);
+  uint64_t now = now_ns(), loudest = UINT64_MAX;
+  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
+    loudest = sooner(loudest, aq_guest_await(guest, arbiter->law, &arbiter->waiting, now));
+  until = sooner(until, loudest);
   pthread_mutex_unlock(&arbiter->lock);
   int place = aq_waiting_wait(&arbiter->waiting, until);
   pthread_mutex_lock(&arbiter->lock);
@@ -113,7 +118,7 @@ static void *run(void *of) {
     look(arbiter, place > 0 ? rung_by(arbiter, place) : NULL, place == -2, all);
     uint64_t next = work(arbiter);
     uint64_t beat_at = arbiter->beat_ns + BEAT_NS;
-    place = wait_until(arbiter, next < beat_at ? next : beat_at);
+    place = wait_until(arbiter, sooner(next, beat_at));
   }
   pthread_mutex_unlock(&arbiter->lock);
   return NULL;

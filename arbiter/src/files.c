@@ -13,10 +13,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#ifndef F_OFD_GETLK /* glibc before 2.20 */
-#define F_OFD_GETLK 36
-#endif
-
 #define BELLS_SIZE offsetof(aq_usage_page, slots)
 #define MOVES_NS INT64_C(50000000) /* a process that is not stopped looks at its work at least so often */
 #define END_BITS (32 - AQ_WORK_END_SHIFT)
@@ -44,13 +40,11 @@ static bool is_control(const aq_control_page *page) {
 
 static int map_control(aq_files *files, const char *path) {
   struct stat status;
-  int file = open_regular(path, O_RDWR);
+  int file = files->control_file = open_regular(path, O_RDWR);
   if (file < 0) return -file;
-  bool whole = !fstat(file, &status) && status.st_size >= AQ_CONTROL_SIZE;
-  void *page = whole ? mmap(NULL, AQ_CONTROL_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-  int error = whole ? errno : EINVAL;
-  close(file);
-  if (page == MAP_FAILED) return error;
+  if (fstat(file, &status) || status.st_size < AQ_CONTROL_SIZE) return EINVAL;
+  void *page = mmap(NULL, AQ_CONTROL_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (page == MAP_FAILED) return errno;
   files->control = page;
   return is_control(page) ? 0 : EINVAL;
 }
@@ -74,7 +68,7 @@ static bool is_old(const aq_files *files) {
 
 int aq_files_open(aq_files *files, const char *control, const char *usage) {
   memset(files, 0, sizeof *files);
-  files->usage = -1;
+  files->usage = files->control_file = -1;
   int error = map_control(files, control);
   if (!error) error = map_bells(files, usage);
   if (!error && is_old(files)) error = ENODATA;
@@ -86,6 +80,7 @@ void aq_files_close(aq_files *files) {
   if (files->control) munmap(files->control, AQ_CONTROL_SIZE);
   if (files->bells) munmap(files->bells, BELLS_SIZE);
   if (files->usage >= 0) close(files->usage);
+  if (files->control_file >= 0) close(files->control_file);
 }
 
 int aq_files_card(const aq_files *files, const char *uuid) {
@@ -154,14 +149,15 @@ const char *aq_files_read_work(aq_files *files, bool all, uint64_t now, aq_words
   return NULL;
 }
 
-/* As libshim's src/presence.h tells: an owner that lives holds a lock on the byte of its slot's number. */
+/* The kernel has marked the end of the slot's owner, as libshim's src/robust.h tells. The kernel could be asked for the lock on
+ * the slot's byte as well, but each question takes as long as the tenant has locks. */
 static bool is_gone(const aq_files *files, uint32_t slot) {
-  aq_usage_slot found;
-  struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
-  if (!read_at(files, &found, sizeof found, offsetof(aq_usage_page, slots) + slot * sizeof found)) return false;
-  if (!found.owner) return true;
-  if (found.owner != found.presence && found.owner != found.collector) return false;
-  return !fcntl(files->usage, F_OFD_GETLK, &range) && range.l_type == F_UNLCK;
+  uint64_t owner;
+  uint32_t monitor;
+  size_t owner_at = offsetof(aq_usage_page, slots) + slot * sizeof(aq_usage_slot);
+  size_t monitor_at = offsetof(aq_usage_file, monitors) + slot * sizeof monitor;
+  if (!read_at(files, &owner, sizeof owner, owner_at)) return false;
+  return !owner || (read_at(files, &monitor, sizeof monitor, monitor_at) && monitor == AQ_MONITOR_ENDED);
 }
 
 void aq_files_bury(aq_files *files) {

@@ -6,6 +6,8 @@
 #include <errno.h>
 
 #define SPARE_NS UINT64_C(1000000000) /* several estimates that were too high */
+#define RING_NS UINT64_C(500000) /* between two rings, of those that go on and on */
+#define SPARE_RINGS_NS (64 * RING_NS)
 #define SPARE_MOST_NS UINT64_C(3600000000000) /* the longest kernel that is believed */
 
 int aq_guest_open(aq_guest *guest, const char *control, const char *usage, const aq_terms *terms, uint32_t count) {
@@ -58,6 +60,11 @@ static bool has_rung(aq_guest *guest, const aq_words *words) {
   return rung;
 }
 
+static void count_ring(aq_guest *guest, uint64_t now) {
+  uint64_t least = now + RING_NS, most = now + SPARE_RINGS_NS + RING_NS, next = guest->rung_ns + RING_NS;
+  guest->rung_ns = next < least ? least : next > most ? most : next;
+}
+
 static const char *read_work(aq_guest *guest, const aq_law *law, bool all, uint64_t now, aq_words *words) {
   if (aq_law_suspect(law, guest->tenant)) aq_files_bury(&guest->files);
   const char *damage = aq_files_read_work(&guest->files, all, now, words);
@@ -71,15 +78,19 @@ void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now) {
   if (depth == AQ_BELLS_ONLY && !rung && !damage) return;
   if (!damage) damage = read_work(guest, law, rung || depth == AQ_ALL_SLOTS, now, &words);
   if (damage && !guest->damage) guest->damage = damage;
+  if (rung) count_ring(guest, now);
   aq_law_trust(guest->tenant, aq_guest_trust(guest));
   if (rung) aq_law_rang(guest->tenant);
   for (uint32_t i = 0; i < guest->count; i++) aq_law_report(law, guest->tenant, i, &words.cards[guest->places[i]], now);
 }
 
-void aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting) {
-  guest->awaited = guest->damage || aq_law_expects(law, guest->tenant) ? 0 : guest->count;
+uint64_t aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting, uint64_t now) {
+  bool awaited = !guest->damage && !aq_law_expects(law, guest->tenant);
+  guest->unheard = awaited && guest->rung_ns > now + SPARE_RINGS_NS;
+  guest->awaited = awaited && !guest->unheard ? guest->count : 0;
   for (uint32_t i = 0; i < guest->awaited; i++)
     aq_waiting_add(waiting, aq_files_bell(&guest->files, guest->places[i]), guest->bells[i]);
+  return guest->unheard ? guest->rung_ns - SPARE_RINGS_NS : UINT64_MAX;
 }
 
 /* ---- what it is told ---- */

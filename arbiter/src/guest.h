@@ -16,6 +16,8 @@ struct aq_guest {
   aq_account base[AQ_MAX_CARDS]; /* what the page had when it entered */
   uint32_t bells[AQ_MAX_CARDS];
   uint32_t awaited; /* of them, in the wait that is on */
+  bool unheard;     /* it rings too often to be woken by: it is looked at, but not at once */
+  uint64_t rung_ns; /* its rings so far would have come until then, had they come at the rate that it may keep up */
   uint64_t busy_ns[AQ_MAX_CARDS];  /* as last read, */
   uint64_t spare_ns[AQ_MAX_CARDS]; /* and how much more there may be */
   uint64_t read_ns;
@@ -51,8 +53,9 @@ bool aq_guest_tell(aq_guest *guest);
 
 void aq_guest_tell_accounts(aq_guest *guest);
 
-/* Has its bells waited for, unless it is looked at in time anyhow. */
-void aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting);
+/* Has its bells waited for, unless it is looked at in time anyhow. Those of one that rings too often are not; returns when it is
+ * to be looked at, UINT64_MAX for others. */
+uint64_t aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting, uint64_t now);
 aq_trust aq_guest_trust(const aq_guest *guest);
 
 #endif

@@ -20,7 +20,8 @@
 #define AQ_MAX_SLOTS 256
 #define AQ_CONTROL_SIZE 8192
 #define AQ_USAGE_SIZE 69632
-#define AQ_USAGE_FILE_SIZE 106496 /* with the annex and the advances */
+#define AQ_USAGE_ADVANCED_SIZE 106496 /* with the annex and the advances */
+#define AQ_USAGE_FILE_SIZE 107520 /* and with the monitors */
 #define AQ_TENANT_SIZE 128
 #define AQ_UUID_SIZE 64
 #define AQ_SHIM_VERSION_SIZE 64
@@ -53,6 +54,8 @@
 #define AQ_WORK_IN_FLIGHT 2 /* work was submitted, or may be without asking, that is not known to be over */
 #define AQ_WORK_END_SHIFT 2
 #define AQ_WORK_END_UNIT_SHIFT 14
+
+#define AQ_MONITOR_ENDED 1073741824 /* FUTEX_OWNER_DIED, without a number */
 
 /* One card of the tenant. The first half changes when a limit does, the second, by the arbiter, with every lease. */
 typedef struct {
@@ -169,11 +172,18 @@ typedef struct {
   aq_advance cards[8];
 } aq_advance_slot;
 
-/* The whole file. One that `page.size` says is shorter, as older agents make it, ends after the annex or before it. */
+/* By slot, the thread of its owner that watches work (src/monitor.h), by its number in the owner's pid namespace; 0: none is
+ * known. The kernel writes AQ_MONITOR_ENDED there when that thread ends, as it does with its process, see src/robust.h. */
+typedef struct {
+  uint32_t threads[256];
+} aq_usage_monitors;
+
+/* The whole file. One that `page.size` says is shorter, as older agents make it, ends before the monitors or the annex. */
 typedef struct {
   aq_usage_page page;
   aq_usage_annex annex;
   aq_advance_slot advances[64];
+  aq_usage_monitors monitors;
 } aq_usage_file;
 /* cdef: end */
 
@@ -210,6 +220,7 @@ static_assert(sizeof(aq_advance_slot) == 320, "v1 layout");
 static_assert(AQ_ADVANCE_CARDS <= AQ_OVERFLOW_CARDS, "entries for host memory have no advances");
 static_assert(offsetof(aq_usage_file, annex) == AQ_USAGE_SIZE, "v1 layout");
 static_assert(offsetof(aq_usage_file, advances) == 86016, "v1 layout");
+static_assert(offsetof(aq_usage_file, monitors) == AQ_USAGE_ADVANCED_SIZE, "v1 layout");
 static_assert(sizeof(aq_usage_file) == AQ_USAGE_FILE_SIZE, "v1 layout");
 static_assert(sizeof(aq_usage_work) == 64, "a process's words have a cache line of their own");
 

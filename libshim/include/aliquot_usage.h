@@ -20,7 +20,7 @@ static inline unsigned aq_tally_count(uint64_t slot_tally) { return slot_tally &
 static inline uint64_t aq_advance_bytes(uint64_t word) { return word >> AQ_ADVANCE_SHIFT; }
 static inline unsigned aq_advance_count(uint64_t word) { return word & 0xffff; }
 
-static inline bool aq_usage_has_advances(const aq_usage_page *page) { return page->size >= AQ_USAGE_FILE_SIZE; }
+static inline bool aq_usage_has_advances(const aq_usage_page *page) { return page->size >= AQ_USAGE_ADVANCED_SIZE; }
 
 /* Where there are any. */
 static inline aq_advance_slot *aq_usage_advances_of(const aq_usage_page *page, int slot) {

@@ -15,6 +15,8 @@
 #include "batch.h"
 #include "core_clock.h"
 #include "loader.h"
+#include "quota.h"
+#include "robust.h"
 #include "tenant.h"
 #include "ticket.h"
 
@@ -210,12 +212,21 @@ static uint64_t next_poll(uint64_t now) {
   return later(next, now + POLL_NS);
 }
 
+/* From now on the kernel says when this process has ended. */
+static void begin(void) {
+  int slot = aq_quota_enter();
+  aq_robust_begin();
+  if (slot >= 0) aq_robust_mark(slot);
+  aq_quota_exit();
+}
+
 static void *watch(void *unused) {
   (void)unused;
   int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   prctl(PR_SET_NAME, "aliquot-core");
   if (AQ_CUDA(cuThreadExchangeStreamCaptureMode)) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
   pthread_mutex_lock(&lock);
+  begin();
   while (!leaving) {
     sleeping = pauses || !has_work();
     if (sleeping) pthread_cond_wait(&wanted, &lock);

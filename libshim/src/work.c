@@ -4,6 +4,7 @@
 
 #include "core_limit.h"
 #include "quota.h"
+#include "robust.h"
 
 static uint32_t published[AQ_MAX_CARDS]; /* under the lock of compute.c */
 static bool seen;                        /* relaxed: a hint of an instant ago */
@@ -14,6 +15,7 @@ static uint32_t word_of(uint32_t state, uint64_t ends_ns) {
 
 static bool write(int card, uint32_t word) {
   int slot = aq_quota_enter();
+  if (slot >= 0) aq_robust_mark(slot);
   if (slot >= 0) __atomic_store_n(&aq_slice.annex->works[slot].cards[card], word, __ATOMIC_SEQ_CST);
   aq_quota_exit();
   return slot >= 0;
@@ -32,9 +34,11 @@ void aq_work_clear(int slot) {
   if (!aq_slice.annex) return;
   for (int card = 0; card < AQ_MAX_CARDS; card++)
     __atomic_store_n(&aq_slice.annex->works[slot].cards[card], 0, __ATOMIC_RELAXED);
+  aq_robust_unmark(slot);
 }
 
 void aq_work_forget(void) {
   for (int card = 0; card < AQ_MAX_CARDS; card++) published[card] = 0;
   seen = false;
+  aq_robust_forget();
 }

@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 import platform
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Container, Iterator
@@ -114,6 +115,12 @@ class Lessor:
     def works(self, card: int = 0) -> list[Work]:
         """What they say, without the time."""
         return [word.work for word in self.words(card)]
+
+    def monitors(self) -> list[int]:
+        """The threads that watch work, as processes name them and the kernel marks their end; slots in use alone."""
+        at = ffi.offsetof("aq_usage_file", "monitors")
+        words = struct.unpack(f"={lib.AQ_MAX_SLOTS}I", self._read(at, 4 * lib.AQ_MAX_SLOTS))
+        return [word for word in words if word]
 
     def is_drained(self, card: int = 0) -> bool:
         """Whether nothing of the tenant is in flight."""

@@ -159,7 +159,7 @@ def pages(machine: SimMachine, tmp_path: Path) -> TenantPages:
     tenant = TenantPages("uid", "main", tmp_path)
     create_control(tenant.control, Control("test/main", (CardLimit(machine.cards[0].uuid, 64 * MIB),)))
     create_usage(tenant.usage)
-    tenant.usage.chmod(0o666)
+    tenant.usage.path.chmod(0o666)
     return tenant
 
 

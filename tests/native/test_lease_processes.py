@@ -7,9 +7,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from aliquot.libshim._pages import lib
 from aliquot.sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.leases import MS, SECOND_NS, Begin, Lessor, Work, busy_between, goes_on, latest, told_to_go
@@ -119,6 +121,39 @@ def test_a_forked_child_says_nothing_of_its_parents_work(leased: Callable[..., T
     lessor.open(1)
     _, hear = begun(ends, lessor.tenant, FORKS, SPIN_PTX)
     assert hear() == "forked\n"
+    assert lessor.works() == [Work.IN_FLIGHT]
+    assert [thread != lib.AQ_MONITOR_ENDED for thread in lessor.monitors()] == [True]
+
+
+EXECS = (
+    PRELUDE
+    + """
+import os
+check(cuda.cuCtxSetCurrent(contexts[0]))
+spin(kernels[0], 0, 60_000_000)
+print("ready", flush=True)
+sys.stdin.readline()
+os.execvp("cat", ["cat"])
+"""
+)
+
+
+@pytest.mark.parametrize("end", ["kill", "exec"])
+def test_the_kernel_marks_the_end_of_a_process_in_its_page(
+    leased: Callable[..., Tenant], ends: ExitStack, end: str
+):
+    """Whatever it was about to do; also of one that lives on as another program."""
+    lessor = ends.enter_context(Lessor(leased()))
+    lessor.open()
+    process, hear = begun(ends, lessor.tenant, EXECS, SPIN_PTX)
+    assert hear() == "ready\n"
+    (thread,) = lessor.monitors()
+    assert (Path("/proc") / str(process.pid) / "task" / str(thread) / "comm").read_text() == "aliquot-core\n"
+    if end == "kill":
+        process.kill()
+    else:
+        told_to_go(process)
+    wait_for(lambda: lessor.monitors() == [lib.AQ_MONITOR_ENDED], "the mark")
     assert lessor.works() == [Work.IN_FLIGHT]
 
 

@@ -103,8 +103,8 @@ def test_what_a_program_held_before_an_exec_is_free_for_its_neighbours(slice64: 
         assert neighbour.call("cuMemAlloc_v2", OUT, 1)[0] == OUT_OF_MEMORY
         assert shell.pid in {process.pid for process in slice64.usage().processes}
         assert shell.ask(".exec") == "ready"
-        assert shell.pid not in {process.pid for process in slice64.usage().processes}
         neighbour.ok("cuMemAlloc_v2", OUT, LIMIT)
+        assert shell.pid not in {process.pid for process in slice64.usage().processes}
 
 
 def test_what_a_neighbour_is_collecting_after_an_exec_is_left_to_it(slice64: Tenant):

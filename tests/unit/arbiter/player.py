@@ -5,14 +5,13 @@ As a program: `player.py CONTROL USAGE SLOT CARD,... KERNEL_NS`, until its input
 """
 
 import ctypes
-import fcntl
 import itertools
 import mmap
 import os
 import selectors
 import signal
-import struct
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from aliquot.libshim._pages import ffi, lib
 
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
 SYS_FUTEX = 202 if os.uname().machine == "x86_64" else 98
-F_OFD_SETLK = 37
+SYS_SET_ROBUST_LIST = 273 if os.uname().machine == "x86_64" else 99
 PR_SET_PDEATHSIG = 1
 OWNER = 1 << 42
 
@@ -45,27 +44,31 @@ class Player:
             for file, size, protection in zip(self._files, sizes, protections, strict=True)
         ]
         self.control = ffi.cast("aq_control_page *", ffi.from_buffer(self._maps[0]))
-        raw = ffi.from_buffer(self._maps[1])
-        self.usage = ffi.cast("aq_usage_page *", raw)
-        self._annex = ffi.cast("aq_usage_annex *", raw + lib.AQ_USAGE_SIZE)
-        self._words = self._annex.works[slot].cards
+        self._whole = ffi.cast("aq_usage_file *", ffi.from_buffer(self._maps[1]))
+        self.usage = ffi.addressof(self._whole, "page")
+        self._words = self._whole.annex.works[slot].cards
         self._live_in(slot)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """As the end of the process would, says nothing and lets go of its lock."""
-        self._lock(fcntl.F_UNLCK)
-
-    def _lock(self, kind: int) -> None:
-        """As src/presence.h tells: who holds the lock on the byte of the slot's number is alive."""
-        fcntl.fcntl(self._files[1], F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, self._slot, 1, 0))
+        """As the kernel does when a process has ended."""
+        self._monitor[0] = lib.AQ_MONITOR_ENDED
 
     def _live_in(self, slot: int) -> None:
-        self._slot = slot
-        self._lock(fcntl.F_WRLCK)
-        self.usage.slots[slot].owner = self.usage.slots[slot].presence = OWNER | slot
+        self._monitor = self._whole.monitors.threads + slot
+        self._monitor[0] = threading.get_native_id()
+        self.usage.slots[slot].owner = OWNER | slot
+
+    def mark_the_end_of_this_thread(self) -> None:
+        """Has the kernel do so, as src/robust.h tells. For programs: Python's own robust mutexes are left out."""
+        address = int(ffi.cast("uintptr_t", self._monitor))
+        self._list = (ctypes.c_long * 4)()  # struct robust_list_head, and the one entry
+        head = ctypes.addressof(self._list)
+        entry = head + 3 * ctypes.sizeof(ctypes.c_long)
+        self._list[:] = [entry, address - entry, 0, head]
+        assert libc.syscall(SYS_SET_ROBUST_LIST, ctypes.c_void_p(head), 3 * ctypes.sizeof(ctypes.c_long)) == 0
 
     def say(self, card: int, state: int, end_ns: int = 0) -> None:
         """Publishes what it has to do."""
@@ -74,7 +77,7 @@ class Player:
 
     def line(self, card: int, slot: int = 0) -> tuple[int, int]:
         """What the process in a slot says: its state, and the end it expects, wrapped."""
-        word = self._annex.works[slot].cards[card]
+        word = self._whole.annex.works[slot].cards[card]
         return word & (lib.AQ_WORK_WAITING | lib.AQ_WORK_IN_FLIGHT), word >> lib.AQ_WORK_END_SHIFT
 
     def ring(self, card: int) -> None:
@@ -140,6 +143,7 @@ def main() -> None:
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     control, usage, slot, cards, length_ns = sys.argv[1:]
     player = Player(Path(control), Path(usage), int(slot))
+    player.mark_the_end_of_this_thread()
     print("ready", flush=True)
     own, ran = list(map(int, cards.split(","))), []
     for card in itertools.chain.from_iterable(own for _ in _until_told()):

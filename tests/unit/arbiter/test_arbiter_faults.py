@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -244,6 +245,44 @@ def test_tenants_come_and_go_while_others_work(home: House):
     assert time_in(spans(steady), begin, end) > 0
     for player in players:
         spans(player)
+
+
+RINGER = """
+import sys
+from pathlib import Path
+from tests.unit.arbiter.player import Player
+player = Player(Path(sys.argv[1]), Path(sys.argv[2]), 0)
+print("ready", flush=True)
+while True:
+    player.ring(0)
+"""
+
+
+def cpu_s() -> float:
+    """What the arbiter's thread has used of a CPU."""
+    (thread,) = (
+        task
+        for task in Path("/proc/self/task").iterdir()
+        if (task / "comm").read_text() == "aliquot-arbiter\n"
+    )
+    fields = (thread / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_bell_that_never_rests_keeps_the_arbiter_from_nothing(home: House):
+    """It rings two thousand times a second at most, and a neighbour's bell is heard as before."""
+    ringer, other = (home.tenant(name, Terms(CARD, 5000, 100)) for name in ("rings", "b"))
+    command = [sys.executable, "-c", RINGER, str(ringer.control), str(ringer.usage)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process, other.player() as player:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        begin, had_s = time.monotonic(), cpu_s()
+        while time.monotonic() < begin + 2:
+            player.run(0, MS)
+        share = (cpu_s() - had_s) / (time.monotonic() - begin)
+        process.kill()
+    print(f"{share:.3f} of a CPU")
+    assert share < 0.3
 
 
 def test_more_bells_than_the_kernel_waits_for(home: House):

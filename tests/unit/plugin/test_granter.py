@@ -70,7 +70,7 @@ def node(tmp_path: Path) -> Node:
 def test_a_tenants_page_says_from_the_beginning_that_an_agent_looks(node: Node) -> None:
     """Its program may ask before the first look, and would be refused by a page that nobody looks at."""
     before = time.monotonic_ns()
-    control = node.tenant("early").with_name("control")
+    control = Path(node.tenant("early")).with_name("control")
     offset = ffi.offsetof("aq_control_page", "granter_ns")
     looked = int.from_bytes(control.read_bytes()[offset : offset + 8], sys.byteorder)
     assert before <= looked <= time.monotonic_ns()
@@ -86,7 +86,9 @@ def test_who_says_to_use_more_than_it_can_have_takes_no_more_from_others(node: N
     assert node.granter.held_mib("GPU-a") == LIMIT_MIB + 4096
 
 
-@pytest.mark.parametrize("hide", [lambda page: os.truncate(page, 10), lambda page: page.write_bytes(b"")])
+@pytest.mark.parametrize(
+    "hide", [lambda page: os.truncate(page, 10), lambda page: page.path.write_bytes(b"")]
+)
 def test_what_was_granted_to_who_hides_its_use_is_granted_to_nobody_else(node: Node, hide: object) -> None:
     """A page cut short must not free what its tenant has on the card."""
     page = node.tenant("hides")
@@ -125,5 +127,5 @@ def test_a_wish_is_met_at_once_and_nobody_is_looked_at_for_nothing(node: Node) -
     assert not node.granter._wished(time.monotonic_ns())
     os.truncate(usage, 10)
     assert not node.granter._wished(time.monotonic_ns())
-    usage.unlink()
+    usage.path.unlink()
     assert not node.granter._wished(time.monotonic_ns())

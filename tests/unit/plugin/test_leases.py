@@ -57,7 +57,7 @@ def test_pages_that_were_made_anew_are_leased_by_the_new_ones(tenants: Tenants, 
     tenant, control = prepared(tenants, ALONE, SHARED)
     leases.follow(tenant, control)
     assert leases.arbiter
-    inode = tenant.control.stat().st_ino
+    inode = tenant.control.path.stat().st_ino
     assert leases.arbiter._guests[NAME].files[0][1] == inode
 
 
@@ -79,9 +79,9 @@ def test_a_page_that_no_lease_fits_in_stays_a_hard_cap(
 ) -> None:
     """A container of an older agent has such a page; that is said once."""
     tenant, control = prepared(tenants, SHARED)
-    old = bytearray(tenant.usage.read_bytes()[: lib.AQ_USAGE_SIZE])
+    old = bytearray(tenant.usage.path.read_bytes()[: lib.AQ_USAGE_SIZE])
     struct.pack_into("=I", old, ffi.offsetof("aq_usage_page", "size"), len(old))
-    tenant.usage.write_bytes(old)
+    tenant.usage.path.write_bytes(old)
     for _ in range(2):
         leases.follow(tenant, control)
     assert leased_cards(leases) == {}

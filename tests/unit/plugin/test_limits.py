@@ -30,6 +30,7 @@ from aliquot.plugin.terms import Terms
 from aliquot.plugin.turns import Turns
 from aliquot.pool import NO_POOL, PoolSpec
 from aliquot.pool import Enforcement as PoolEnforcement
+from aliquot.processes import Processes, identity_of
 from aliquot.request import ContainerKind
 from aliquot.units import MIB
 from tests.tools.kills import restored, states_during
@@ -79,7 +80,7 @@ class Node:
             pods=pods,
             ledger=ledger,
             tenancies=tenancies,
-            tenants=Tenants(self.root),
+            tenants=Tenants(self.root, Processes(by_cgroup=False)),
             turns=Turns(),
             terms=Terms(CardTable(0, Path("/proc"), pool_of), pods, ledger, Leases(None)),
             leases=Leases(None),
@@ -157,7 +158,9 @@ def test_what_the_node_has_no_room_for_stays_as_it_is(node: Node) -> None:
 def test_who_is_lowered_below_its_use_stays_charged_until_it_has_freed_it(node: Node) -> None:
     """Or a tenant could fill a card, ask for a mebibyte, and keep what others are then promised."""
     usage = node.root / "tenants" / UID / "main" / "usage"
-    write_usage(usage, 3000 * MIB)
+    owner = identity_of(os.getpid())
+    assert owner is not None
+    write_usage(usage, 3000 * MIB, owner=owner)
     node.approve(1024, 10)
     limits = node.agent()
     asyncio.run(limits._follow(UID))
@@ -167,7 +170,7 @@ def test_who_is_lowered_below_its_use_stays_charged_until_it_has_freed_it(node: 
     os.truncate(usage, 10)
     asyncio.run(limits._follow(UID))
     assert limits.ledger.promised("GPU-a").memory_mib == 4096
-    write_usage(usage, 1024 * MIB)
+    write_usage(usage, 1024 * MIB, owner=owner)
     asyncio.run(limits._follow(UID))
     assert node.written_down() == (1024, 10)
     assert limits.ledger.promised("GPU-a").memory_mib == 1024

@@ -45,7 +45,7 @@ def test_another_user_writes_no_tenants_page(host: Path):
     old.mkdir(mode=0o755)
     tenants = Tenants(host)
     made = tenants.prepare("uid", "main", Control("a/b/main", (CardLimit("GPU-1", 1 << 30),)))
-    assert made.usage.stat().st_mode & 0o777 == 0o666
+    assert made.usage.path.stat().st_mode & 0o777 == 0o666
     assert not written(made.usage)
     old.chmod(0o755)
     assert written(made.usage), "it is the directory that keeps others out"

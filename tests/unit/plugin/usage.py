@@ -1,5 +1,6 @@
 """Usage pages as tenants could have left them."""
 
+from os import PathLike
 from pathlib import Path
 
 from aliquot.libshim._pages import ffi, lib
@@ -7,13 +8,14 @@ from aliquot.libshim.usage_page import create_usage
 
 
 def write_usage(
-    path: Path,
+    page_file: PathLike[str],
     used_bytes: int,
     wanted: tuple[int, int] = (0, 0),
     owner: tuple[int, int, int] = (7, 1, 1),
     host_bytes: int = 0,
 ) -> None:
     """One process has this on the first card, and on the host for it; `wanted` is its wish, and when it was made."""
+    path = Path(page_file)
     create_usage(path)
     page = ffi.new("aq_usage_page *")
     ffi.memmove(page, path.read_bytes(), lib.AQ_USAGE_SIZE)
