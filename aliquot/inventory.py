@@ -6,7 +6,7 @@ server enforces is `deploy/crds/gpunodes.yaml`.
 
 import sys
 from functools import lru_cache
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -17,6 +17,9 @@ KIND: Final = "GPUNode"
 PLURAL: Final = "gpunodes"
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
+Amount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+"""As the schema has it: so large that no machine reaches it, so small that all of a cluster fits 64 bits in bytes."""
+NumaNode = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 
 
 class MigInstance(KubeStruct, frozen=True, kw_only=True):
@@ -24,16 +27,16 @@ class MigInstance(KubeStruct, frozen=True, kw_only=True):
 
     uuid: str
     profile: str
-    memory_mib: int = msgspec.field(name="memoryMiB")
-    gi: int = 0
-    ci: int = 0
+    memory_mib: Amount = msgspec.field(name="memoryMiB")
+    gi: Amount = 0
+    ci: Amount = 0
 
 
 class Nic(KubeStruct, frozen=True, kw_only=True):
     """A network card that speaks RDMA; `numa_node` is -1 and `pcie_root` empty where the machine does not say."""
 
     name: str
-    numa_node: int = -1
+    numa_node: NumaNode = -1
     pcie_root: str = ""
 
 
@@ -46,12 +49,12 @@ class Card(KubeStruct, frozen=True, kw_only=True, gc=False):
     """
 
     uuid: str
-    index: int = 0
+    index: Amount = 0
     model: str = ""
-    memory_mib: int = msgspec.field(name="memoryMiB")
-    reserve_mib: int = msgspec.field(default=0, name="reserveMiB")
-    cores: int = 100
-    numa_node: int = -1
+    memory_mib: Amount = msgspec.field(name="memoryMiB")
+    reserve_mib: Amount = msgspec.field(default=0, name="reserveMiB")
+    cores: Annotated[int, msgspec.Meta(ge=0, le=100)] = 100
+    numa_node: NumaNode = -1
     bus_id: str = ""
     pcie_root: str = ""
     links: str = ""
@@ -103,7 +106,7 @@ class Summary(KubeStruct, frozen=True, kw_only=True):
 class GPUNodeStatus(KubeStruct, frozen=True, kw_only=True):
     """What the agent says of its node; older agents write no summary."""
 
-    slices_per_card: int = 10
+    slices_per_card: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 10
     cards: tuple[Card, ...] = ()
     nics: tuple[Nic, ...] = ()
     summary: Summary | None = None

@@ -38,6 +38,22 @@ def schema() -> tuple[dict[str, Any], dict[str, Any]]:
     return spec, spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
 
 
+@pytest.mark.parametrize(
+    "card",
+    [
+        {"memoryMiB": 2**31},
+        {"memoryMiB": -1},
+        {"memoryMiB": 1, "cores": 101},
+        {"memoryMiB": 1, "numaNode": -2},
+    ],
+)
+def test_what_no_machine_has_is_not_read(card: dict[str, int]):
+    """The scheduler counts in 64 bits, and a CRD of an older release may let more through."""
+    document = {"metadata": {"name": "n"}, "status": {"cards": [{"uuid": "GPU-1", **card}]}}
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(msgspec.json.encode(document), type=GPUNode)
+
+
 def test_the_crd_is_where_the_code_looks_for_it():
     """Group, version, plural, scope and status subresource are those that the client uses."""
     spec, _ = schema()
