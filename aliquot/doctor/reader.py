@@ -233,6 +233,7 @@ def _heals(found: Mapping[str, Any]) -> bool:
 def _needed(installed: Mapping[str, Workload | None], *, heals: bool) -> tuple[Right, ...]:
     """The rights that are needed by what is installed."""
     webhook, scheduler = installed.get("aliquot-webhook"), installed.get("aliquot-scheduler")
+    keeper = installed.get("aliquot-certs")
     parts = {
         "": True,
         "quotas": bool(webhook and "--quotas" in webhook.words),
@@ -245,6 +246,7 @@ def _needed(installed: Mapping[str, Workload | None], *, heals: bool) -> tuple[R
             )
         ),
         "heals": heals,
+        "monitored": bool(keeper and keeper.flag("leaf=aliquot-prometheus-tls")),
         "own": bool(scheduler and "kube-scheduler" in scheduler.words),
     }
 

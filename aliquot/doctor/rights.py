@@ -1,7 +1,8 @@
 """What each of our accounts needs to be able to do: the rights that the chart gives, as questions to the API server.
 
 `when` names a part of Aliquot that alone needs a right: `quotas` of the webhook, `evict` of the extender, the chart's
-`own` kube-scheduler, and the keeper of certificates that `heals` Secrets where a policy says which.
+`own` kube-scheduler, and the keeper of certificates that `heals` Secrets where a policy says which, or keeps one for
+Prometheus (`monitored`).
 """
 
 from collections.abc import Iterator
@@ -60,6 +61,8 @@ def _all() -> Iterator[Right]:
     yield from _everywhere("aliquot-webhook", "list watch", API_GROUP, "gpuquotas", when="quotas")
     secrets = "aliquot-ca aliquot-agent-tls aliquot-certs-tls aliquot-scheduler-tls aliquot-webhook-tls"
     yield from _inside("aliquot-certs", "get patch", "", "secrets", names=secrets)
+    prometheus = "aliquot-prometheus-tls"
+    yield from _inside("aliquot-certs", "get patch", "", "secrets", names=prometheus, when="monitored")
     yield from _inside("aliquot-certs", "create", "", "secrets", when="heals")
     group, resource = "admissionregistration.k8s.io", "mutatingwebhookconfigurations"
     yield from _everywhere("aliquot-certs", "get patch", group, resource, name="aliquot")

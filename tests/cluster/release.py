@@ -160,7 +160,7 @@ class Release(HelmRelease):
         path.write_text(yaml.safe_dump(configuration))
         port = free_port()
         flags = [
-            word.replace("--secure-port=10259", f"--secure-port={port}")
+            word.replace("--secure-port=10259", f"--secure-port={port}").replace(MOUNTED, changes[MOUNTED])
             for word in self.container("aliquot-scheduler", "kube-scheduler")["args"]
             if not word.startswith("--config=")
         ]

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from aliquot.cli.certs import certs, keep
+from aliquot.guard import Right, read_names
 from aliquot.plugin.settings import parse_settings
 from aliquot.scheduler_ext.options import parse_arguments as parse_extender
 from aliquot.webhook.__main__ import parse_arguments as parse_webhook
@@ -149,6 +150,34 @@ def test_the_keeper_of_certificates_understands_its_flags():
     named, makes = one(found, "Role", "aliquot-certs")["rules"]
     assert set(named["resourceNames"]) == secrets
     assert makes == {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}
+
+
+@pytest.mark.parametrize("mode", ["self", "cert-manager"])
+def test_prometheus_certificate_opens_metrics_alone(mode: str):
+    """Of every server, by the common name that the certificate has; the scheduler's goes on to open the extender."""
+    found = objects({"certificates": {"mode": mode}, "monitoring": {"serviceMonitors": {"enabled": True}}})
+    names: dict[str, list[str]] = {}
+    for program, options in parsed(found):
+        assert options.client_ca.as_posix() == "/etc/aliquot/tls/ca.crt", program
+        names[program] = list(options.client_names)
+    assert names.keys() == PARSERS.keys()
+    if mode == "cert-manager":
+        prometheus = one(found, "Certificate", "aliquot-prometheus")["spec"]["commonName"]
+    else:
+        (container,) = one(found, "Deployment", "aliquot-certs")["spec"]["template"]["spec"]["containers"]
+        with keep.make_context("keep", list(container["args"])) as understood:
+            names["aliquot"] = list(understood.params["client_names"])
+            (leaf,) = [
+                one
+                for one in understood.params["leaves"]
+                if one.secret == "aliquot-prometheus-tls"  # noqa: S105 - its name
+            ]
+        prometheus = leaf.common_name
+    for program, given in names.items():
+        rights = read_names(given)
+        assert rights[prometheus] == {Right.METRICS}, program
+        whole = {name for name, opened in rights.items() if opened != {Right.METRICS}}
+        assert whole == ({"aliquot-scheduler"} if program == "aliquot-scheduler-ext" else set())
 
 
 @pytest.mark.parametrize("policies", [{"enabled": False}, {"validationActions": ["Warn"]}])

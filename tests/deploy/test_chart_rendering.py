@@ -240,6 +240,110 @@ def test_monitoring_has_the_rules_and_the_dashboard_as_they_are():
         assert endpoint["honorLabels"] is True
 
 
+every_mode = pytest.mark.parametrize("mode", ["self", "cert-manager", "existing"])
+
+
+def monitored(mode: str, *, scraped: bool = True) -> Json:
+    """Values with a mode of certificates, with or without ServiceMonitors."""
+    bundle = "-----BEGIN CERTIFICATE-----" if mode == "existing" else ""
+    return {
+        "certificates": {"mode": mode, "caBundle": bundle},
+        "monitoring": {"serviceMonitors": {"enabled": scraped}},
+    }
+
+
+def endpoints(found: list[Json]) -> dict[tuple[str, str], Json]:
+    """What Prometheus is told to scrape, by Service and port."""
+    return {
+        (each["metadata"]["name"], endpoint["port"]): endpoint
+        for each in found
+        if each["kind"] == "ServiceMonitor"
+        for endpoint in each["spec"]["endpoints"]
+    }
+
+
+CREDENTIALS = {"bearerTokenFile", "bearerTokenSecret", "authorization", "basicAuth", "oauth2"}
+"""What a ServiceMonitor's endpoint may say that is sent to the server as it is."""
+
+
+@every_mode
+def test_prometheus_sends_our_servers_no_token(mode: str):
+    """One that was taken over would have Prometheus' rights. A certificate is shown, and its key stays where it is."""
+    found = endpoints(objects(monitored(mode)))
+    ours = {key: endpoint for key, endpoint in found.items() if key[1] != "kube-scheduler"}
+    kept = {"aliquot-certs"} if mode == "self" else set()
+    assert {name for name, _ in ours} == {"aliquot-agent", "aliquot-scheduler", "aliquot-webhook"} | kept
+    for key, endpoint in ours.items():
+        assert not CREDENTIALS & endpoint.keys(), key
+        tls = endpoint["tlsConfig"]
+        assert tls["cert"] == {"secret": {"name": "aliquot-prometheus-tls", "key": "tls.crt"}}
+        assert tls["keySecret"] == {"name": "aliquot-prometheus-tls", "key": "tls.key"}
+
+
+@every_mode
+def test_prometheus_verifies_every_server(mode: str):
+    """By our CA and the Service's name; kube-scheduler's too, to which it sends its token."""
+    found = endpoints(objects(monitored(mode)))
+    assert ("aliquot-scheduler", "kube-scheduler") in found
+    for (name, port), endpoint in found.items():
+        tls = endpoint["tlsConfig"]
+        assert not tls.get("insecureSkipVerify"), port
+        assert tls["serverName"] == f"{name}.{NAMESPACE}.svc"
+        assert tls["ca"] == {"secret": {"name": f"{name}-tls", "key": "ca.crt"}}
+
+
+@every_mode
+def test_kube_scheduler_serves_with_a_certificate_that_can_be_verified(mode: str):
+    """The extender's, which is mounted there; the one that it would make for itself nobody can verify."""
+    pod = one(objects(monitored(mode)), "Deployment", "aliquot-scheduler")["spec"]["template"]["spec"]
+    (container,) = [each for each in pod["containers"] if each["name"] == "kube-scheduler"]
+    assert {
+        "--tls-cert-file=/etc/aliquot/tls/tls.crt",
+        "--tls-private-key-file=/etc/aliquot/tls/tls.key",
+    } <= set(container["args"])
+    assert {"name": "tls", "mountPath": "/etc/aliquot/tls", "readOnly": True} in container["volumeMounts"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "tls"]
+    assert volume["secret"]["secretName"] == "aliquot-scheduler-tls"
+
+
+def test_prometheus_certificate_is_kept_where_it_scrapes():
+    """By the keeper, who has a right to this Secret, and may make it anew, then alone."""
+    for scraped in (True, False):
+        found = objects(monitored("self", scraped=scraped))
+        secrets = {each["metadata"]["name"] for each in found if each["kind"] == "Secret"}
+        named, _ = one(found, "Role", "aliquot-certs")["rules"]
+        policy = one(found, "ValidatingAdmissionPolicy", "aliquot-secrets")["spec"]
+        (keeper,) = one(found, "Deployment", "aliquot-certs")["spec"]["template"]["spec"]["containers"]
+        leaf = "--leaf=aliquot-prometheus-tls=aliquot-prometheus"
+        assert [
+            "aliquot-prometheus-tls" in secrets,
+            "aliquot-prometheus-tls" in named["resourceNames"],
+            '"aliquot-prometheus-tls"' in policy["validations"][0]["expression"],
+            leaf in keeper["args"],
+        ] == [scraped] * 4
+
+
+def test_prometheus_certificate_by_cert_manager_is_a_clients():
+    """Good for no server, and of the CA that the services know."""
+    spec = one(objects(monitored("cert-manager")), "Certificate", "aliquot-prometheus")["spec"]
+    assert (spec["commonName"], spec["secretName"]) == ("aliquot-prometheus", "aliquot-prometheus-tls")
+    assert spec["usages"] == ["digital signature", "client auth"]
+    assert spec["issuerRef"]["name"] == "aliquot-ca"
+    names = {
+        each["metadata"]["name"]
+        for each in objects(monitored("cert-manager", scraped=False))
+        if each["kind"] == "Certificate"
+    }
+    assert "aliquot-prometheus" not in names
+
+
+def test_who_brings_certificates_is_told_of_prometheus():
+    """Nobody makes it for him."""
+    for scraped in (True, False):
+        notes = files(monitored("existing", scraped=scraped))["aliquot/templates/NOTES.txt"]
+        assert ("aliquot-prometheus-tls" in notes) is scraped
+
+
 def test_the_notes_say_what_is_next():
     """Each command in them is one that can be run as it stands."""
     notes = files({})["aliquot/templates/NOTES.txt"]

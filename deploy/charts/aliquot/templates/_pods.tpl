@@ -98,6 +98,17 @@ fills a Secret that the chart has left empty. Call with "webhook".
 - {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}
 {{- end -}}
 
+{{/*
+Who reads a service's metrics by certificate. TLS asks callers for a certificate and does not insist on one: the kubelet's
+probes and the API server show none.
+*/}}
+{{- define "aliquot.metricsClients" -}}
+- --client-ca=/etc/aliquot/tls/ca.crt
+- --client-names
+- prometheus=metrics
+- aliquot-prometheus=metrics
+{{- end -}}
+
 {{/* Flags of every service of ours, and then the admin's, each as it stands. Call with (list . .Values.webhook). */}}
 {{- define "aliquot.commonArgs" -}}
 {{- $common := (index . 0).Values.logging -}}

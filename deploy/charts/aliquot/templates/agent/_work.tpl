@@ -24,6 +24,7 @@ args:
   - --metrics-port=9464
   - --tls-cert=/etc/aliquot/tls/tls.crt
   - --tls-key=/etc/aliquot/tls/tls.key
+  {{- include "aliquot.metricsClients" . | nindent 2 }}
   - --accept-tokens
   {{- if not $agent.arbiter }}
   - --no-arbiter

@@ -14,11 +14,14 @@
 {{ toJson (append (include "aliquot.served" . | fromJsonArray) "certs") }}
 {{- end -}}
 
-{{/* The Secrets of a CA of our own, and of all of these, as a JSON list. */}}
+{{/* The Secrets of a CA of our own, of all of these, and of Prometheus, which is a client alone, as a JSON list. */}}
 {{- define "aliquot.keptSecrets" -}}
 {{- $names := list "aliquot-ca" -}}
 {{- range include "aliquot.kept" . | fromJsonArray -}}
 {{- $names = append $names (printf "aliquot-%s-tls" .) -}}
+{{- end -}}
+{{- if .Values.monitoring.serviceMonitors.enabled -}}
+{{- $names = append $names "aliquot-prometheus-tls" -}}
 {{- end -}}
 {{ toJson $names }}
 {{- end -}}

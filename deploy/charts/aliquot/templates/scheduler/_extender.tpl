@@ -25,8 +25,12 @@ aliquot-supervise starts the extender again at once when it has died or hangs: t
     - --port=9443
     - --tls-cert=/etc/aliquot/tls/tls.crt
     - --tls-key=/etc/aliquot/tls/tls.key
-    # kube-scheduler and the other replicas show this certificate, too; questions and metrics are for tokens.
+    # kube-scheduler and the other replicas show this certificate, too; Prometheus has one that opens metrics alone.
     - --client-ca=/etc/aliquot/tls/ca.crt
+    - --client-names
+    - aliquot-scheduler
+    - prometheus=metrics
+    - aliquot-prometheus=metrics
     - --accept-tokens
     # With one replica, too: while it is replaced there are two.
     - --leader-elect
