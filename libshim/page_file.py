@@ -9,7 +9,9 @@ import contextlib
 import os
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,27 @@ class PageError(Exception):
         super().__init__(f"{page}: {reason}")
         self.path = path_of(page)
         self.reason = reason
+
+
+class Rejection(StrEnum):
+    """Why a page that was read is not used."""
+
+    CUT_SHORT = "cut-short"
+    FOREIGN = "foreign"
+    VERSION = "version"
+    LAYOUT = "layout"
+
+
+REJECTIONS: Counter[Rejection] = Counter(dict.fromkeys(Rejection, 0))
+"""How often this process has rejected a page."""
+_COUNTING = threading.Lock()
+
+
+def rejected(page: "Path | PageFile", rejection: Rejection, reason: str) -> PageError:
+    """The error to raise about a page that was read."""
+    with _COUNTING:
+        REJECTIONS[rejection] += 1
+    return PageError(page, reason)
 
 
 class _Open:
@@ -85,11 +108,12 @@ def cast_page(path: Path | PageFile, content: bytes, kind: str, size: int, magic
 def check_page(path: Path | PageFile, page: Any, read: int, size: int, magic: int) -> None:
     """Raises PageError, if a page of which so many bytes were read is not whole, or none of ours."""
     if read < size:
-        raise PageError(path, f"cut short: {read} of {size} bytes")
+        raise rejected(path, Rejection.CUT_SHORT, f"cut short: {read} of {size} bytes")
     if page.magic != magic:
-        raise PageError(path, "not a page of Aliquot's of this kind")
+        raise rejected(path, Rejection.FOREIGN, "not a page of Aliquot's of this kind")
     if page.version != lib.AQ_PAGE_VERSION:
-        raise PageError(path, f"version {page.version}; this program reads {lib.AQ_PAGE_VERSION}")
+        told = f"version {page.version}; this program reads {lib.AQ_PAGE_VERSION}"
+        raise rejected(path, Rejection.VERSION, told)
 
 
 def path_of(page: Path | PageFile) -> Path:

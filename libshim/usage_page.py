@@ -13,12 +13,13 @@ from typing import Any
 
 from aliquot.libshim._pages import ffi, lib
 from aliquot.libshim.page_file import (
-    PageError,
     PageFile,
+    Rejection,
     cast_page,
     check_page,
     create_page,
     open_page,
+    rejected,
     text_of,
 )
 
@@ -107,7 +108,8 @@ def read_usage(path: Path | PageFile) -> Usage:
         copy = _usage_file(path, file)
         page = ffi.addressof(copy, "page")
         if (page.card_count, page.slot_count) != (lib.AQ_MAX_CARDS, lib.AQ_MAX_SLOTS):
-            raise PageError(path, f"{page.card_count} cards and {page.slot_count} slots are not this layout")
+            told = f"{page.card_count} cards and {page.slot_count} slots are not this layout"
+            raise rejected(path, Rejection.LAYOUT, told)
         taken = (index for index, owner in enumerate(_owners(page)) if owner)
         present = [index for index in taken if copy.monitors.threads[index] != lib.AQ_MONITOR_ENDED]
     return Usage(

@@ -22,7 +22,7 @@ from aliquot.libshim.control_page import (
     read_control,
     read_times,
 )
-from aliquot.libshim.page_file import PageError
+from aliquot.libshim.page_file import REJECTIONS, PageError
 from aliquot.libshim.usage_page import CardUsage, read_usage
 from aliquot.placement import Charge
 from aliquot.plugin.cards import Card
@@ -188,6 +188,7 @@ class NodeCollector(Collector):
                 family = CounterMetricFamily(f"aliquot_slice_{name}", about, labels=SLICE_LABELS)
                 yield _filled(family, told, read)
         yield from self._card_metrics()
+        yield self._rejections()
 
     def _card_metrics(self) -> Iterator[Metric]:
         cards = [card.uuid for card in self.cards()]
@@ -217,6 +218,14 @@ class NodeCollector(Collector):
         )
         for (uuid, error), count in sorted(self.errors().items()):
             family.add_metric((self.node, uuid, error), count)
+        return family
+
+    def _rejections(self) -> CounterMetricFamily:
+        family = CounterMetricFamily(
+            "aliquot_page_rejections", "Times that a page was read and not used.", labels=("node", "reason")
+        )
+        for reason, count in sorted(REJECTIONS.items()):
+            family.add_metric((self.node, reason), count)
         return family
 
     def _gauge(self, name: str, about: str, values: dict[str, float] | dict[str, int]) -> GaugeMetricFamily:

@@ -1,5 +1,6 @@
 """What Prometheus is told."""
 
+import os
 import subprocess
 import urllib.error
 import urllib.request
@@ -110,3 +111,27 @@ def test_what_a_card_is_may_promise_and_has_reported(make_world: MakeWorld):
     assert told("memory_promisable_bytes") == told("memory_total_bytes") == [16 * GIB, 16 * GIB]
     assert told("core_promised_ratio", card=sick) == [0.3]
     assert told("core_promisable_ratio") == [1, 1]
+
+
+def test_a_page_that_is_not_used_is_counted(make_world: MakeWorld):
+    """By what is wrong with it; all reasons are told from the beginning."""
+    world = make_world(start=False)
+    url = start_and_serve(world)
+    share = CardShare(world.uuids[0], 1024, 30)
+    pod = world.pod("harms", [container("main", slice_of("1Gi", 30))], {"main": [share]})
+    held = world.kubelet.allocate(pod, "main", GPU, 1)
+    world.kubelet.pre_start(held)
+
+    def told() -> dict[str, float]:
+        families = text_string_to_metric_families(fetch(url))
+        found = [one for family in families for one in family.samples]
+        return {
+            one.labels["reason"]: one.value for one in found if one.name == "aliquot_page_rejections_total"
+        }
+
+    assert told() == {"cut-short": 0, "foreign": 0, "version": 0, "layout": 0}
+    os.truncate(world.usage(held.nonce), 10)
+    until(lambda: told()["cut-short"] > 0, "the first reason")
+    world.usage(held.nonce).write_bytes(bytes(200_000))
+    until(lambda: told()["foreign"] > 0, "the second")
+    assert told()["version"] == told()["layout"] == 0
