@@ -63,11 +63,14 @@ class _Open:
 
 
 class PageFile:
-    """A page that stays open from its first use on, for reading and writing. To be used from any thread."""
+    """A page that stays open from its first use on. To be used from any thread.
+
+    It is open for reading by itself: that goes on while its tenant holds a lease which keeps writers out.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._open: _Open | None = None
+        self._open: dict[int, _Open] = {}
         self._turn = threading.Lock()
 
     def __fspath__(self) -> str:
@@ -76,19 +79,20 @@ class PageFile:
     def __str__(self) -> str:
         return str(self.path)
 
-    def opened(self) -> _Open:
+    def opened(self, flags: int) -> _Open:
         """The file that has the page's name now. Raises OSError."""
         status = self.path.stat()
         with self._turn:
-            if self._open is None or self._open.identity != (status.st_dev, status.st_ino):
-                self._open = _Open(self.path, os.O_RDWR)
-            return self._open
+            known = self._open.get(flags)
+            if known is None or known.identity != (status.st_dev, status.st_ino):
+                known = self._open[flags] = _Open(self.path, flags)
+            return known
 
 
 @contextlib.contextmanager
 def open_page(page: Path | PageFile, flags: int = os.O_RDONLY) -> Iterator[int]:
     """A descriptor of a page, good inside of the context. Raises OSError."""
-    opened = page.opened() if isinstance(page, PageFile) else _Open(page, flags)
+    opened = page.opened(flags) if isinstance(page, PageFile) else _Open(page, flags)
     yield opened.number
 
 

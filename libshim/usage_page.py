@@ -4,6 +4,7 @@ A page belongs to the tenant, who may truncate it or fill it with lies at any mo
 never mapped, so the worst it can do is to raise PageError.
 """
 
+import errno
 import os
 import struct
 from collections.abc import Sequence
@@ -86,7 +87,8 @@ def clear_usage(path: Path | PageFile) -> None:
     """
     with open_page(path, os.O_RDWR) as file:
         content = _empty_usage()
-        os.pwrite(file, content, 0)
+        if os.pwrite(file, content, 0) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         os.ftruncate(file, len(content))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the agent until SIGTERM or SIGINT; returns 1 where it cannot start or go on, and logs the reason."""
     settings = parse_settings(arguments)
     share_heaps()
+    may_open_all_files()
     logs.configure(settings.log_level, settings.log_format)
     try:
         with only_agent(settings.state_dir):
@@ -38,6 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.error("the driver was replaced, the next agent will have the new one: %s", first_of(over))  # noqa: TRY400
         return 1
     return 0
+
+
+def may_open_all_files() -> None:
+    """As many as this process may at all: the pages of each container with a slice stay open."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def first_of(group: BaseExceptionGroup[SessionOverError]) -> BaseException:

@@ -154,9 +154,13 @@ class Limits:
 def uses_more(tenant: TenantPages, control: Control, table: ProcessTable) -> bool:
     """Whether a container says that it has more of a card than its limit; who says nothing is taken to."""
     try:
-        processes = living_processes(read_usage(tenant.usage), tenant.pod_uid, table)
+        usage = read_usage(tenant.usage)
     except (OSError, PageError):
         return tenant.control.path.exists()
+    shared = (
+        one for one in usage.processes if not one.pid
+    )  # of a process that has ended; others have imported it
+    processes = (*living_processes(usage, tenant.pod_uid, table), *shared)
     used = [sum(one.memory_bytes[index] for one in processes) for index in range(len(control.cards))]
     return any(now > card.memory_bytes for now, card in zip(used, control.cards, strict=True))
 

@@ -104,9 +104,10 @@ class Tenants:
         """Removes the pages of a pod that is gone. Raises OSError where they cannot be."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._root / pod_uid)
-        closed = [self._known.pop(key) for key in list(self._known) if key[0] == pod_uid]
+        closed = [self._known.pop(key, None) for key in list(self._known) if key[0] == pod_uid]
         if closed:
-            threading.Thread(target=closed.clear, name="aliquot-close").start()
+            with contextlib.suppress(RuntimeError):  # no thread is left: then it is done here
+                threading.Thread(target=closed.clear, name="aliquot-close").start()
 
 
 def prepare_control(tenant: TenantPages, control: Control) -> None:

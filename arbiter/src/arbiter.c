@@ -80,7 +80,9 @@ static void look(aq_arbiter *arbiter, const aq_guest *rang, bool any_rang, bool 
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
     bool watched = aq_law_holds(guest->tenant) || aq_law_suspect(arbiter->law, guest->tenant);
     if (!all && !any_rang && !watched && !guest->unheard && guest != rang) continue;
-    aq_guest_read(guest, arbiter->law, all ? AQ_ALL_SLOTS : watched ? AQ_KNOWN_SLOTS : AQ_BELLS_ONLY, now_ns());
+    uint64_t now = now_ns();
+    bool rung = aq_guest_read(guest, arbiter->law, all ? AQ_ALL_SLOTS : watched ? AQ_KNOWN_SLOTS : AQ_BELLS_ONLY, now);
+    if (guest == rang && !rung) aq_guest_count_wake(guest, now); /* who wakes us for nothing is heard no more often */
   }
 }
 

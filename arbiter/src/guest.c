@@ -60,7 +60,7 @@ static bool has_rung(aq_guest *guest, const aq_words *words) {
   return rung;
 }
 
-static void count_ring(aq_guest *guest, uint64_t now) {
+void aq_guest_count_wake(aq_guest *guest, uint64_t now) {
   uint64_t least = now + RING_NS, most = now + SPARE_RINGS_NS + RING_NS, next = guest->rung_ns + RING_NS;
   guest->rung_ns = next < least ? least : next > most ? most : next;
 }
@@ -71,17 +71,18 @@ static const char *read_work(aq_guest *guest, const aq_law *law, bool all, uint6
   return damage ? damage : judge(guest, words, now);
 }
 
-void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now) {
+bool aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now) {
   aq_words words;
   const char *damage = aq_files_read(&guest->files, &words);
   bool rung = has_rung(guest, &words);
-  if (depth == AQ_BELLS_ONLY && !rung && !damage) return;
+  if (depth == AQ_BELLS_ONLY && !rung && !damage) return false;
   if (!damage) damage = read_work(guest, law, rung || depth == AQ_ALL_SLOTS, now, &words);
   if (damage && !guest->damage) guest->damage = damage;
-  if (rung) count_ring(guest, now);
+  if (rung) aq_guest_count_wake(guest, now);
   aq_law_trust(guest->tenant, aq_guest_trust(guest));
   if (rung) aq_law_rang(guest->tenant);
   for (uint32_t i = 0; i < guest->count; i++) aq_law_report(law, guest->tenant, i, &words.cards[guest->places[i]], now);
+  return rung;
 }
 
 uint64_t aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting, uint64_t now) {

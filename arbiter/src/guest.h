@@ -42,8 +42,11 @@ typedef enum {
   AQ_ALL_SLOTS,
 } aq_depth;
 
-/* Reads what it says and reports it. */
-void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now);
+/* Reads what it says and reports it. Returns whether it has rung since it was last read. */
+bool aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now);
+
+/* It has woken the arbiter, who was waiting for its bells. */
+void aq_guest_count_wake(aq_guest *guest, uint64_t now);
 
 /* Its gates count as open: the next words close them, under other numbers. */
 void aq_guest_interrupt(aq_guest *guest);

@@ -31,8 +31,7 @@ void aq_work_publish(int card, uint32_t state, uint64_t ends_ns) {
 bool aq_work_is_seen(void) { return __atomic_load_n(&seen, __ATOMIC_RELAXED); }
 
 void aq_work_clear(int slot) {
-  if (!aq_slice.annex) return;
-  for (int card = 0; card < AQ_MAX_CARDS; card++)
+  for (int card = 0; aq_slice.annex && card < AQ_MAX_CARDS; card++)
     __atomic_store_n(&aq_slice.annex->works[slot].cards[card], 0, __ATOMIC_RELAXED);
   aq_robust_unmark(slot);
 }

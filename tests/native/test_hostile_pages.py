@@ -18,7 +18,8 @@ from aliquot.libshim.control_page import (
     read_control,
     touch_granter,
 )
-from aliquot.libshim.usage_page import create_usage, read_card_usages, read_usage
+from aliquot.libshim.page_file import PageFile
+from aliquot.libshim.usage_page import clear_usage, create_usage, read_card_usages, read_usage
 
 AT_ONCE_S = 10
 HOLDER = """
@@ -87,6 +88,16 @@ def test_a_lease_on_a_page_is_an_error_at_once(control: Path):
             at_once(lambda: touch_granter(control, 1))
         at_once(lambda: read_control(control))
     lower(control)
+
+
+def test_a_lease_that_keeps_writers_out_hides_nothing(tmp_path: Path):
+    """The agent reads on, also one that has just been started."""
+    page = tmp_path / "usage"
+    create_usage(page)
+    with held(page, "rb", READ_LEASE):
+        at_once(lambda: read_usage(PageFile(page)))
+        with pytest.raises(BlockingIOError):
+            at_once(lambda: clear_usage(PageFile(page)))
 
 
 @pytest.mark.parametrize("read", [read_usage, read_card_usages])

@@ -98,6 +98,8 @@ def test_a_process_that_ends_leaves_no_word(leased: Callable[..., Tenant]):
         assert lessor.works() == []
 
 
+PAUSE = "34" if os.uname().machine == "x86_64" else "73"
+"""How /proc/PID/syscall names a call of pause(3), which is ppoll where there is no pause."""
 FORKS = (
     PRELUDE
     + """
@@ -136,6 +138,36 @@ sys.stdin.readline()
 os.execvp("cat", ["cat"])
 """
 )
+
+
+LINGERS = (
+    """
+import ctypes
+libc = ctypes.CDLL(None)
+# It runs after the handlers that come later.
+assert libc.__cxa_atexit(ctypes.cast(libc.pause, ctypes.c_void_p), None, None) == 0
+"""
+    + PRELUDE
+    + """
+check(cuda.cuCtxSetCurrent(contexts[0]))
+spin(kernels[0], 0, 1_000_000)
+check(cuda.cuCtxSynchronize())
+print("ready", flush=True)
+"""
+)
+
+
+def test_a_process_that_takes_long_to_end_has_not_ended(leased: Callable[..., Tenant], ends: ExitStack):
+    """Its last handlers may have work on the card, and its memory is still its own."""
+    lessor = ends.enter_context(Lessor(leased()))
+    lessor.open()
+    process, hear = begun(ends, lessor.tenant, LINGERS, SPIN_PTX)
+    assert hear() == "ready\n"
+    task = Path("/proc") / str(process.pid) / "syscall"
+    wait_for(lambda: task.read_text().split()[0] == PAUSE, "its last handler")
+    assert [thread != lib.AQ_MONITOR_ENDED for thread in lessor.monitors()] == [True]
+    process.kill()
+    wait_for(lambda: lessor.monitors() == [lib.AQ_MONITOR_ENDED], "the mark")
 
 
 @pytest.mark.parametrize("end", ["kill", "exec"])

@@ -174,7 +174,7 @@ def _ring_bell(usage: int, times: int) -> None:
     bell = ffi.addressof(page.cards[0], "bell")
     address = ctypes.c_void_p(int(ffi.cast("uintptr_t", bell)))
     for _ in range(times):
-        bell[0] = (bell[0] + 1) & 0xFFFFFFFF
+        bell[0] = (bell[0] + times % 2) & 0xFFFFFFFF
         libc.syscall(SYS_FUTEX, address, FUTEX_WAKE, 1000, None, None, 0)
 
 

@@ -84,7 +84,11 @@ class Player:
         """Has the arbiter look."""
         bell = ffi.addressof(self.usage.cards[card], "bell")
         bell[0] = (bell[0] + 1) & 0xFFFFFFFF
-        _futex(bell, FUTEX_WAKE, 1000)
+        self.wake(card)
+
+    def wake(self, card: int) -> None:
+        """Wakes who waits for the bell, which has not rung."""
+        _futex(ffi.addressof(self.usage.cards[card], "bell"), FUTEX_WAKE, 1000)
 
     def is_open(self, card: int) -> bool:
         """Whether the gate lets it in."""

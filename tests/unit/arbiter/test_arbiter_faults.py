@@ -254,7 +254,7 @@ from tests.unit.arbiter.player import Player
 player = Player(Path(sys.argv[1]), Path(sys.argv[2]), 0)
 print("ready", flush=True)
 while True:
-    player.ring(0)
+    player.{}(0)
 """
 
 
@@ -269,10 +269,11 @@ def cpu_s() -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_bell_that_never_rests_keeps_the_arbiter_from_nothing(home: House):
+@pytest.mark.parametrize("how", ["ring", "wake"])
+def test_a_bell_that_never_rests_keeps_the_arbiter_from_nothing(home: House, how: str):
     """It rings two thousand times a second at most, and a neighbour's bell is heard as before."""
     ringer, other = (home.tenant(name, Terms(CARD, 5000, 100)) for name in ("rings", "b"))
-    command = [sys.executable, "-c", RINGER, str(ringer.control), str(ringer.usage)]
+    command = [sys.executable, "-c", RINGER.format(how), str(ringer.control), str(ringer.usage)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process, other.player() as player:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
