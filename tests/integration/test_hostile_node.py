@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,30 +110,37 @@ def placed(extender: Extender) -> float:
     return longest
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3 * LASTS_S + 120)
-def test_a_hostile_node_harms_nobody_but_itself(tmp_path: Path) -> None:
-    """The honest one's cards are its own, calls are answered, and a node that has become honest has pods again."""
-    seed = int(os.environ.get("SEED", time.time_ns() % 1_000_000))
-    print(f"SEED={seed}")
-    rng, took, longest = random.Random(seed), Counter[bool](), 0.0
+@pytest.fixture(name="extender")
+def run_extender(tmp_path: Path) -> Iterator[Extender]:
+    """One that knows two nodes."""
     with no_nodes(tmp_path) as cluster:
         add_two_nodes(cluster)
         extender = Extender(cluster)
         extender.start()
-        end = time.monotonic() + LASTS_S
-        while time.monotonic() < end:
-            for _ in range(rng.randrange(1, 12)):
-                took[told(cluster, rng)] += 1
-            longest = max(longest, placed(extender))
-            assert honest_cards(extender) == {"n1-a": 16384, "n1-b": 16384}
-        print(f"{took[True]} statuses taken, {took[False]} refused; longest call {longest:.3f} s")
-        assert longest < LONGEST_S
-        assert "Traceback" not in extender.process.log.read_text()
-        publish(cluster, HOSTILE, [{"uuid": "n2-a", "index": 0, "memoryMiB": 16384}])
-        pod = create(cluster)
-        wait_for(
-            "the node to be taken again",
-            lambda: HOSTILE in (extender.filter(pod, HOSTILE)["NodeNames"] or ()),
-            deadline=180,
-        )
+        yield extender
+        extender.process.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3 * LASTS_S + 120)
+def test_a_hostile_node_harms_nobody_but_itself(extender: Extender) -> None:
+    """The honest one's cards are its own, calls are answered, and a node that has become honest has pods again."""
+    seed = int(os.environ.get("SEED", time.time_ns() % 1_000_000))
+    print(f"SEED={seed}")
+    rng, took, longest, cluster = random.Random(seed), Counter[bool](), 0.0, extender.cluster
+    end = time.monotonic() + LASTS_S
+    while time.monotonic() < end:
+        for _ in range(rng.randrange(1, 12)):
+            took[told(cluster, rng)] += 1
+        longest = max(longest, placed(extender))
+        assert honest_cards(extender) == {"n1-a": 16384, "n1-b": 16384}
+    print(f"{took[True]} statuses taken, {took[False]} refused; longest call {longest:.3f} s")
+    assert longest < LONGEST_S
+    assert "Traceback" not in extender.process.log.read_text()
+    publish(cluster, HOSTILE, [{"uuid": "n2-a", "index": 0, "memoryMiB": 16384}])
+    pod = create(cluster)
+    wait_for(
+        "the node to be taken again",
+        lambda: HOSTILE in (extender.filter(pod, HOSTILE)["NodeNames"] or ()),
+        deadline=180,
+    )
