@@ -69,7 +69,9 @@ class Secured(Stack):
         directory = self.root / name
         directory.mkdir(exist_ok=True)
         for key, value in self.kubectl.get("secrets", name, NAMESPACE)["data"].items():
-            (directory / key).write_bytes(base64.b64decode(value))
+            written = directory / f".{key}"
+            written.write_bytes(base64.b64decode(value))
+            written.replace(directory / key)  # at once, as a kubelet does: services read it meanwhile
         return directory
 
     def _answers(self, url: str) -> bool:  # noqa: ARG002 - the agent is all that is asked here
