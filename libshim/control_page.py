@@ -10,11 +10,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from aliquot.libshim._pages import ffi, lib
-from aliquot.libshim.page_file import PageError, PageFile, cast_page, create_page, open_page, path_of, text_of
+from aliquot.libshim.page_file import PageError, PagePath, cast_page, create_page, open_page, path_of, text_of
 
 OVERFLOW_CARDS: int = lib.AQ_OVERFLOW_CARDS
 """What a tenant has in host memory for card i is counted in entry `OVERFLOW_CARDS` + i."""
@@ -97,7 +96,7 @@ class CardTime:
     heartbeat_ns: int = 0
 
 
-def create_control(path: Path | PageFile, control: Control) -> None:
+def create_control(path: PagePath, control: Control) -> None:
     """Makes a control page (mode 0644) appear under its name, whole.
 
     Raises:
@@ -107,7 +106,7 @@ def create_control(path: Path | PageFile, control: Control) -> None:
     create_page(path, bytes(ffi.buffer(_encode(path, control))), 0o644)
 
 
-def update_control(path: Path | PageFile, control: Control) -> None:
+def update_control(path: PagePath, control: Control) -> None:
     """Changes limits and enforcement in place, for processes that run already; the cards must stay the same.
 
     Raises:
@@ -117,7 +116,7 @@ def update_control(path: Path | PageFile, control: Control) -> None:
     change_control(path, lambda _: control)
 
 
-def change_control(path: Path | PageFile, change: Callable[[Control | None], Control]) -> Control:
+def change_control(path: PagePath, change: Callable[[Control | None], Control]) -> Control:
     """Changes limits and enforcement in place by what they are; of writers at the same time, one after the other.
 
     Args:
@@ -143,7 +142,7 @@ def change_control(path: Path | PageFile, change: Callable[[Control | None], Con
     return control
 
 
-def read_control(path: Path | PageFile) -> Control:
+def read_control(path: PagePath) -> Control:
     """Returns a control page as it was at one moment.
 
     Raises:
@@ -153,7 +152,7 @@ def read_control(path: Path | PageFile) -> Control:
     return _decode(_snapshot(path))
 
 
-def read_times(path: Path | PageFile) -> tuple[CardTime, ...]:
+def read_times(path: PagePath) -> tuple[CardTime, ...]:
     """Returns what the arbiter says in a control page, by card; it changes with every lease, the limits do not.
 
     Raises:
@@ -168,7 +167,7 @@ def read_times(path: Path | PageFile) -> tuple[CardTime, ...]:
     )
 
 
-def touch_granter(path: Path | PageFile, now_ns: int) -> None:
+def touch_granter(path: PagePath, now_ns: int) -> None:
     """Says that wishes beyond grants were looked for at this moment (CLOCK_MONOTONIC).
 
     Raises:
@@ -180,7 +179,7 @@ def touch_granter(path: Path | PageFile, now_ns: int) -> None:
 
 
 @contextlib.contextmanager
-def _turn(path: Path | PageFile) -> Iterator[None]:
+def _turn(path: PagePath) -> Iterator[None]:
     """One writer of a page after the other, by a lock on its directory: tenants have the file alone."""
     directory = os.open(path_of(path).parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -190,7 +189,7 @@ def _turn(path: Path | PageFile) -> Iterator[None]:
         os.close(directory)
 
 
-def _encode(path: Path | PageFile, control: Control) -> Any:
+def _encode(path: PagePath, control: Control) -> Any:
     if not 1 <= len(control.cards) <= lib.AQ_MAX_CARDS:
         raise PageError(path, f"{len(control.cards)} cards; a page holds 1 to {lib.AQ_MAX_CARDS}")
     if len({card.uuid for card in control.cards}) != len(control.cards):
@@ -205,7 +204,7 @@ def _encode(path: Path | PageFile, control: Control) -> Any:
     return page
 
 
-def _encode_card(path: Path | PageFile, page: Any, index: int, card: CardLimit) -> None:
+def _encode_card(path: PagePath, page: Any, index: int, card: CardLimit) -> None:
     entry = page.cards[index]
     entry.uuid = _bytes(path, "card UUID", card.uuid, lib.AQ_UUID_SIZE)
     entry.memory_limit = _in_range(path, "memory in bytes", card.memory_bytes, lib.AQ_MEMORY_MAX)
@@ -252,14 +251,14 @@ def _decode_card(page: Any, index: int) -> CardLimit:
     )
 
 
-def _bytes(path: Path | PageFile, what: str, text: str, size: int) -> bytes:
+def _bytes(path: PagePath, what: str, text: str, size: int) -> bytes:
     encoded = text.encode()
     if not encoded or len(encoded) >= size or b"\0" in encoded:
         raise PageError(path, f"{what} {text!r} is not 1 to {size - 1} bytes without NUL")
     return encoded
 
 
-def _in_range(path: Path | PageFile, what: str, value: int, high: int) -> int:
+def _in_range(path: PagePath, what: str, value: int, high: int) -> int:
     if not 0 <= value <= high:
         raise PageError(path, f"{what}: {value} is not in 0..{high}")
     return value
@@ -269,7 +268,7 @@ def _uuids(page: Any) -> Sequence[str]:
     return [text_of(card.uuid) for card in page.cards[0 : page.card_count]]
 
 
-def _control_page(path: Path | PageFile, content: bytes) -> Any:
+def _control_page(path: PagePath, content: bytes) -> Any:
     page = cast_page(path, content, "aq_control_page *", lib.AQ_CONTROL_SIZE, lib.AQ_CONTROL_MAGIC)
     if page.card_count > lib.AQ_MAX_CARDS:
         raise PageError(path, f"{page.card_count} cards; a page holds at most {lib.AQ_MAX_CARDS}")
@@ -278,7 +277,7 @@ def _control_page(path: Path | PageFile, content: bytes) -> Any:
     return page
 
 
-def _snapshot(path: Path | PageFile) -> Any:
+def _snapshot(path: PagePath) -> Any:
     with open_page(path) as file:
         for _ in range(_TRIES):
             page = _control_page(path, os.pread(file, lib.AQ_CONTROL_SIZE, 0))

@@ -10,10 +10,9 @@ yet would otherwise look like memory that nobody has.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from pathlib import Path
 
 from aliquot.libshim.control_page import CardLimit, Control, change_control, read_control
-from aliquot.libshim.page_file import PageError, PageFile
+from aliquot.libshim.page_file import PageError, PagePath
 from aliquot.libshim.usage_page import Usage
 
 MIB = 1 << 20
@@ -40,7 +39,7 @@ class Sample:
 class Overhead:
     """Corrects one tenant's control page."""
 
-    def __init__(self, control: Path | PageFile) -> None:
+    def __init__(self, control: PagePath) -> None:
         self._control = control
         self._last: tuple[Sample | None, ...] = ()
 

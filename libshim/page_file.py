@@ -13,15 +13,18 @@ from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from aliquot.libshim._pages import ffi, lib
+
+PagePath: TypeAlias = "Path | PageFile"
+"""Where a page is: opened anew each time, or kept open."""
 
 
 class PageError(Exception):
     """A page cannot be used; the message names its path and the reason."""
 
-    def __init__(self, page: "Path | PageFile", reason: str) -> None:
+    def __init__(self, page: PagePath, reason: str) -> None:
         super().__init__(f"{page}: {reason}")
         self.path = path_of(page)
         self.reason = reason
@@ -41,14 +44,14 @@ REJECTIONS: Counter[Rejection] = Counter(dict.fromkeys(Rejection, 0))
 _COUNTING = threading.Lock()
 
 
-def rejected(page: "Path | PageFile", rejection: Rejection, reason: str) -> PageError:
+def rejected(page: PagePath, rejection: Rejection, reason: str) -> PageError:
     """The error to raise about a page that was read."""
     with _COUNTING:
         REJECTIONS[rejection] += 1
     return PageError(page, reason)
 
 
-class _Open:
+class _Descriptor:
     """A descriptor that is closed when nobody uses it any more."""
 
     def __init__(self, path: Path, flags: int) -> None:
@@ -70,7 +73,7 @@ class PageFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _Descriptor] = {}
         self._turn = threading.Lock()
 
     def __fspath__(self) -> str:
@@ -79,20 +82,20 @@ class PageFile:
     def __str__(self) -> str:
         return str(self.path)
 
-    def opened(self, flags: int) -> _Open:
+    def opened(self, flags: int) -> _Descriptor:
         """The file that has the page's name now. Raises OSError."""
         status = self.path.stat()
         with self._turn:
             known = self._open.get(flags)
             if known is None or known.identity != (status.st_dev, status.st_ino):
-                known = self._open[flags] = _Open(self.path, flags)
+                known = self._open[flags] = _Descriptor(self.path, flags)
             return known
 
 
 @contextlib.contextmanager
-def open_page(page: Path | PageFile, flags: int = os.O_RDONLY) -> Iterator[int]:
+def open_page(page: PagePath, flags: int = os.O_RDONLY) -> Iterator[int]:
     """A descriptor of a page, good inside of the context. Raises OSError."""
-    opened = page.opened(flags) if isinstance(page, PageFile) else _Open(page, flags)
+    opened = page.opened(flags) if isinstance(page, PageFile) else _Descriptor(page, flags)
     yield opened.number
 
 
@@ -101,7 +104,7 @@ def text_of(raw: Any) -> str:
     return bytes(ffi.buffer(raw)).split(b"\0", 1)[0].decode(errors="replace")
 
 
-def cast_page(path: Path | PageFile, content: bytes, kind: str, size: int, magic: int) -> Any:
+def cast_page(path: PagePath, content: bytes, kind: str, size: int, magic: int) -> Any:
     """Returns a copy of a page of this kind. Raises PageError, as `check_page` does."""
     page = ffi.new(kind)
     ffi.memmove(page, content, len(content))
@@ -109,7 +112,7 @@ def cast_page(path: Path | PageFile, content: bytes, kind: str, size: int, magic
     return page
 
 
-def check_page(path: Path | PageFile, page: Any, read: int, size: int, magic: int) -> None:
+def check_page(path: PagePath, page: Any, read: int, size: int, magic: int) -> None:
     """Raises PageError, if a page of which so many bytes were read is not whole, or none of ours."""
     if read < size:
         raise rejected(path, Rejection.CUT_SHORT, f"cut short: {read} of {size} bytes")
@@ -120,12 +123,12 @@ def check_page(path: Path | PageFile, page: Any, read: int, size: int, magic: in
         raise rejected(path, Rejection.VERSION, told)
 
 
-def path_of(page: Path | PageFile) -> Path:
+def path_of(page: PagePath) -> Path:
     """Where a page is."""
     return page.path if isinstance(page, PageFile) else page
 
 
-def create_page(page: Path | PageFile, content: bytes, mode: int) -> None:
+def create_page(page: PagePath, content: bytes, mode: int) -> None:
     """Makes a page appear under its name, whole. Raises OSError, and then there is what was there."""
     path = path_of(page)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

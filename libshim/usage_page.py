@@ -9,12 +9,11 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from aliquot.libshim._pages import ffi, lib
 from aliquot.libshim.page_file import (
-    PageFile,
+    PagePath,
     Rejection,
     cast_page,
     check_page,
@@ -70,7 +69,7 @@ class Usage:
     in_flight: frozenset[int] = frozenset()
 
 
-def create_usage(path: Path | PageFile) -> None:
+def create_usage(path: PagePath) -> None:
     """Makes an empty usage page (mode 0666) appear under its name; what was there is forgotten.
 
     Raises:
@@ -79,7 +78,7 @@ def create_usage(path: Path | PageFile) -> None:
     create_page(path, _empty_usage(), 0o666)
 
 
-def clear_usage(path: Path | PageFile) -> None:
+def clear_usage(path: PagePath) -> None:
     """Empties a usage page in place, whatever its size now: a container may hold this very inode.
 
     Raises:
@@ -99,7 +98,7 @@ def _empty_usage() -> bytes:
     return bytes(ffi.buffer(page)).ljust(lib.AQ_USAGE_FILE_SIZE, b"\0")
 
 
-def read_usage(path: Path | PageFile) -> Usage:
+def read_usage(path: PagePath) -> Usage:
     """Returns what a tenant says about itself: what is in use, without what its processes are charged in advance.
 
     Raises:
@@ -123,7 +122,7 @@ def read_usage(path: Path | PageFile) -> Usage:
     )
 
 
-def read_card_usages(path: Path | PageFile) -> tuple[CardUsage, ...]:
+def read_card_usages(path: PagePath) -> tuple[CardUsage, ...]:
     """Returns the cards of a usage page alone, for whoever looks often: a twentieth of the work without advances.
 
     Raises:
@@ -138,7 +137,7 @@ def read_card_usages(path: Path | PageFile) -> tuple[CardUsage, ...]:
     return tuple(_card_usage(page, index) for index in range(lib.AQ_MAX_CARDS))
 
 
-def read_newest_wish(path: Path | PageFile) -> int:
+def read_newest_wish(path: PagePath) -> int:
     """Returns when a tenant's newest wish beyond a grant was made (CLOCK_MONOTONIC, ns): a tenth of the work again.
 
     Raises:
@@ -149,7 +148,7 @@ def read_newest_wish(path: Path | PageFile) -> int:
     return max(_WISHES.unpack(content)) if len(content) == _WISHES.size else 0
 
 
-def _usage_file(path: Path | PageFile, descriptor: int) -> Any:
+def _usage_file(path: PagePath, descriptor: int) -> Any:
     """A copy of a usage page's file during which no tally with advances moved on, unless they never rest."""
     file = ffi.new("aq_usage_file *")
     page = ffi.addressof(file, "page")

@@ -70,19 +70,18 @@ static uint64_t work(aq_arbiter *arbiter) {
     next = aq_law_step(arbiter->law, now);
     again = false;
     for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-      if (aq_guest_tell(guest)) aq_guest_read(guest, arbiter->law, AQ_ALL_SLOTS, now_ns()), again = true;
+      if (aq_guest_tell(guest)) aq_guest_read(guest, arbiter->law, AQ_ALL_SLOTS, false, now_ns()), again = true;
   }
   return again ? now : next;
 }
 
-/* Those who rang, those of whom something is to be seen without a bell or whose bell is not listened to, or all. */
-static void look(aq_arbiter *arbiter, const aq_guest *rang, bool any_rang, bool all) {
+/* Who has woken us, those of whom something is to be seen without a bell, those whose bells are rate limited, or all. */
+static void look(aq_arbiter *arbiter, const aq_guest *waker, bool any_rang, bool all) {
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
     bool watched = aq_law_holds(guest->tenant) || aq_law_suspect(arbiter->law, guest->tenant);
-    if (!all && !any_rang && !watched && !guest->unheard && guest != rang) continue;
-    uint64_t now = now_ns();
-    bool rung = aq_guest_read(guest, arbiter->law, all ? AQ_ALL_SLOTS : watched ? AQ_KNOWN_SLOTS : AQ_BELLS_ONLY, now);
-    if (guest == rang && !rung) aq_guest_count_wake(guest, now); /* who wakes us for nothing is heard no more often */
+    if (!all && !any_rang && !watched && !guest->rate_limited && guest != waker) continue;
+    aq_depth depth = all ? AQ_ALL_SLOTS : watched ? AQ_KNOWN_SLOTS : AQ_BELLS_ONLY;
+    aq_guest_read(guest, arbiter->law, depth, guest == waker, now_ns());
   }
 }
 
@@ -97,10 +96,9 @@ static const aq_guest *rung_by(const aq_arbiter *arbiter, int place) {
 
 static int wait_until(aq_arbiter *arbiter, uint64_t until) {
   aq_waiting_begin(&arbiter->waiting, &arbiter->calls, __atomic_load_n(&arbiter->calls, __ATOMIC_RELAXED));
-  uint64_t now = now_ns(), loudest = UINT64_MAX;
+  uint64_t now = now_ns();
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-    loudest = sooner(loudest, aq_guest_await(guest, arbiter->law, &arbiter->waiting, now));
-  until = sooner(until, loudest);
+    until = sooner(until, aq_guest_await(guest, arbiter->law, &arbiter->waiting, now));
   pthread_mutex_unlock(&arbiter->lock);
   int place = aq_waiting_wait(&arbiter->waiting, until);
   pthread_mutex_lock(&arbiter->lock);

@@ -149,8 +149,8 @@ const char *aq_files_read_work(aq_files *files, bool all, uint64_t now, aq_words
   return NULL;
 }
 
-/* The kernel has marked the end of the slot's owner, as libshim's src/robust.h tells. The kernel could be asked for the lock on
- * the slot's byte as well, but each question takes as long as the tenant has locks. */
+/* The kernel has marked the end of the slot's owner, as libshim's src/robust_list.h tells. It could be asked for the lock on the
+ * slot's byte as well, but the more locks a tenant has the longer that takes. */
 static bool is_gone(const aq_files *files, uint32_t slot) {
   uint64_t owner;
   uint32_t monitor;

@@ -9,7 +9,7 @@
 
 typedef struct {
   aq_control_page *control;
-  int control_file; /* open as long as the page is mapped, as is the other: closing one takes as long as the tenant has locks */
+  int control_file; /* open as long as the page is mapped, as is `usage`: the more locks a tenant has the longer closing takes */
   char *bells; /* the usage page's first bytes; never touched */
   int usage;
   uint32_t slots;       /* the first ones, in which anybody was when all were last looked at */

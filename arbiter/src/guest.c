@@ -6,8 +6,8 @@
 #include <errno.h>
 
 #define SPARE_NS UINT64_C(1000000000) /* several estimates that were too high */
-#define RING_NS UINT64_C(500000) /* between two rings, of those that go on and on */
-#define SPARE_RINGS_NS (64 * RING_NS)
+#define RING_INTERVAL_NS UINT64_C(500000) /* the highest rate of rings that wake the arbiter, */
+#define RING_BURST_NS (64 * RING_INTERVAL_NS) /* and so many more at once */
 #define SPARE_MOST_NS UINT64_C(3600000000000) /* the longest kernel that is believed */
 
 int aq_guest_open(aq_guest *guest, const char *control, const char *usage, const aq_terms *terms, uint32_t count) {
@@ -60,9 +60,9 @@ static bool has_rung(aq_guest *guest, const aq_words *words) {
   return rung;
 }
 
-void aq_guest_count_wake(aq_guest *guest, uint64_t now) {
-  uint64_t least = now + RING_NS, most = now + SPARE_RINGS_NS + RING_NS, next = guest->rung_ns + RING_NS;
-  guest->rung_ns = next < least ? least : next > most ? most : next;
+static void count_ring(aq_guest *guest, uint64_t now) {
+  uint64_t least = now + RING_INTERVAL_NS, most = least + RING_BURST_NS, next = guest->rings_until_ns + RING_INTERVAL_NS;
+  guest->rings_until_ns = next < least ? least : next > most ? most : next;
 }
 
 static const char *read_work(aq_guest *guest, const aq_law *law, bool all, uint64_t now, aq_words *words) {
@@ -71,27 +71,26 @@ static const char *read_work(aq_guest *guest, const aq_law *law, bool all, uint6
   return damage ? damage : judge(guest, words, now);
 }
 
-bool aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now) {
+void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, bool woken, uint64_t now) {
   aq_words words;
   const char *damage = aq_files_read(&guest->files, &words);
   bool rung = has_rung(guest, &words);
-  if (depth == AQ_BELLS_ONLY && !rung && !damage) return false;
+  if (rung || woken) count_ring(guest, now);
+  if (depth == AQ_BELLS_ONLY && !rung && !damage) return;
   if (!damage) damage = read_work(guest, law, rung || depth == AQ_ALL_SLOTS, now, &words);
   if (damage && !guest->damage) guest->damage = damage;
-  if (rung) aq_guest_count_wake(guest, now);
   aq_law_trust(guest->tenant, aq_guest_trust(guest));
   if (rung) aq_law_rang(guest->tenant);
   for (uint32_t i = 0; i < guest->count; i++) aq_law_report(law, guest->tenant, i, &words.cards[guest->places[i]], now);
-  return rung;
 }
 
 uint64_t aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting, uint64_t now) {
   bool awaited = !guest->damage && !aq_law_expects(law, guest->tenant);
-  guest->unheard = awaited && guest->rung_ns > now + SPARE_RINGS_NS;
-  guest->awaited = awaited && !guest->unheard ? guest->count : 0;
+  guest->rate_limited = awaited && guest->rings_until_ns > now + RING_BURST_NS;
+  guest->awaited = awaited && !guest->rate_limited ? guest->count : 0;
   for (uint32_t i = 0; i < guest->awaited; i++)
     aq_waiting_add(waiting, aq_files_bell(&guest->files, guest->places[i]), guest->bells[i]);
-  return guest->unheard ? guest->rung_ns - SPARE_RINGS_NS : UINT64_MAX;
+  return guest->rate_limited ? guest->rings_until_ns - RING_BURST_NS : UINT64_MAX;
 }
 
 /* ---- what it is told ---- */

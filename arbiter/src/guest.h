@@ -16,8 +16,8 @@ struct aq_guest {
   aq_account base[AQ_MAX_CARDS]; /* what the page had when it entered */
   uint32_t bells[AQ_MAX_CARDS];
   uint32_t awaited; /* of them, in the wait that is on */
-  bool unheard;     /* it rings too often to be woken by: it is looked at, but not at once */
-  uint64_t rung_ns; /* its rings so far would have come until then, had they come at the rate that it may keep up */
+  bool rate_limited;      /* its bells wake nobody in the wait that is on: they are looked at when the next ring may come */
+  uint64_t rings_until_ns; /* its rings so far would have come until then, had they come at the highest rate allowed */
   uint64_t busy_ns[AQ_MAX_CARDS];  /* as last read, */
   uint64_t spare_ns[AQ_MAX_CARDS]; /* and how much more there may be */
   uint64_t read_ns;
@@ -42,11 +42,8 @@ typedef enum {
   AQ_ALL_SLOTS,
 } aq_depth;
 
-/* Reads what it says and reports it. Returns whether it has rung since it was last read. */
-bool aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, uint64_t now);
-
-/* It has woken the arbiter, who was waiting for its bells. */
-void aq_guest_count_wake(aq_guest *guest, uint64_t now);
+/* Reads what it says and reports it. `woken`: it has woken the arbiter, with a ring or without. */
+void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, bool woken, uint64_t now);
 
 /* Its gates count as open: the next words close them, under other numbers. */
 void aq_guest_interrupt(aq_guest *guest);
@@ -56,8 +53,8 @@ bool aq_guest_tell(aq_guest *guest);
 
 void aq_guest_tell_accounts(aq_guest *guest);
 
-/* Has its bells waited for, unless it is looked at in time anyhow. Those of one that rings too often are not; returns when it is
- * to be looked at, UINT64_MAX for others. */
+/* Has its bells waited for, unless it is looked at in time anyhow or is rate limited. Returns when its next ring may come, where
+ * it is, else UINT64_MAX. */
 uint64_t aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting, uint64_t now);
 aq_trust aq_guest_trust(const aq_guest *guest);
 

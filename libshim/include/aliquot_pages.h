@@ -173,7 +173,7 @@ typedef struct {
 } aq_advance_slot;
 
 /* By slot, the thread of its owner that watches work (src/monitor.h), by its number in the owner's pid namespace; 0: none is
- * known. The kernel writes AQ_MONITOR_ENDED there when that thread ends, as it does with its process, see src/robust.h. */
+ * known. The kernel writes AQ_MONITOR_ENDED there when that thread ends, as it does with its process, see src/robust_list.h. */
 typedef struct {
   uint32_t threads[256];
 } aq_usage_monitors;

@@ -22,6 +22,13 @@ static inline unsigned aq_advance_count(uint64_t word) { return word & 0xffff; }
 
 static inline bool aq_usage_has_advances(const aq_usage_page *page) { return page->size >= AQ_USAGE_ADVANCED_SIZE; }
 
+static inline bool aq_usage_has_monitors(const aq_usage_page *page) { return page->size >= AQ_USAGE_FILE_SIZE; }
+
+/* Where there are any. */
+static inline uint32_t *aq_usage_monitor_of(const aq_usage_page *page, int slot) {
+  return &((aq_usage_file *)page)->monitors.threads[slot];
+}
+
 /* Where there are any. */
 static inline aq_advance_slot *aq_usage_advances_of(const aq_usage_page *page, int slot) {
   return &((aq_usage_file *)page)->advances[slot];

@@ -262,7 +262,7 @@ static void free_slot(aq_usage_page *page, int index) {
   introduce(slot, &(aq_process){0});
   __atomic_store_n(&slot->presence, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&slot->collector, 0, __ATOMIC_RELAXED);
-  if (page->size >= AQ_USAGE_FILE_SIZE) __atomic_store_n(&((aq_usage_file *)page)->monitors.threads[index], 0, __ATOMIC_RELAXED);
+  if (aq_usage_has_monitors(page)) __atomic_store_n(aq_usage_monitor_of(page, index), 0, __ATOMIC_RELAXED);
   __atomic_store_n(&slot->owner, shared ? AQ_OWNER_SHARED : 0, __ATOMIC_RELEASE);
 }
 

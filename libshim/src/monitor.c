@@ -17,7 +17,7 @@
 #include "core_clock.h"
 #include "loader.h"
 #include "quota.h"
-#include "robust.h"
+#include "robust_list.h"
 #include "tenant.h"
 #include "ticket.h"
 
@@ -214,10 +214,10 @@ static uint64_t next_poll(uint64_t now) {
 }
 
 /* From now on the kernel says when this process has ended. */
-static void begin(void) {
+static void begin_robust_list(void) {
   int slot = aq_quota_enter();
-  aq_robust_begin();
-  if (slot >= 0) aq_robust_mark(slot);
+  aq_robust_list_begin();
+  if (slot >= 0) aq_robust_list_mark(slot);
   aq_quota_exit();
 }
 
@@ -227,7 +227,7 @@ static void *watch(void *unused) {
   prctl(PR_SET_NAME, "aliquot-core");
   if (AQ_CUDA(cuThreadExchangeStreamCaptureMode)) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
   pthread_mutex_lock(&lock);
-  begin();
+  begin_robust_list();
   while (!leaving) {
     sleeping = pauses || !has_work();
     if (sleeping) pthread_cond_wait(&wanted, &lock);

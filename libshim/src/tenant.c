@@ -130,9 +130,10 @@ static aq_usage_page *map_page(const char *path, refusal *why, struct stat *info
   aq_usage_page *page = map_file(&(part){path, 0, sizeof *page, true, room}, why, info);
   const char *problem = page ? usage_problem(page) : NULL;
   if (problem) page = (void *)refuse(why, path, problem);
-  size_t size = page ? page->size : 0;
-  size = size >= AQ_USAGE_FILE_SIZE ? AQ_USAGE_FILE_SIZE : size >= AQ_USAGE_ADVANCED_SIZE ? AQ_USAGE_ADVANCED_SIZE : 0;
-  if (size) page = map_file(&(part){path, 0, size, true, room}, why, info);
+  if (page && aq_usage_has_advances(page)) {
+    size_t size = aq_usage_has_monitors(page) ? AQ_USAGE_FILE_SIZE : AQ_USAGE_ADVANCED_SIZE;
+    page = map_file(&(part){path, 0, size, true, room}, why, info);
+  }
   if (!page) munmap(room, sizeof(aq_usage_file));
   return page;
 }

@@ -50,6 +50,7 @@ def test_every_process_of_a_tenant_has_its_own_word(
     with Shell(lessor.tenant).begin() as shell:
         shell.ok("cuMemAlloc_v2", "&", 4096)
         assert lessor.works() == [Work.WAITING]
+        assert lib.AQ_MONITOR_ENDED not in lessor.monitors()
         lessor.open()
         goes_on(machine)
 

@@ -62,7 +62,7 @@ class Player:
         self.usage.slots[slot].owner = OWNER | slot
 
     def mark_the_end_of_this_thread(self) -> None:
-        """Has the kernel do so, as src/robust.h tells. For programs: Python's own robust mutexes are left out."""
+        """Has the kernel do so, as src/robust_list.h tells. For programs: Python's own robust mutexes are left out."""
         address = int(ffi.cast("uintptr_t", self._monitor))
         self._list = (ctypes.c_long * 4)()  # struct robust_list_head, and the one entry
         head = ctypes.addressof(self._list)
