@@ -17,7 +17,7 @@ KIND: Final = "GPUNode"
 PLURAL: Final = "gpunodes"
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
-Amount = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+NonNegative = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """As the schema has it: so large that no machine reaches it, so small that all of a cluster fits 64 bits in bytes."""
 NumaNode = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 
@@ -27,9 +27,9 @@ class MigInstance(KubeStruct, frozen=True, kw_only=True):
 
     uuid: str
     profile: str
-    memory_mib: Amount = msgspec.field(name="memoryMiB")
-    gi: Amount = 0
-    ci: Amount = 0
+    memory_mib: NonNegative = msgspec.field(name="memoryMiB")
+    gi: NonNegative = 0
+    ci: NonNegative = 0
 
 
 class Nic(KubeStruct, frozen=True, kw_only=True):
@@ -49,10 +49,10 @@ class Card(KubeStruct, frozen=True, kw_only=True, gc=False):
     """
 
     uuid: str
-    index: Amount = 0
+    index: NonNegative = 0
     model: str = ""
-    memory_mib: Amount = msgspec.field(name="memoryMiB")
-    reserve_mib: Amount = msgspec.field(default=0, name="reserveMiB")
+    memory_mib: NonNegative = msgspec.field(name="memoryMiB")
+    reserve_mib: NonNegative = msgspec.field(default=0, name="reserveMiB")
     cores: Annotated[int, msgspec.Meta(ge=0, le=100)] = 100
     numa_node: NumaNode = -1
     bus_id: str = ""

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the agent until SIGTERM or SIGINT; returns 1 where it cannot start or go on, and logs the reason."""
     settings = parse_settings(arguments)
     share_heaps()
-    may_open_all_files()
+    raise_file_limit()
     logs.configure(settings.log_level, settings.log_format)
     try:
         with only_agent(settings.state_dir):
@@ -42,8 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def may_open_all_files() -> None:
-    """As many as this process may at all: the pages of each container with a slice stay open."""
+def raise_file_limit() -> None:
+    """To the hard limit: the pages of each container with a slice stay open."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

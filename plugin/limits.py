@@ -157,10 +157,8 @@ def uses_more(tenant: TenantPages, control: Control, table: ProcessTable) -> boo
         usage = read_usage(tenant.usage)
     except (OSError, PageError):
         return tenant.control.path.exists()
-    shared = (
-        one for one in usage.processes if not one.pid
-    )  # of a process that has ended; others have imported it
-    processes = (*living_processes(usage, tenant.pod_uid, table), *shared)
+    imported = (one for one in usage.processes if not one.pid)  # by others, from a process that has ended
+    processes = (*living_processes(usage, tenant.pod_uid, table), *imported)
     used = [sum(one.memory_bytes[index] for one in processes) for index in range(len(control.cards))]
     return any(now > card.memory_bytes for now, card in zip(used, control.cards, strict=True))
 

@@ -12,7 +12,8 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from aliquot.libshim.control_page import (
@@ -34,25 +35,21 @@ EVERYBODY = Processes()
 
 @dataclass(frozen=True)
 class TenantPages:
-    """The pages of one container.
-
-    Attributes:
-        pod_uid: Its pod.
-        container: Its name in the pod.
-        directory: Where the pages are, on the host.
-        control: The agent's page.
-        usage: The tenant's page.
-    """
+    """The pages of one container; `directory` is where they are on the host."""
 
     pod_uid: str
     container: str
     directory: Path
-    control: PageFile = field(init=False, compare=False)
-    usage: PageFile = field(init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "control", PageFile(self.directory / "control"))
-        object.__setattr__(self, "usage", PageFile(self.directory / "usage"))
+    @cached_property
+    def control(self) -> PageFile:
+        """The agent's page."""
+        return PageFile(self.directory / "control")
+
+    @cached_property
+    def usage(self) -> PageFile:
+        """The tenant's page."""
+        return PageFile(self.directory / "usage")
 
 
 class Tenants:
@@ -104,10 +101,13 @@ class Tenants:
         """Removes the pages of a pod that is gone. Raises OSError where they cannot be."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._root / pod_uid)
-        closed = [self._known.pop(key, None) for key in list(self._known) if key[0] == pod_uid]
-        if closed:
-            with contextlib.suppress(RuntimeError):  # no thread is left: then it is done here
-                threading.Thread(target=closed.clear, name="aliquot-close").start()
+        self._close(pod_uid)
+
+    def _close(self, pod_uid: str) -> None:
+        """Closes the pages of a pod, beside the caller: the kernel looks through all locks that are left on them."""
+        pages = [self._known.pop(key, None) for key in list(self._known) if key[0] == pod_uid]
+        with contextlib.suppress(RuntimeError):  # no more threads can be started: closed when this returns
+            threading.Thread(target=pages.clear, name="aliquot-close").start()
 
 
 def prepare_control(tenant: TenantPages, control: Control) -> None:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from aliquot.libshim.control_page import (
 )
 from aliquot.libshim.page_file import PageFile
 from aliquot.libshim.usage_page import clear_usage, create_usage, read_card_usages, read_usage
+from aliquot.plugin.tenants import Tenants
+from tests.native.sims import wait_for
 
 AT_ONCE_S = 10
 HOLDER = """
@@ -88,6 +90,42 @@ def test_a_lease_on_a_page_is_an_error_at_once(control: Path):
             at_once(lambda: touch_granter(control, 1))
         at_once(lambda: read_control(control))
     lower(control)
+
+
+def open_below(directory: Path) -> list[int]:
+    """The inodes of files there that this process has open, removed ones included."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the one by which this directory is read
+            if str(link.readlink()).startswith(f"{directory}/"):
+                found.append(link.stat().st_ino)
+    return found
+
+
+def test_a_page_is_opened_once_until_another_has_its_name(tmp_path: Path):
+    """Or until nobody knows it any more: closing it may take long."""
+    create_usage(tmp_path / "usage")
+    page = PageFile(tmp_path / "usage")
+    for _ in range(3):
+        read_usage(page)
+    first = open_below(tmp_path)
+    create_usage(tmp_path / "usage")
+    read_usage(page)
+    assert open_below(tmp_path) == [(tmp_path / "usage").stat().st_ino] != first
+    assert len(first) == 1
+    del page
+    assert not open_below(tmp_path)
+
+
+def test_the_pages_of_a_pod_that_is_gone_are_closed(tmp_path: Path):
+    """Soon, and beside whoever removes them."""
+    tenants = Tenants(tmp_path)
+    made = tenants.prepare("uid", "main", Control("a/b/main", (CardLimit("GPU-1", 1 << 30),)))
+    read_usage(made.usage)
+    assert open_below(tmp_path)
+    del made
+    tenants.remove("uid")
+    wait_for(lambda: not open_below(tmp_path), "the pages to be closed")
 
 
 def test_a_lease_that_keeps_writers_out_hides_nothing(tmp_path: Path):

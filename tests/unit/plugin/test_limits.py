@@ -176,6 +176,22 @@ def test_who_is_lowered_below_its_use_stays_charged_until_it_has_freed_it(node: 
     assert limits.ledger.promised("GPU-a").memory_mib == 1024
 
 
+DEAD, NOBODY = (7, 1, 1), (0, 0, 0)
+"""A process that is none of this machine's; and the owner of what a process has left and others have imported."""
+
+
+@pytest.mark.parametrize(("owner", "kept"), [(DEAD, False), (NOBODY, True)])
+def test_only_what_is_still_used_keeps_a_pod_charged(
+    node: Node, owner: tuple[int, int, int], kept: bool
+) -> None:
+    """The tally of a process that has ended stands until another one of its container looks for it."""
+    write_usage(node.root / "tenants" / UID / "main" / "usage", 3000 * MIB, owner=owner)
+    node.approve(1024, 10)
+    limits = node.agent()
+    asyncio.run(limits._follow(UID))
+    assert limits.ledger.promised("GPU-a").memory_mib == (4096 if kept else 1024)
+
+
 def test_pages_that_the_gate_wrote_by_what_held_before_are_written_again(node: Node) -> None:
     """It began before the card had another tenant, and ended when the others' pages were right already."""
     limits = node.agent()
