@@ -1,23 +1,15 @@
 """What a tenant's page says of others' processes holds nothing of the node."""
 
 from aliquot.libshim.control_page import read_control
-from aliquot.placement import CardShare
-from tests.integration.plugin.small_kubelet import Held, until
+from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.test_plugin_watchdog import spinning
-from tests.integration.plugin.world import GPU, MakeWorld, World, container, occupy, slice_of
-
-
-def admitted(world: World, name: str) -> Held:
-    """A pod with most of the first card, whose container has not started."""
-    share = CardShare(world.uuids[0], 12288, 10)
-    pod = world.pod(name, [container("main", slice_of("12Gi", 10))], {"main": [share]})
-    return world.kubelet.allocate(pod, "main", GPU, 1)
+from tests.integration.plugin.world import MakeWorld, occupy
 
 
 def test_a_page_that_names_a_process_of_the_host_keeps_no_slice(make_world: MakeWorld) -> None:
     """It lives on when the pod is deleted, and is in no pod's cgroup, as all processes here."""
     node = make_world(flags=["--pod-cgroups"])
-    first, second = admitted(node, "leaves"), admitted(node, "comes")
+    first, second = node.admit("leaves", 12288, 10), node.admit("comes", 12288, 10)
     node.kubelet.pre_start(first)
     with spinning(node) as process:
         occupy(node.usage(first.nonce), process, 0)

@@ -11,9 +11,8 @@ import pytest
 
 from aliquot.libshim._pages import ffi
 from aliquot.libshim.control_page import read_control, read_times
-from aliquot.placement import CardShare
 from tests.integration.plugin.small_kubelet import Held, until
-from tests.integration.plugin.world import GPU, REPOSITORY, World, container, occupy, slice_of
+from tests.integration.plugin.world import REPOSITORY, World, occupy
 
 KERNEL = REPOSITORY / "sandbox" / "kernels" / "spin.ptx"
 BUSY_OFFSET = ffi.offsetof("aq_usage_page", "cards") + ffi.offsetof("aq_usage_card", "busy_ns")
@@ -52,9 +51,7 @@ def spinning(world: World) -> Iterator[subprocess.Popen[bytes]]:
 
 def let_in(world: World, name: str) -> Held:
     """A pod with 30 % of the first card."""
-    share = CardShare(world.uuids[0], 1024, 30)
-    pod = world.pod(name, [container("main", slice_of("1Gi", 30))], {"main": [share]})
-    held = world.kubelet.allocate(pod, "main", GPU, 1)
+    held = world.admit(name, 1024, 30)
     world.kubelet.pre_start(held)
     return held
 

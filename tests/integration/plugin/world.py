@@ -230,6 +230,12 @@ class World:
         self.bind(created, placed, **kinds)
         return self.read(name)
 
+    def admit(self, name: str, memory_mib: int, cores: int) -> Held:
+        """A pod with a part of the first card, whose container has not started."""
+        share = CardShare(self.uuids[0], memory_mib, cores)
+        pod = self.pod(name, [container("main", slice_of(f"{memory_mib}Mi", cores))], {"main": [share]})
+        return self.kubelet.allocate(pod, "main", GPU, 1)
+
     def bind(
         self, pod: Json, placed: Mapping[str, Sequence[CardShare]] | None, **kinds: ContainerKind
     ) -> None:
