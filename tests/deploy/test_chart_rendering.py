@@ -338,7 +338,7 @@ def test_prometheus_certificate_by_cert_manager_is_a_clients():
 
 
 def test_who_brings_certificates_is_told_of_prometheus():
-    """Nobody makes it for him."""
+    """Nothing of ours makes its Secret then."""
     for scraped in (True, False):
         notes = files(monitored("existing", scraped=scraped))["aliquot/templates/NOTES.txt"]
         assert ("aliquot-prometheus-tls" in notes) is scraped
