@@ -73,6 +73,28 @@ def test_how_long_the_streams_of_a_process_take(machine: SimMachine, case: str):
     assert -4 * MS < late < 30 * MS
 
 
+STOPPED = {
+    "blocking streams": "spin(0, 400); spin(blocking[0], 400); spin(blocking[1], 400)",
+    "streams that wait for an event": (
+        "spin(free[2], 400); over = mark(free[2])\nfor s in free[:2]: wait(s, over); spin(s, 400)"
+    ),
+}  # fmt: skip
+STOP = """
+word.value = 1
+time.sleep(0.1)
+subprocess.run(["sh", "-c", f"kill -STOP {os.getpid()}; sleep 0.6; kill -CONT {os.getpid()}"], check=True)
+check(cuda.cuCtxSynchronize())
+"""
+
+
+@pytest.mark.parametrize("case", STOPPED)
+def test_a_process_that_is_stopped_loses_nothing(machine: SimMachine, case: str):
+    """What waits for a kernel begins when that ends, though the process sees the end 0.3 s late."""
+    run_python(machine, "import os, subprocess, time" + PROGRAM + GATE + STOPPED[case] + STOP, SPIN)
+    busy = sum(run.end_ns - run.start_ns for run in machine.busy(machine.cards[0].uuid))
+    assert 800 * MS <= busy < 900 * MS  # one after the other: 1,200 ms
+
+
 def test_waiting_for_an_event_costs_the_card_nothing(machine: SimMachine):
     """Kernels that go to and fro between two streams by events leave no gap, however late the process wakes."""
     work = """

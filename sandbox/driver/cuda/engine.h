@@ -101,12 +101,18 @@ struct sim_op {
 };
 
 /* The ops of one stream that are not over. All of it under the engine's lock. */
+/* When published work is over, as far as that is known before. */
+struct sim_moment {
+    uint64_t mark;  /* in the process's time on the card */
+    uint64_t clock; /* and not before this instant: something else was waited for until then */
+};
+
 struct sim_queue {
     struct sim_op *head, *tail;
     struct sim_op *unpublished; /* the first that is not published and those behind it; NULL: all are */
     struct sim_stream *next;    /* among those that the worker looks at */
     bool listed;                /* is it among them? */
-    uint64_t mark;              /* what is published next comes after it, in the process's time on the card */
+    struct sim_moment after;    /* what is published next comes after it */
     uint64_t clock;             /* when the latest op that is over ended */
     uint64_t joined;            /* so many ops of the default stream it waits for */
     uint64_t awaited;           /* for so many of its ops the default stream waits */

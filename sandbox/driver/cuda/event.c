@@ -58,21 +58,21 @@ bool sim_event_watch(struct sim_event *event, uint64_t generation, uint64_t *tim
     return reached;
 }
 
-void sim_event_mark(struct sim_event *event, uint64_t generation, uint64_t mark)
+void sim_event_mark(struct sim_event *event, uint64_t generation, struct sim_moment end)
 {
     pthread_mutex_lock(&event->lock);
     if (generation > event->marked) {
         event->marked = generation;
-        event->mark = mark;
+        event->end = end;
     }
     pthread_mutex_unlock(&event->lock);
 }
 
-bool sim_event_mark_of(struct sim_event *event, uint64_t generation, const struct sim_device *device, uint64_t *mark)
+bool sim_event_end_of(struct sim_event *event, uint64_t generation, const struct sim_device *device, struct sim_moment *end)
 {
     pthread_mutex_lock(&event->lock);
     bool known = event->marked == generation && event->device == device;
-    *mark = event->mark;
+    *end = event->end;
     pthread_mutex_unlock(&event->lock);
     return known;
 }

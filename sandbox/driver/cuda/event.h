@@ -17,7 +17,8 @@ struct sim_event {
     uint64_t recorded, reached; /* generations: how often it was recorded, up to which it was reached */
     uint64_t time;              /* of the latest reached, nanoseconds */
     bool watched;               /* a stream waits for it */
-    uint64_t marked, mark;      /* the latest generation known to end at a mark, in the process's time on the card */
+    uint64_t marked;            /* the latest generation whose end is known */
+    struct sim_moment end;      /* its end */
     struct sim_device *device;  /* of the latest record */
     uint64_t capture;           /* recorded in the capture of this id: only a name for places there; 0: in none */
     struct sim_node_set nodes;
@@ -32,10 +33,10 @@ void sim_event_reached(struct sim_event *event, uint64_t generation, uint64_t ti
 void sim_event_await(struct sim_event *event, uint64_t generation);
 /* Was a generation reached, and when? If not, the engines are woken when it is. */
 bool sim_event_watch(struct sim_event *event, uint64_t generation, uint64_t *time);
-/* All before a record is published: it is reached with that mark. */
-void sim_event_mark(struct sim_event *event, uint64_t generation, uint64_t mark);
-/* The mark of a generation on a device; false when there is none yet. */
-bool sim_event_mark_of(struct sim_event *event, uint64_t generation, const struct sim_device *device, uint64_t *mark);
+/* All before a record is published: it is reached then. */
+void sim_event_mark(struct sim_event *event, uint64_t generation, struct sim_moment end);
+/* When a generation on a device is reached; false when that is not known yet. */
+bool sim_event_end_of(struct sim_event *event, uint64_t generation, const struct sim_device *device, struct sim_moment *end);
 /* Makes a stream wait for the event's latest record. */
 CUresult sim_event_make_wait(struct sim_event *event, struct sim_stream *stream);
 

@@ -41,9 +41,23 @@ static uint64_t ready_at(const struct sim_op *op)
     return later(op->stream->queue.clock, op->submitted_at);
 }
 
+/* The end of what is published, for what comes next: an op, perhaps before it has all that it waits for. */
+static struct sim_moment end_before(const struct sim_op *op)
+{
+    const struct sim_moment *after = &op->stream->queue.after;
+    return (struct sim_moment){after->mark, later(after->clock, ready_at(op))};
+}
+
+static void come_after(struct sim_queue *queue, struct sim_moment end)
+{
+    queue->after.mark = later(queue->after.mark, end.mark);
+    queue->after.clock = later(queue->after.clock, end.clock);
+}
+
 static struct sim_work work_of(const struct sim_op *op)
 {
-    return (struct sim_work){op->cost.ns, op->cost.need, op->stream->queue.mark, ready_at(op)};
+    struct sim_moment before = end_before(op);
+    return (struct sim_work){op->cost.ns, op->cost.need, before.mark, before.clock};
 }
 
 static bool meets(const struct sim_op *op)
@@ -64,17 +78,17 @@ static bool publish_work(struct sim_engine *engine, struct sim_op *op)
     op->mark = sim_schedule_publish(engine->device->unit, engine->device->slot, &engine->plan, &work, concurrent(engine));
     if (op->mark == SIM_NEVER)
         return false;
-    queue->mark = op->mark;
+    queue->after.mark = op->mark;
     return true;
 }
 
 /* What is behind the event's record comes after what was before it, if it is known when that ends. */
 static bool pass_wait(const struct sim_engine *engine, const struct sim_op *op)
 {
-    uint64_t mark;
-    if (!sim_event_mark_of(op->event.event, op->event.generation, engine->device, &mark))
+    struct sim_moment end;
+    if (!sim_event_end_of(op->event.event, op->event.generation, engine->device, &end))
         return false;
-    op->stream->queue.mark = later(op->stream->queue.mark, mark);
+    come_after(&op->stream->queue, end);
     return true;
 }
 
@@ -82,11 +96,11 @@ static bool pass_wait(const struct sim_engine *engine, const struct sim_op *op)
 static bool pass_join(const struct sim_op *op)
 {
     const struct sim_stream *other = op->join.stream;
-    if (other->finished >= op->join.count)
-        return true;
-    if (other->queue.unpublished != NULL || other->submitted != op->join.count)
+    const struct sim_queue *queue = &other->queue;
+    bool over = other->finished >= op->join.count;
+    if (!over && (queue->unpublished != NULL || other->submitted != op->join.count))
         return false;
-    op->stream->queue.mark = later(op->stream->queue.mark, other->queue.mark);
+    come_after(&op->stream->queue, (struct sim_moment){over ? 0 : queue->after.mark, later(queue->clock, queue->after.clock)});
     return true;
 }
 
@@ -95,7 +109,7 @@ static bool pass_other(const struct sim_engine *engine, struct sim_op *op)
 {
     switch (op->kind) {
     case SIM_OP_RECORD:
-        sim_event_mark(op->event.event, op->event.generation, op->stream->queue.mark);
+        sim_event_mark(op->event.event, op->event.generation, end_before(op));
         return true;
     case SIM_OP_WAIT:
         return pass_wait(engine, op);
@@ -117,10 +131,13 @@ static bool pass(struct sim_engine *engine, struct sim_op *op)
     return op->cost.place == SIM_PLACE_CARD ? publish_work(engine, op) : pass_other(engine, op);
 }
 
-static void publish(struct sim_engine *engine, struct sim_queue *queue)
+/* True if anything was. */
+static bool publish(struct sim_engine *engine, struct sim_queue *queue)
 {
+    const struct sim_op *before = queue->unpublished;
     while (queue->unpublished != NULL && pass(engine, queue->unpublished))
         queue->unpublished = queue->unpublished->next;
+    return queue->unpublished != before;
 }
 
 /* At the end: the worker may be at work in the midst of the list. */
@@ -289,7 +306,7 @@ static uint64_t batch_ns(const struct sim_op *op)
 static bool card_over(struct sim_engine *engine, struct sim_op *op, uint64_t *when)
 {
     struct sim_queue *queue = &op->stream->queue;
-    publish(engine, queue);
+    publish(engine, queue); /* if it awaited its memory */
     *when = sim_now() + LOOK_NS;
     if (queue->unpublished == op)
         return false;
@@ -317,7 +334,7 @@ static void meet(struct sim_engine *engine, struct sim_op *op)
     if (!sim_meeting_holds(&op->launch.meeting))
         return;
     op->mark = sim_schedule_close(engine->device->unit, engine->device->slot, &engine->plan, &work, concurrent(engine));
-    op->stream->queue.mark = op->mark;
+    op->stream->queue.after.mark = op->mark;
     op->state = SIM_OP_ENDED;
 }
 
@@ -403,7 +420,10 @@ static void finish(struct sim_engine *engine, struct sim_stream *stream)
     pthread_mutex_lock(&engine->lock);
 }
 
-/* Carries out what can be, of each stream; false if that was nothing: *next is when something will be. */
+/*
+ * Publishes and carries out what can be, of each stream; false if that was nothing: *next is when something will be. A stream
+ * that waits for another one is published as soon as that one's end is known, so that no late wake-up adds to the wait.
+ */
 static bool look(struct sim_engine *engine, uint64_t *next)
 {
     bool moved = false;
@@ -411,6 +431,7 @@ static bool look(struct sim_engine *engine, uint64_t *next)
     while (*at != NULL) {
         struct sim_stream *stream = *at;
         uint64_t when = SIM_NEVER;
+        moved |= publish(engine, &stream->queue);
         for (; stream->queue.head != NULL && over(engine, stream->queue.head, &when); moved = true)
             finish(engine, stream);
         if (stream->queue.head != NULL) {
