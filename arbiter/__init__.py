@@ -230,7 +230,7 @@ def _encode(terms: Sequence[Terms]) -> Any:
 
 
 def _identity(path: PathLike[str]) -> tuple[int, int]:
-    status = Path(path).stat()
+    status = Path(path).lstat()
     return status.st_dev, status.st_ino
 
 

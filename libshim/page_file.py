@@ -6,7 +6,9 @@ them. So who lives with tenants keeps their pages open, and asks for no lock.
 """
 
 import contextlib
+import errno
 import os
+import stat
 import tempfile
 import threading
 from collections import Counter
@@ -52,12 +54,14 @@ def rejected(page: PagePath, rejection: Rejection, reason: str) -> PageError:
 
 
 class _Descriptor:
-    """A descriptor that is closed when nobody uses it any more."""
+    """A descriptor of a regular file, which is closed when nobody uses it any more."""
 
     def __init__(self, path: Path, flags: int) -> None:
-        """Raises BlockingIOError at once, and not after 45 s, where a tenant holds a lease on the file."""
-        self.number = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+        """Raises OSError: BlockingIOError at once, and not after 45 s, where a tenant holds a lease on the file."""
+        self.number = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         status = os.fstat(self.number)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(path))
         self.identity = (status.st_dev, status.st_ino)
 
     def __del__(self) -> None:
@@ -69,12 +73,24 @@ class PageFile:
     """A page that stays open from its first use on. To be used from any thread.
 
     It is open for reading by itself: that goes on while its tenant holds a lease which keeps writers out.
+
+    Attributes:
+        name: What it is known by: the page itself, or a link to it that nobody but this program can have made.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, name: Path) -> None:
+        self.name = name
+        self._released = False
         self._open: dict[int, _Descriptor] = {}
         self._turn = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """Where the page is."""
+        try:
+            return self.name.parent / self.name.readlink()
+        except OSError:
+            return self.name
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -82,10 +98,29 @@ class PageFile:
     def __str__(self) -> str:
         return str(self.path)
 
+    def release(self) -> None:
+        """Closes the page, and finds none until `keep` is called: its file system may be unmounted."""
+        with self._turn:
+            self._released = True
+            self._open.clear()
+
+    def keep(self) -> None:
+        """Keeps the page open again from its next use on."""
+        with self._turn:
+            self._released = False
+
+    @property
+    def is_released(self) -> bool:
+        """Whether it is closed, and stays so until `keep`."""
+        return self._released
+
     def opened(self, flags: int) -> _Descriptor:
         """The file that has the page's name now. Raises OSError."""
-        status = self.path.stat()
         with self._turn:
+            if self._released:
+                told = "the page of a container whose pod has ended"
+                raise FileNotFoundError(errno.ENOENT, told, str(self.name))
+            status = self.path.lstat()
             known = self._open.get(flags)
             if known is None or known.identity != (status.st_dev, status.st_ino):
                 known = self._open[flags] = _Descriptor(self.path, flags)

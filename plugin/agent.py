@@ -53,6 +53,7 @@ from aliquot.plugin.preference import SlicePreference, choose_any, slice_id
 from aliquot.plugin.quanta import Quanta
 from aliquot.plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
 from aliquot.plugin.registration import Registration
+from aliquot.plugin.releases import Releases
 from aliquot.plugin.settings import Settings
 from aliquot.plugin.summary import Summaries
 from aliquot.plugin.sysfs import pcie_root, rdma_nics
@@ -60,6 +61,7 @@ from aliquot.plugin.tenancies import Tenancies
 from aliquot.plugin.tenants import Tenants
 from aliquot.plugin.terms import Terms
 from aliquot.plugin.turns import Turns
+from aliquot.plugin.usage_volumes import UsageVolumes
 from aliquot.plugin.watchdog import Watchdog
 from aliquot.plugin.watched import Watched
 from aliquot.processes import ProcessTable, may_trace
@@ -144,6 +146,7 @@ class Agent:
         )
         self._specs.prepare()
         self._housekeeper = self._build_housekeeper()
+        self._releases = Releases(self._pods, self._tenants, self._leases, self._turns, settings.processes)
         self._granter = Granter(self._ledger, self._tenancies, self._tenants)
         self._gate = self._build_gate()
         self._events = Events(api, settings.node)
@@ -182,6 +185,7 @@ class Agent:
             specs=self._specs,
             cards=self._table,
             terms=self._terms,
+            usage_volumes=UsageVolumes(self._settings.pods_dir),
             turns=self._turns,
             granter=self._granter,
             relieve=self._housekeeper.sweep,
@@ -234,6 +238,7 @@ class Agent:
                 self._node.run(),
                 self._pools.run(),
                 self._housekeeper.run(),
+                self._releases.run(),
                 self._limits.run(),
             ):
                 group.create_task(work)

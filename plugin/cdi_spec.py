@@ -1,8 +1,9 @@
 """The CDI spec of one nonce: all that the runtime adds to a container so that it can use its slice.
 
-Device nodes of the chosen cards, the driver's files, the interceptor and the two pages. The environment in
-a CDI spec beats the pod's own, so nothing here can be overruled by a manifest. Where a forwarder stands for
-a library of the driver, it takes all the names of that library, which gets one that only the forwarder asks for.
+Device nodes of the chosen cards, the driver's files, the interceptor and the pages, but for a usage page that is in a
+volume of the pod. The environment in a CDI spec beats the pod's own, so nothing here can be overruled by a manifest.
+Where a forwarder stands for a library of the driver, it takes all the names of that library, which gets one that only
+the forwarder asks for.
 """
 
 from collections.abc import Iterable, Sequence
@@ -96,7 +97,8 @@ class CdiSpecs:
     def _pages(self, tenant: TenantPages) -> Iterable[Mount]:
         yield mount(self.interceptor.library, LIBRARY_PATH)
         yield mount(tenant.control.path, CONTROL_PATH)
-        yield Mount(host_path=str(tenant.usage), container_path=USAGE_PATH, options=WRITABLE)
+        if not tenant.has_own_volume:
+            yield Mount(host_path=str(tenant.usage), container_path=USAGE_PATH, options=WRITABLE)
 
 
 def forwarded(file: DriverFile, forwarder: Path) -> Iterable[Mount]:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from pathlib import Path
 
 from aliquot.kube.objects import Pod
 from aliquot.libshim.control_page import CardLimit, Control, Enforcement
@@ -39,6 +40,7 @@ from aliquot.plugin.tenancies import Tenancies, Tenancy
 from aliquot.plugin.tenants import Tenants
 from aliquot.plugin.terms import Terms, tenant_name
 from aliquot.plugin.turns import Turns
+from aliquot.plugin.usage_volumes import UsageVolumeError, UsageVolumes
 from aliquot.preload import has_interceptor_first
 from aliquot.request import RequestError, read_pod_request
 from aliquot.units import MIB
@@ -68,6 +70,7 @@ class Gate:
         specs: CdiSpecs,
         cards: CardTable,
         terms: Terms,
+        usage_volumes: UsageVolumes,
         turns: Turns,
         granter: Granter,
         relieve: Callable[[], Awaitable[None]],
@@ -84,6 +87,7 @@ class Gate:
         self._specs = specs
         self._cards = cards
         self._terms = terms
+        self._usage_volumes = usage_volumes
         self._turns = turns
         self._granter = granter
         self._relieve = relieve
@@ -236,7 +240,8 @@ class Gate:
         self, starting: Starting, container: str, control: Control, nodes: list[str], *, by_file: bool
     ) -> None:
         """Pages first, then the specs that name them."""
-        tenant = await asyncio.to_thread(self._tenants.prepare, starting.pod.uid, container, control)
+        volume = await self._usage_volume(starting.pod, container)
+        tenant = await asyncio.to_thread(self._tenants.prepare, starting.pod.uid, container, control, volume)
         for nonce in starting.nonces[container]:
             await asyncio.to_thread(self._specs.write, nonce, nodes, tenant, by_file=by_file)
 
@@ -249,8 +254,14 @@ class Gate:
         seen = await self._seen(pod)
         if seen is None or _asks_for_file(seen):
             return True
-        containers = (*seen.spec.init_containers, *seen.spec.containers)
-        return not any(has_interceptor_first(one.env) for one in containers if one.name == container)
+        found = seen.container(container)
+        return found is None or not has_interceptor_first(found.env)
+
+    async def _usage_volume(self, pod: PodName, container: str) -> Path | None:
+        """Where the container's usage page goes, if its pod has a volume for it."""
+        seen = await self._seen(pod)
+        found = seen.container(container) if seen else None
+        return self._usage_volumes.of(pod.uid, found) if found else None
 
     async def _seen(self, pod: PodName) -> Pod | None:
         return self._pods.get(pod.uid) or await self._pods.refresh(pod.namespace, pod.name)
@@ -265,5 +276,5 @@ def passing_faults(pod: PodName) -> Iterator[None]:
     """A full disk or a driver that is being upgraded may be mended while we wait."""
     try:
         yield
-    except (OSError, PageError, DriverFilesError, MigError) as error:
+    except (OSError, PageError, DriverFilesError, MigError, UsageVolumeError) as error:
         raise NotYetError(f"pod {pod}: {error}") from error

@@ -35,6 +35,7 @@ class Settings:
     dev_root: Path
     processes: Processes
     proc_root: Path
+    pods_dir: Path
     sys_root: Path
     library: Path
     forwarders: tuple[Path, ...]
@@ -80,6 +81,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
         dev_root=given.dev_root,
         processes=Processes(given.proc, given.pod_cgroups),
         proc_root=given.proc_root or given.proc,
+        pods_dir=given.pods_dir or kubelet_dir / "pods",
         sys_root=given.sys_root,
         library=given.library,
         forwarders=tuple(forwarder_path(soname, given.library) for soname in FORWARDED)
@@ -112,6 +114,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--pod-resources-socket",
         type=Path,
         help="default: pod-resources/kubelet.sock in the kubelet's directory",
+    )
+    add(
+        "--pods-dir",
+        type=Path,
+        help="where the kubelet mounts the volumes of pods; default: pods in the kubelet's directory",
     )
     add("--state-dir", type=Path, default=Path("/var/lib/aliquot"), help="what must survive a reboot")
     add("--run-dir", type=Path, default=Path("/run/aliquot/host"), help="tenants' pages; on tmpfs")

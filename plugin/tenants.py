@@ -3,7 +3,7 @@
     <run-dir>/tenants/<pod UID>/<container>/{control,usage}
 
 A page keeps its inode as long as its container may live, because the container holds that inode and not
-the name.
+the name. Where the container has a volume for its usage page, `usage` is a link to the page in that volume.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,8 @@ from aliquot.libshim.control_page import (
 )
 from aliquot.libshim.page_file import PageError, PageFile
 from aliquot.libshim.usage_page import ProcessUsage, Usage, clear_usage, create_usage, read_usage
-from aliquot.plugin.files import make_private
+from aliquot.names import USAGE_FILE
+from aliquot.plugin.files import make_private, remove_leftovers
 from aliquot.processes import Processes, ProcessName, ProcessTable
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,12 @@ class TenantPages:
     @cached_property
     def usage(self) -> PageFile:
         """The tenant's page."""
-        return PageFile(self.directory / "usage")
+        return PageFile(self.directory / USAGE_FILE)
+
+    @property
+    def has_own_volume(self) -> bool:
+        """Whether the usage page is in a volume of the container's own."""
+        return self.usage.name.is_symlink()
 
 
 class Tenants:
@@ -81,8 +87,18 @@ class Tenants:
     def __iter__(self) -> Iterator[TenantPages]:
         return (tenant for uid in sorted(self.pod_uids()) for tenant in self.of_pod(uid))
 
-    def prepare(self, pod_uid: str, container: str, control: Control) -> TenantPages:
+    def pod_lives(self, pod_uid: str, table: ProcessTable) -> bool:
+        """Whether a process of the pod lives, by its cgroup; by its pages only where there are no cgroups."""
+        if table.by_cgroup:
+            return pod_uid in table.pod_uids
+        return any(page_names_living(tenant, table) for tenant in self.of_pod(pod_uid))
+
+    def prepare(
+        self, pod_uid: str, container: str, control: Control, volume: Path | None = None
+    ) -> TenantPages:
         """Makes the pages of a container that is about to start, or brings them up to date.
+
+        `volume` is where its usage page goes, if it has a volume for it.
 
         Raises:
             PageError: the limits do not fit a page.
@@ -90,6 +106,9 @@ class Tenants:
         """
         tenant = self.pages(pod_uid, container)
         tenant.directory.mkdir(parents=True, exist_ok=True)
+        if volume is not None:
+            link_usage(tenant, volume)
+        tenant.usage.keep()
         prepare_usage(tenant, self.processes)
         prepare_control(tenant, control)
         if any(card.grant_bytes is not None for card in control.cards):
@@ -105,9 +124,27 @@ class Tenants:
 
     def _close(self, pod_uid: str) -> None:
         """Closes the pages of a pod, beside the caller: the kernel looks through all locks that are left on them."""
-        pages = [self._known.pop(key, None) for key in list(self._known) if key[0] == pod_uid]
-        with contextlib.suppress(RuntimeError):  # no more threads can be started: closed when this returns
-            threading.Thread(target=pages.clear, name="aliquot-close").start()
+        tenants = [self._known.pop(key) for key in list(self._known) if key[0] == pod_uid]
+        pages = [page for tenant in tenants for page in (tenant.control, tenant.usage)]
+        with contextlib.suppress(RuntimeError):  # no thread can be started: closed with the last reference
+            threading.Thread(target=release_all, args=(pages,), name="aliquot-close").start()
+
+
+def release_all(pages: Iterable[PageFile]) -> None:
+    """Closes pages, whoever still knows them."""
+    for page in pages:
+        page.release()
+
+
+def link_usage(tenant: TenantPages, volume: Path) -> None:
+    """Has the usage page be in a volume. Raises OSError."""
+    name, page = tenant.usage.name, volume / USAGE_FILE
+    remove_leftovers(volume, f".{USAGE_FILE}.")
+    if page.is_dir() and not page.is_symlink():
+        page.rmdir()  # the kubelet makes one where an agent that knew of no volumes has laid no page
+    if not name.is_symlink() or name.readlink() != page:
+        name.unlink(missing_ok=True)
+        name.symlink_to(page)
 
 
 def prepare_control(tenant: TenantPages, control: Control) -> None:
@@ -185,6 +222,14 @@ def pristine(usage: Usage) -> bool:
 def living(usage: Usage, pod_uid: str, table: ProcessTable) -> bool:
     """Whether a process of the pod that its page names is alive."""
     return bool(living_processes(usage, pod_uid, table))
+
+
+def page_names_living(tenant: TenantPages, table: ProcessTable) -> bool:
+    """Whether a usage page names a process that lives; a page that cannot be read names nobody."""
+    try:
+        return living(read_usage(tenant.usage), tenant.pod_uid, table)
+    except (OSError, PageError):
+        return False
 
 
 def living_processes(usage: Usage, pod_uid: str, table: ProcessTable) -> tuple[ProcessUsage, ...]:

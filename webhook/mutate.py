@@ -5,12 +5,13 @@
 - What a container leaves out is filled in where the quota of its namespace says with what (`aliquot.webhook.quotas`).
 - `schedulerName` becomes ours where the pod left the default.
 - The interceptor is preloaded, unless `aliquot.dev/inject: file` leaves that to the node.
+- Each container with a slice or a MIG instance gets a small volume of its own for its usage page.
 - What only the scheduler writes is taken off a new pod that brings it along (copied, or forged): placement, answer to
   a resize, and what it notes of waiting pods (`aliquot.names.GRANTS`). An edit of it is undone: the node believes the
   placement, and so does the scheduler after a restart.
 
 Doing it again to the result changes nothing, which `reinvocationPolicy: IfNeeded` relies on. Pods that ask
-for nothing, or for MIG instances alone, stay as they are.
+for nothing stay as they are; those that ask for MIG instances alone get that volume alone.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -53,6 +54,7 @@ from aliquot.webhook.inject import inject
 from aliquot.webhook.patch import Patch, Path
 from aliquot.webhook.quotas import Filler, QuotaOf, check_pod_max
 from aliquot.webhook.refusal import Refusal
+from aliquot.webhook.usage_volume import add_usage_volume, check_usage_volumes
 from aliquot.webhook.warn import (
     about_container,
     about_grants,
@@ -126,6 +128,11 @@ class Mutator:
             warnings += (*told, *about_scheduler(pod), *about_restarts(pod, slices))
             warnings += (line for _, container in _among(pod, slices) for line in about_container(container))
             self._apply(patch, filled, slices)
+        equipped = _equipped(request)
+        if equipped:
+            check_usage_volumes(document, pod)
+        for where, container in _among(pod, equipped):
+            add_usage_volume(patch, where, container)
         return Mutation(patch.operations, warnings)
 
     def review_edit(self, document: dict[str, Any], edited: Pod, stored: Pod) -> Mutation:
@@ -178,6 +185,11 @@ def _slices(request: PodRequest) -> dict[str, SliceRequest]:
     return {c.name: c.slice for c in request.containers if c.slice is not None}
 
 
+def _equipped(request: PodRequest) -> frozenset[str]:
+    """The containers that the node gives pages."""
+    return frozenset(c.name for c in request.containers if c.slice is not None or c.mig)
+
+
 def keep_grants(document: dict[str, Any], stored: Pod) -> Mutation:
     """Work out what puts what the scheduler has written into a pod back to what is stored, after an edit.
 
@@ -228,12 +240,12 @@ def _check_asks(pod: Pod, containers: Collection[str]) -> None:
                 raise Refusal(f"annotation {key}: {word!r} is none of {', '.join(words)}")
 
 
-def _among(pod: Pod, slices: Mapping[str, SliceRequest]) -> Iterator[tuple[Path, Container]]:
-    """The containers that get a slice, init containers first, each with its place in the document."""
+def _among(pod: Pod, names: Collection[str]) -> Iterator[tuple[Path, Container]]:
+    """The containers of these names, init containers first, each with its place in the document."""
     for kind, containers in (
         ("initContainers", pod.spec.init_containers),
         ("containers", pod.spec.containers),
     ):
         for n, container in enumerate(containers):
-            if container.name in slices:
+            if container.name in names:
                 yield ("spec", kind, n), container

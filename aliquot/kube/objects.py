@@ -176,6 +176,11 @@ class Pod(KubeObject, frozen=True, kw_only=True):
         """Whether no container of it will run again."""
         return self.status.phase in ("Succeeded", "Failed")
 
+    def container(self, name: str) -> Container | None:
+        """One of its containers, init containers included."""
+        every = (*self.spec.init_containers, *self.spec.containers)
+        return next((one for one in every if one.name == name), None)
+
 
 class Taint(KubeStruct, frozen=True, kw_only=True):
     """What keeps pods off a node."""

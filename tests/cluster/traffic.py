@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from pathlib import Path
 
 from aliquot.libshim.usage_page import read_usage
 from aliquot.sandbox.cluster.client import ApiError
@@ -52,7 +53,7 @@ class Steady:
     @property
     def interceptor(self) -> str:
         """Which one its program has, as that says itself."""
-        return read_usage(self._installed.node.box.path(f"{RUN}/tenants/{self.uid}/main/usage")).shim_version
+        return read_usage(usage_page(self._installed, self.uid)).shim_version
 
     def check(self) -> None:
         """Assert that it runs on in the same container, and was never let have more than its slice."""
@@ -80,6 +81,12 @@ class Steady:
 
     def _beats(self) -> list[str]:
         return self._installed.kubectl.logs(self.name).splitlines()
+
+
+def usage_page(installed: Installation, uid: str) -> Path:
+    """The page of a pod's container `main`, in the pod's own volume, as it is seen from outside of the box."""
+    box = installed.node.box
+    return box.path(str(box.path(f"{RUN}/tenants/{uid}/main/usage").readlink()))
 
 
 class Traffic:

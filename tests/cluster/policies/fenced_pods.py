@@ -43,6 +43,8 @@ def _preloading(what: str, *env: Obj) -> Attempt:
 
 NOT_ASKED = "the webhook, which writes aliquot-scheduler in its place, has not changed this pod"
 PRIVILEGED = {"securityContext": {"privileged": True}}
+PAGES = [{"name": "aliquot-usage-0", "emptyDir": {"medium": "Memory", "sizeLimit": "128Ki"}}]
+REACHES = [{"name": "aliquot-usage-0", "mountPath": "/data"}]
 FROM_SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 
 
@@ -87,6 +89,11 @@ def _pods_with_slices() -> list[Attempt]:
             "a scheduler of their own",
             "schedulerName mine hands out no cards",
             pod("bad", schedulerName="mine"),
+        ),
+        _of_slices(
+            "the volume of a usage page in another container",
+            "container helper mounts a volume whose name begins with aliquot-usage-",
+            pod("bad", container(), plain("helper", volumeMounts=REACHES), volumes=PAGES),
         ),
         _of_slices("hostPID", "hostPID shows it the processes of other tenants", pod("bad", hostPID=True)),
         _of_slices("hostIPC", "hostIPC shares memory with other tenants", pod("bad", hostIPC=True)),

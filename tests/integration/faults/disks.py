@@ -58,12 +58,12 @@ class Disk:
 
 
 @contextmanager
-def disks(root: Path, *names: str) -> Iterator[dict[str, Disk]]:
-    """File systems below a directory, each under its name."""
+def disks(root: Path, *names: str, room: str = ROOM) -> Iterator[dict[str, Disk]]:
+    """File systems below a directory, each under its name, with as much room."""
     points = [root / f"{name}.disk" for name in names]
     for point in points:
         point.mkdir()
-    command = [*IN_A_NAMESPACE, "sh", "-ec", HOLD, ROOM, *map(str, points)]
+    command = [*IN_A_NAMESPACE, "sh", "-ec", HOLD, room, *map(str, points)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout

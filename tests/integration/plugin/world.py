@@ -217,12 +217,14 @@ class World:
         containers: Sequence[Json],
         placed: Mapping[str, Sequence[CardShare]] | None = None,
         init: Sequence[Json] = (),
+        volumes: Sequence[Json] = (),
         **kinds: ContainerKind,
     ) -> Json:
         """A pod created and bound to this node, with its placement in the Binding."""
         spec = {
             "containers": list(containers),
             "initContainers": list(init),
+            "volumes": list(volumes),
             "schedulerName": "aliquot-scheduler",
         }
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}

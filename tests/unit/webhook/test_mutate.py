@@ -27,7 +27,6 @@ def preload(document: Document, position: int = 0, kind: str = "containers") -> 
 UNTOUCHED = {
     "a pod that asks for nothing": pod(container()),
     "a pod that asks for other things": pod(container({"cpu": "1", "nvidia.com/mig-1g.5gb": "1"})),
-    "a pod that asks for MIG instances alone": pod(container({"aliquot.dev/mig-1g.18gb": "1"})),
     "a pod that asks for 0 cards": pod(container({GPU: "0"})),
 }
 

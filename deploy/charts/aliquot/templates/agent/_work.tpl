@@ -55,6 +55,8 @@ volumeMounts:
   - {name: run, mountPath: {{ $agent.runDir | quote }}}
   - {name: device-plugins, mountPath: {{ printf "%s/device-plugins" $agent.kubeletDir | quote }}}
   - {name: pod-resources, mountPath: {{ printf "%s/pod-resources" $agent.kubeletDir | quote }}, readOnly: true}
+  # Usage pages are laid in volumes of pods, which are mounted while the agent runs.
+  - {name: pods, mountPath: {{ printf "%s/pods" $agent.kubeletDir | quote }}, mountPropagation: HostToContainer}
   - {name: cdi, mountPath: {{ $agent.cdiDir | quote }}}
   - {name: proc, mountPath: /host/proc, readOnly: true}
   {{- range $index, $path := include "aliquot.driverPaths" . | fromJsonArray }}

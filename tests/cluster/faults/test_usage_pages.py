@@ -1,0 +1,71 @@
+"""A tenant that lets its usage page grow fills a volume of its own, and its pod goes as fast as others do."""
+
+import time
+
+import pytest
+
+from aliquot.libshim.usage_page import read_usage
+from tests.cluster.faults.pods import LIMIT_HOLDS, is_second_start, living
+from tests.cluster.installation import RUN, Installation
+from tests.cluster.test_journey import ALLOCATE, PATIENCE_S, client, said
+from tests.cluster.test_upgrade import begin
+from tests.cluster.traffic import usage_page
+
+pytestmark = pytest.mark.cluster
+
+GROW = """
+with open("/run/aliquot/usage", "ab", buffering=0) as page:
+    try:
+        while page.write(bytes(4096)): pass
+    except OSError as error:
+        print("grown to", page.tell(), error.strerror, flush=True)
+"""
+WITHOUT_RIGHTS = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+GONE_S = 20.0
+
+
+def test_a_page_that_grows_fills_its_own_volume(installed: Installation):
+    """Its neighbour computes on, the next pod starts, and its own container starts again with its limit."""
+    (steady,) = begin(installed, "steady-0")
+    manifest = client("grows", core="5", program=GROW + ALLOCATE)
+    manifest["spec"]["containers"][0]["securityContext"] = WITHOUT_RIGHTS
+    installed.kubectl.apply(manifest)
+    log = said(installed, "grows", "ready")
+    assert f"grown to {128 << 10} No space left on device" in log
+    assert LIMIT_HOLDS in log
+    installed.kubectl.apply(client("next", core="5"))
+    assert LIMIT_HOLDS in said(installed, "next", "ready")
+    steady.check_time()
+    steady.check()
+    uid = str(installed.kubectl.get("pods", "grows")["metadata"]["uid"])
+    page = usage_page(installed, uid)
+    assert page.stat().st_dev != installed.node.box.path(RUN).stat().st_dev
+    assert read_usage(page).cards[0].memory_used_bytes >= 1 << 30
+    for process in living(installed, uid):
+        installed.node.box.run("kill", "-KILL", str(process.pid))
+    installed.kubectl.wait_for("pods", "grows", is_second_start, PATIENCE_S)
+    assert LIMIT_HOLDS in said(installed, "grows", "ready")
+
+
+def test_pods_go_as_fast_as_those_without_a_slice(installed: Installation):
+    """Nothing keeps their volumes mounted, whether the agent was started before them or after."""
+    for name in ("first", "second"):
+        installed.kubectl.apply(client(name, core="5"))
+        said(installed, name, "ready")
+    page = usage_page(installed, str(installed.kubectl.get("pods", "second")["metadata"]["uid"]))
+    took = [seconds_to_go(installed, "first")]
+    installed.kill_agent()
+    installed.await_agent()
+    assert page.exists()
+    took.append(seconds_to_go(installed, "second"))
+    print("seconds to go:", took)
+    assert max(took) < GONE_S
+    assert not page.parent.exists()
+
+
+def seconds_to_go(installed: Installation, name: str) -> float:
+    """How long it takes to delete a pod whose program ends for no SIGTERM, with a second of grace."""
+    begun = time.monotonic()
+    installed.kubectl.delete("pods", name, grace=1)
+    installed.kubectl.wait_gone("pods", name, PATIENCE_S)
+    return time.monotonic() - begun
