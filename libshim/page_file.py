@@ -130,7 +130,8 @@ class PageFile:
 @contextlib.contextmanager
 def open_page(page: PagePath, flags: int = os.O_RDONLY) -> Iterator[int]:
     """A descriptor of a page, good inside of the context. Raises OSError."""
-    opened = page.opened(flags) if isinstance(page, PageFile) else _Descriptor(page, flags)
+    file = page if isinstance(page, PageFile) else PageFile(page)
+    opened = file.opened(flags)  # whatever happens to the page meanwhile
     yield opened.number
 
 

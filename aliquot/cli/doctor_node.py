@@ -11,7 +11,7 @@ from aliquot.doctor.finding import Finding
 from aliquot.doctor.node import Places, Tenant
 from aliquot.doctor.node_reader import read_node
 from aliquot.libshim.control_page import read_control
-from aliquot.libshim.page_file import PageError, PageFile
+from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import read_usage
 from aliquot.names import ResourceNames
 
@@ -53,7 +53,7 @@ def _tenant(pod: str, directory: Path) -> Tenant:
     status = (directory / "control").stat()
     control = read_control(directory / "control")
     try:
-        using = read_usage(PageFile(directory / "usage")).processes
+        using = read_usage(directory / "usage").processes
     except (OSError, PageError):
         using = ()
     return Tenant(

@@ -1,4 +1,4 @@
-"""A tenant that lets its usage page grow fills a volume of its own, and its pod goes as fast as others do."""
+"""A tenant that lets its usage page grow fills a volume of its own, and such volumes keep no pod from going."""
 
 import time
 
@@ -47,7 +47,7 @@ def test_a_page_that_grows_fills_its_own_volume(installed: Installation):
     assert LIMIT_HOLDS in said(installed, "grows", "ready")
 
 
-def test_pods_go_as_fast_as_those_without_a_slice(installed: Installation):
+def test_pods_with_such_volumes_go_soon(installed: Installation):
     """Nothing keeps their volumes mounted, whether the agent was started before them or after."""
     for name in ("first", "second"):
         installed.kubectl.apply(client(name, core="5"))
