@@ -75,7 +75,7 @@ class PageFile:
     It is open for reading by itself: that goes on while its tenant holds a lease which keeps writers out.
 
     Attributes:
-        name: What it is known by: the page itself, or a link to it that nobody but this program can have made.
+        name: The page, or a link to it, which must be in a directory that its tenant cannot write.
     """
 
     def __init__(self, name: Path) -> None:
@@ -99,13 +99,13 @@ class PageFile:
         return str(self.path)
 
     def release(self) -> None:
-        """Closes the page, and finds none until `keep` is called: its file system may be unmounted."""
+        """Closes the page, so that its file system can be unmounted; it is not opened again until `keep` is called."""
         with self._turn:
             self._released = True
             self._open.clear()
 
     def keep(self) -> None:
-        """Keeps the page open again from its next use on."""
+        """Lets the page be opened again, and stay open from its next use on."""
         with self._turn:
             self._released = False
 

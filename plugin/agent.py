@@ -53,7 +53,6 @@ from aliquot.plugin.preference import SlicePreference, choose_any, slice_id
 from aliquot.plugin.quanta import Quanta
 from aliquot.plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
 from aliquot.plugin.registration import Registration
-from aliquot.plugin.releases import Releases
 from aliquot.plugin.settings import Settings
 from aliquot.plugin.summary import Summaries
 from aliquot.plugin.sysfs import pcie_root, rdma_nics
@@ -62,6 +61,7 @@ from aliquot.plugin.tenants import Tenants
 from aliquot.plugin.terms import Terms
 from aliquot.plugin.turns import Turns
 from aliquot.plugin.usage_volumes import UsageVolumes
+from aliquot.plugin.volume_release import VolumeRelease
 from aliquot.plugin.watchdog import Watchdog
 from aliquot.plugin.watched import Watched
 from aliquot.processes import ProcessTable, may_trace
@@ -146,7 +146,9 @@ class Agent:
         )
         self._specs.prepare()
         self._housekeeper = self._build_housekeeper()
-        self._releases = Releases(self._pods, self._tenants, self._leases, self._turns, settings.processes)
+        self._volume_release = VolumeRelease(
+            self._pods, self._tenants, self._leases, self._turns, settings.processes
+        )
         self._granter = Granter(self._ledger, self._tenancies, self._tenants)
         self._gate = self._build_gate()
         self._events = Events(api, settings.node)
@@ -238,7 +240,7 @@ class Agent:
                 self._node.run(),
                 self._pools.run(),
                 self._housekeeper.run(),
-                self._releases.run(),
+                self._volume_release.run(),
                 self._limits.run(),
             ):
                 group.create_task(work)

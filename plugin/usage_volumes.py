@@ -2,8 +2,8 @@
 
     <kubelet-dir>/pods/<pod UID>/volumes/kubernetes.io~empty-dir/<volume>
 
-A container's usage page is a file that its processes may let grow: in a volume of its own it fills nothing else. The
-kubelet asks whether a container may start before it mounts the page in it, which is the file `usage` of the volume.
+A container's usage page is a file that its processes may let grow: in a volume of its own it fills nothing else. It is
+the volume's file `usage`. The kubelet asks whether a container may start before it mounts this file into it.
 """
 
 import logging

@@ -117,6 +117,19 @@ def test_a_page_is_opened_once_until_another_has_its_name(tmp_path: Path):
     assert not open_below(tmp_path)
 
 
+@pytest.mark.parametrize("kind", [Path, PageFile])
+def test_one_link_is_followed_and_no_other(tmp_path: Path, kind: Callable[[Path], Path | PageFile]):
+    """The agent's own leads to the page; what its tenant may have put in the page's place is no page."""
+    page, name = tmp_path / "usage", kind(tmp_path / "name")
+    create_usage(page)
+    (tmp_path / "name").symlink_to(page)
+    read_usage(name)
+    page.rename(tmp_path / "other")
+    page.symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic links"):
+        read_usage(name)
+
+
 def test_the_pages_of_a_pod_that_is_gone_are_closed(tmp_path: Path):
     """Soon, and beside whoever removes them."""
     tenants = Tenants(tmp_path)

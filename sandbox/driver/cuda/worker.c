@@ -41,7 +41,7 @@ static uint64_t ready_at(const struct sim_op *op)
     return later(op->stream->queue.clock, op->submitted_at);
 }
 
-/* The end of what is published, for what comes next: an op, perhaps before it has all that it waits for. */
+/* When all that is ahead of an op in its stream ends, as far as that is known before it does. */
 static struct sim_moment end_before(const struct sim_op *op)
 {
     const struct sim_moment *after = &op->stream->queue.after;
@@ -131,7 +131,7 @@ static bool pass(struct sim_engine *engine, struct sim_op *op)
     return op->cost.place == SIM_PLACE_CARD ? publish_work(engine, op) : pass_other(engine, op);
 }
 
-/* True if anything was. */
+/* Publishes what can be; returns whether anything was. */
 static bool publish(struct sim_engine *engine, struct sim_queue *queue)
 {
     const struct sim_op *before = queue->unpublished;

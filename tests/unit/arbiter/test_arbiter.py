@@ -143,6 +143,15 @@ def test_terms_that_make_no_sense_are_refused(home: House, terms: list[Terms]):
     assert home.arbiter.tenants()["a"].cards.keys() == before
 
 
+def test_a_link_in_the_place_of_a_page_is_not_followed(home: House):
+    """Not even to ask whether it is the page as before: it may lead to a file system that does not answer."""
+    tenant = home.tenant("a", Terms(CARD, 5000, 50))
+    aside = tenant.usage.rename(tenant.usage.with_name("aside"))
+    tenant.usage.symlink_to(aside)
+    with pytest.raises(ArbiterError, match="a: its files are no pages"):
+        home.arbiter.enter("a", tenant.control, tenant.usage, [Terms(CARD, 2000, 20)])
+
+
 def test_files_that_are_no_pages_are_refused(home: House):
     """Neither garbage, nor what is missing, nor a usage page from before there were leases."""
     tenant = home.tenant("a", Terms(CARD, 5000, 50))

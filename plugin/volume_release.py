@@ -1,6 +1,6 @@
-"""Closes the usage pages in volumes of pods that have ended, so that the kubelet can unmount the volumes.
+"""Closes the usage pages of pods that have ended, so that the kubelet can unmount the volumes that they are in.
 
-The API server shows a pod until its volumes are unmounted, and a file that is open in one keeps it mounted.
+A file that is open in a volume keeps it mounted, and a deleted pod is shown by the API server until all are unmounted.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ MOST_S = 5.0
 
 
 @dataclass
-class Releases:
+class VolumeRelease:
     """Looks at the pods that are ending whenever a pod has changed, and while they have processes yet."""
 
     pods: Pods
@@ -52,15 +52,13 @@ class Releases:
         if not ending:
             return False
         table = await asyncio.to_thread(self.processes.read)
-        left = [
-            one
-            for one in ending
-            if self.tenants.pod_lives(one.pod_uid, table) or self.turns.taken(one.pod_uid)
-        ]
+        left = False
         for tenant in ending:
-            if tenant not in left:
+            if self.tenants.pod_lives(tenant.pod_uid, table) or self.turns.taken(tenant.pod_uid):
+                left = True
+            else:
                 await asyncio.to_thread(self._release, tenant)
-        return bool(left)
+        return left
 
     def _ending(self) -> list[TenantPages]:
         """The containers of pods that are ending whose pages in volumes may be open."""

@@ -15,9 +15,9 @@ from aliquot.libshim.control_page import CardLimit, Control
 from aliquot.libshim.usage_page import read_usage
 from aliquot.plugin.leases import Leases
 from aliquot.plugin.pods import Pods
-from aliquot.plugin.releases import MOST_S, Releases
 from aliquot.plugin.tenants import TenantPages, Tenants
 from aliquot.plugin.turns import Turns
+from aliquot.plugin.volume_release import MOST_S, VolumeRelease
 from aliquot.processes import Processes, ProcessName, ProcessTable
 from tests.native.sims import wait_for
 
@@ -51,7 +51,7 @@ class Node:
         self.pods._reflector.synced.set()
         self.tenants = Tenants(root / "run")
         self.leases = Leases(Arbiter())
-        self.releases = Releases(self.pods, self.tenants, self.leases, Turns())
+        self.release = VolumeRelease(self.pods, self.tenants, self.leases, Turns())
 
     def tell(self, meta: ObjectMeta, phase: str = "Running") -> None:
         """The watch brings the pod."""
@@ -66,8 +66,8 @@ class Node:
 
     def look(self, table: ProcessTable) -> bool:
         """Looks while there are these processes."""
-        self.releases.processes = Told(table=table)
-        return asyncio.run(self.releases.look())
+        self.release.processes = Told(table=table)
+        return asyncio.run(self.release.look())
 
     def look_around(self, tenant: TenantPages) -> None:
         """What others in the agent do at any time."""
@@ -141,7 +141,7 @@ def test_it_looks_more_and_more_seldom(node: Node):
     """Whoever takes long to end costs no more than any other."""
     pauses = []
     for changed in (True, False, False, False, False, False, False):
-        node.releases._pause_s = node.releases._next_pause(left=True, changed=changed)
-        pauses.append(node.releases._pause_s)
+        node.release._pause_s = node.release._next_pause(left=True, changed=changed)
+        pauses.append(node.release._pause_s)
     assert pauses == [0.25, 0.5, 1, 2, 4, MOST_S, MOST_S]
-    assert node.releases._next_pause(left=False, changed=True) == MOST_S
+    assert node.release._next_pause(left=False, changed=True) == MOST_S
