@@ -80,7 +80,6 @@ class PageFile:
 
     def __init__(self, name: Path) -> None:
         self.name = name
-        self._released = False
         self._open: dict[int, _Descriptor] = {}
         self._turn = threading.Lock()
 
@@ -98,28 +97,14 @@ class PageFile:
     def __str__(self) -> str:
         return str(self.path)
 
-    def release(self) -> None:
-        """Closes the page, so that its file system can be unmounted; it is not opened again until `keep` is called."""
+    def close(self) -> None:
+        """Closes the page, once nobody uses it; it is opened again if it is used again and is still there."""
         with self._turn:
-            self._released = True
             self._open.clear()
-
-    def keep(self) -> None:
-        """Lets the page be opened again, and stay open from its next use on."""
-        with self._turn:
-            self._released = False
-
-    @property
-    def is_released(self) -> bool:
-        """Whether it is closed, and stays so until `keep`."""
-        return self._released
 
     def opened(self, flags: int) -> _Descriptor:
         """The file that has the page's name now. Raises OSError."""
         with self._turn:
-            if self._released:
-                told = "the page of a container whose pod has ended"
-                raise FileNotFoundError(errno.ENOENT, told, str(self.name))
             status = self.path.lstat()
             known = self._open.get(flags)
             if known is None or known.identity != (status.st_dev, status.st_ino):

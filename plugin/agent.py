@@ -61,7 +61,6 @@ from aliquot.plugin.tenants import Tenants
 from aliquot.plugin.terms import Terms
 from aliquot.plugin.turns import Turns
 from aliquot.plugin.usage_volumes import UsageVolumes
-from aliquot.plugin.volume_release import VolumeRelease
 from aliquot.plugin.watchdog import Watchdog
 from aliquot.plugin.watched import Watched
 from aliquot.processes import ProcessTable, may_trace
@@ -146,9 +145,6 @@ class Agent:
         )
         self._specs.prepare()
         self._housekeeper = self._build_housekeeper()
-        self._volume_release = VolumeRelease(
-            self._pods, self._tenants, self._leases, self._turns, settings.processes
-        )
         self._granter = Granter(self._ledger, self._tenancies, self._tenants)
         self._gate = self._build_gate()
         self._events = Events(api, settings.node)
@@ -240,7 +236,6 @@ class Agent:
                 self._node.run(),
                 self._pools.run(),
                 self._housekeeper.run(),
-                self._volume_release.run(),
                 self._limits.run(),
             ):
                 group.create_task(work)

@@ -134,7 +134,7 @@ class Granter:
             except (OSError, PageError) as error:
                 log.debug("no grants for %s now: %s", tenant.directory, error)
                 continue
-            usages = _usages(tenant, len(control.cards))
+            usages = _usages(tenant)
             for index, limit in enumerate(control.cards):
                 if limit.grant_bytes is not None:
                     yield Share(tenant, index, limit, usages[index] if usages else None)
@@ -150,10 +150,8 @@ class Granter:
                     yield tenant
 
 
-def _usages(tenant: TenantPages, cards: int) -> tuple[CardUsage, ...]:
+def _usages(tenant: TenantPages) -> tuple[CardUsage, ...]:
     """What a tenant says that it uses, by card; nothing where it cannot be read."""
-    if tenant.usage.is_released:  # its pod has ended
-        return (CardUsage(),) * cards
     try:
         return read_card_usages(tenant.usage)
     except (OSError, PageError) as error:

@@ -13,6 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aliquot.libshim.page_file import PageError
+from aliquot.libshim.usage_page import read_usage
 from aliquot.plugin.cdi_spec import CdiSpecs
 from aliquot.plugin.checkpoint import read_checkpoint
 from aliquot.plugin.journal import Journal
@@ -21,7 +23,7 @@ from aliquot.plugin.ledger import Ledger
 from aliquot.plugin.pod_resources import PodResources, PodResourcesError, Running
 from aliquot.plugin.pods import Pods
 from aliquot.plugin.tenancies import Tenancies, Tenancy
-from aliquot.plugin.tenants import EVERYBODY, Tenants
+from aliquot.plugin.tenants import EVERYBODY, TenantPages, Tenants, living
 from aliquot.plugin.turns import Turns
 from aliquot.processes import Processes, ProcessTable
 
@@ -105,13 +107,19 @@ class Housekeeper:
         a pod of that name: only its notes tell which of the two is the one to give back.
         """
         uid = tenancy.pod_uid
-        if self.turns.taken(uid) or not self.pods.over(uid) or self.tenants.pod_lives(uid, table):
+        if self.turns.taken(uid) or not self.pods.over(uid) or self._alive(uid, table):
             return False
         if (tenancy.namespace, tenancy.pod) not in running.pods:
             return True
         return self.pods.finished(uid) or (
             uid not in kept and self.pods.replaced(uid, tenancy.namespace, tenancy.pod)
         )
+
+    def _alive(self, uid: str, table: ProcessTable) -> bool:
+        """Whether a process of the pod lives, by its cgroup; by its pages only where there are no cgroups."""
+        if table.by_cgroup:
+            return uid in table.pod_uids
+        return any(page_names_living(tenant, table) for tenant in self.tenants.of_pod(uid))
 
     def _remove(self, tenancy: Tenancy) -> None:
         """The tenancy's file goes last, so that a kill half-way is finished by the next sweep."""
@@ -150,3 +158,11 @@ class Housekeeper:
         for nonce in unclaimed:
             self.unclaimed_since.setdefault(nonce, now)
         return [nonce for nonce, since in self.unclaimed_since.items() if now - since > UNCLAIMED_FOR_S]
+
+
+def page_names_living(tenant: TenantPages, table: ProcessTable) -> bool:
+    """Whether a usage page names a process that lives; a page that cannot be read names nobody."""
+    try:
+        return living(read_usage(tenant.usage), tenant.pod_uid, table)
+    except (OSError, PageError):
+        return False

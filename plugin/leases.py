@@ -30,7 +30,7 @@ class Leases:
         Raises:
             OSError: the pages cannot be opened.
         """
-        if self.arbiter is None or tenant.usage.is_released:
+        if self.arbiter is None:
             return
         name = lease_name(tenant.pod_uid, tenant.container)
         terms = tuple(_terms(control))

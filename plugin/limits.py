@@ -153,8 +153,6 @@ class Limits:
 
 def uses_more(tenant: TenantPages, control: Control, table: ProcessTable) -> bool:
     """Whether a container says that it has more of a card than its limit; who says nothing is taken to."""
-    if tenant.usage.is_released:  # its pod has ended
-        return False
     try:
         usage = read_usage(tenant.usage)
     except (OSError, PageError):

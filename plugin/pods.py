@@ -6,6 +6,7 @@ has not brought yet can be asked for by name.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,27 +74,15 @@ class Pods:
         pod = self._by_uid.get(uid)
         return pod is not None and pod.finished
 
-    def ending(self, uid: str) -> bool:
-        """Whether no container of the pod is started any more: it was deleted, is being deleted, or has ended.
-
-        A pod that was asked for by name may not have come by the watch yet.
-        """
-        pod = self._by_uid.get(uid)
-        if pod is None:
-            return self.over(uid)
-        return pod.finished or pod.metadata.deletion_timestamp is not None
-
     def replaced(self, uid: str, namespace: str, name: str) -> bool:
         """Whether the API server knows another pod by this pod's name."""
         pod = self._reflector.get(name, namespace)
         return pod is not None and pod.metadata.uid != uid
 
-    async def wait(self, timeout_s: float) -> bool:
-        """Returns when any pod has changed, or, with False, when the time is over."""
-        try:
-            return await asyncio.wait_for(self._changed.wait(), timeout_s)
-        except TimeoutError:
-            return False
+    async def wait(self, timeout_s: float) -> None:
+        """Returns when any pod has changed, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
 
     async def refresh(self, namespace: str, name: str) -> Pod | None:
         """Asks the API server for a pod; None if it is not on this node or there is no answer."""

@@ -87,12 +87,6 @@ class Tenants:
     def __iter__(self) -> Iterator[TenantPages]:
         return (tenant for uid in sorted(self.pod_uids()) for tenant in self.of_pod(uid))
 
-    def pod_lives(self, pod_uid: str, table: ProcessTable) -> bool:
-        """Whether a process of the pod lives, by its cgroup; by its pages only where there are no cgroups."""
-        if table.by_cgroup:
-            return pod_uid in table.pod_uids
-        return any(page_names_living(tenant, table) for tenant in self.of_pod(pod_uid))
-
     def prepare(
         self, pod_uid: str, container: str, control: Control, volume: Path | None = None
     ) -> TenantPages:
@@ -108,7 +102,6 @@ class Tenants:
         tenant.directory.mkdir(parents=True, exist_ok=True)
         if volume is not None:
             link_usage(tenant, volume)
-        tenant.usage.keep()
         prepare_usage(tenant, self.processes)
         prepare_control(tenant, control)
         if any(card.grant_bytes is not None for card in control.cards):
@@ -127,13 +120,13 @@ class Tenants:
         tenants = [self._known.pop(key) for key in list(self._known) if key[0] == pod_uid]
         pages = [page for tenant in tenants for page in (tenant.control, tenant.usage)]
         with contextlib.suppress(RuntimeError):  # no thread can be started: closed with the last reference
-            threading.Thread(target=release_all, args=(pages,), name="aliquot-close").start()
+            threading.Thread(target=close_all, args=(pages,), name="aliquot-close").start()
 
 
-def release_all(pages: Iterable[PageFile]) -> None:
-    """Closes pages, whoever still knows them."""
+def close_all(pages: Iterable[PageFile]) -> None:
+    """Closes pages, whoever still knows them: a file that is open in a volume keeps the kubelet from unmounting it."""
     for page in pages:
-        page.release()
+        page.close()
 
 
 def link_usage(tenant: TenantPages, volume: Path) -> None:
@@ -222,14 +215,6 @@ def pristine(usage: Usage) -> bool:
 def living(usage: Usage, pod_uid: str, table: ProcessTable) -> bool:
     """Whether a process of the pod that its page names is alive."""
     return bool(living_processes(usage, pod_uid, table))
-
-
-def page_names_living(tenant: TenantPages, table: ProcessTable) -> bool:
-    """Whether a usage page names a process that lives; a page that cannot be read names nobody."""
-    try:
-        return living(read_usage(tenant.usage), tenant.pod_uid, table)
-    except (OSError, PageError):
-        return False
 
 
 def living_processes(usage: Usage, pod_uid: str, table: ProcessTable) -> tuple[ProcessUsage, ...]:

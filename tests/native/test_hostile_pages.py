@@ -131,14 +131,15 @@ def test_one_link_is_followed_and_no_other(tmp_path: Path, kind: Callable[[Path]
 
 
 def test_the_pages_of_a_pod_that_is_gone_are_closed(tmp_path: Path):
-    """Soon, and beside whoever removes them."""
+    """Soon, beside whoever removes them, and though somebody still knows them."""
     tenants = Tenants(tmp_path)
     made = tenants.prepare("uid", "main", Control("a/b/main", (CardLimit("GPU-1", 1 << 30),)))
     read_usage(made.usage)
     assert open_below(tmp_path)
-    del made
     tenants.remove("uid")
     wait_for(lambda: not open_below(tmp_path), "the pages to be closed")
+    with pytest.raises(FileNotFoundError):
+        read_usage(made.usage)
 
 
 def test_a_lease_that_keeps_writers_out_hides_nothing(tmp_path: Path):

@@ -101,17 +101,6 @@ def test_what_was_granted_to_who_hides_its_use_is_granted_to_nobody_else(node: N
     assert node.granter.held_mib("GPU-a") == 10240
 
 
-def test_what_was_granted_to_a_pod_that_has_ended_is_free(node: Node) -> None:
-    """Its page is closed for the kubelet to unmount, which is not to hide its use."""
-    node.tenant("ended")
-    node.tenant("other")
-    node.wants("ended", 10240, 0)
-    assert node.grant("ended") == 10240
-    node.granter.tenants.pages("ended", "main").usage.release()
-    node.wants("other", 0, 8192)
-    assert node.grant("other") == 8192
-
-
 def test_who_is_lowered_below_its_grant_holds_what_it_uses(node: Node) -> None:
     """A smaller limit frees nothing by itself; what is freed then goes to others."""
     node.tenant("lowered")

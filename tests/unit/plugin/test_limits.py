@@ -176,18 +176,6 @@ def test_who_is_lowered_below_its_use_stays_charged_until_it_has_freed_it(node: 
     assert limits.ledger.promised("GPU-a").memory_mib == 1024
 
 
-def test_a_pod_that_has_ended_uses_nothing(node: Node) -> None:
-    """Its page is closed for the kubelet to unmount, which is not to hide its use."""
-    owner = identity_of(os.getpid())
-    assert owner is not None
-    write_usage(node.root / "tenants" / UID / "main" / "usage", 3000 * MIB, owner=owner)
-    node.approve(1024, 10)
-    limits = node.agent()
-    limits.tenants.pages(UID, "main").usage.release()
-    asyncio.run(limits._follow(UID))
-    assert limits.ledger.promised("GPU-a").memory_mib == 1024
-
-
 DEAD, NOBODY = (7, 1, 1), (0, 0, 0)
 """A process that is none of this machine's; and the owner of what a process has left and others have imported."""
 
