@@ -28,7 +28,7 @@ static bool read_at(const aq_files *files, void *into, size_t size, size_t offse
 static int open_regular(const char *path, int flags) {
   struct stat status;
   int file = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-  if (file < 0) return -errno;
+  if (file < 0) return errno == ELOOP ? -EINVAL : -errno; /* a link is as little a page as a directory is */
   if (!fstat(file, &status) && S_ISREG(status.st_mode)) return file;
   close(file);
   return -EINVAL;
