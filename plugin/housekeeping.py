@@ -7,9 +7,10 @@ answered, nor while the kubelet does not.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,10 +73,7 @@ class Housekeeper:
                 return
             table = await asyncio.to_thread(self.processes.read)
             freed: list[str] = []
-            try:
-                self._give_back(before, running, table, freed)
-            except OSError as error:
-                log.warning("sweep not finished: %s", error)
+            self._give_back(before, running, table, freed)
             await asyncio.to_thread(self.journal.forget, [*freed, *self._unclaimed(running)])
 
     def _give_back(
@@ -89,16 +87,19 @@ class Housekeeper:
         kept = frozenset(entry.pod_uid for entry in read_checkpoint(self.checkpoint))
         for tenancy in before:
             if self.tenancies.get(tenancy.pod_uid) is tenancy and self._gone(tenancy, running, kept, table):
-                self._remove(tenancy)
-                freed += tenancy.all_nonces
+                with _later(f"pod {tenancy.namespace}/{tenancy.pod}"):
+                    self._remove(tenancy)
+                    freed += tenancy.all_nonces
         in_use = {tenancy.pod_uid for tenancy in self.tenancies}
         for uid in (self.pods.known_uids() | self.ledger.pod_uids()) - in_use:
             if self.pods.over(uid) and not self.turns.taken(uid):
-                self.pods.forget(uid)
-                self.ledger.release(uid)
+                with _later(f"pod {uid}"):
+                    self.pods.forget(uid)
+                    self.ledger.release(uid)
         owned = {nonce for tenancy in self.tenancies for nonce in tenancy.all_nonces}
         for nonce in self.specs.nonces() - owned:
-            self.specs.remove(nonce)
+            with _later(f"CDI spec {nonce}"):
+                self.specs.remove(nonce)
 
     def _gone(self, tenancy: Tenancy, running: Running, kept: frozenset[str], table: ProcessTable) -> bool:
         """Whether the pod is gone; `kept` are the pods that the kubelet's notes give ids to.
@@ -122,12 +123,15 @@ class Housekeeper:
         return any(page_names_living(tenant, table) for tenant in self.tenants.of_pod(uid))
 
     def _remove(self, tenancy: Tenancy) -> None:
-        """The tenancy's file goes last, so that a kill half-way is finished by the next sweep."""
-        for nonce in tenancy.all_nonces:
-            self.specs.remove(nonce)
+        """The pages go first: what is open of them keeps the pod's volumes mounted, and so the pod from going.
+
+        The tenancy's file goes last, so that a kill half-way, or a disk that takes nothing, is followed by another try.
+        """
         for tenant in self.tenants.of_pod(tenancy.pod_uid):
             self.leases.leave(lease_name(tenant.pod_uid, tenant.container))
         self.tenants.remove(tenancy.pod_uid)
+        for nonce in tenancy.all_nonces:
+            self.specs.remove(nonce)
         self.pods.forget(tenancy.pod_uid)
         self.tenancies.remove(tenancy.pod_uid)
         self.ledger.release(tenancy.pod_uid)
@@ -158,6 +162,15 @@ class Housekeeper:
         for nonce in unclaimed:
             self.unclaimed_since.setdefault(nonce, now)
         return [nonce for nonce, since in self.unclaimed_since.items() if now - since > UNCLAIMED_FOR_S]
+
+
+@contextlib.contextmanager
+def _later(what: str) -> Iterator[None]:
+    """Leaves to a later sweep what cannot be removed now; the others are given back all the same."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("not given back yet: %s: %s", what, error)
 
 
 def page_names_living(tenant: TenantPages, table: ProcessTable) -> bool:

@@ -110,10 +110,12 @@ class Tenants:
         return tenant
 
     def remove(self, pod_uid: str) -> None:
-        """Removes the pages of a pod that is gone. Raises OSError where they cannot be."""
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._root / pod_uid)
-        self._close(pod_uid)
+        """Closes and removes the pages of a pod that is gone. Raises OSError where they cannot be removed."""
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(self._root / pod_uid)
+        finally:
+            self._close(pod_uid)
 
     def _close(self, pod_uid: str) -> None:
         """Closes the pages of a pod, beside the caller: the kernel looks through all locks that are left on them."""

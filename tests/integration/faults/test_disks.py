@@ -65,7 +65,7 @@ def test_it_waits_says_why_and_goes_on(
         world.delete("leaves")
         world.kubelet.forget(leaves.uid)
         if fault == "read-only":
-            until(lambda: "sweep not finished" in world.log, "it could not be removed")
+            until(lambda: "not given back yet: pod default/leaves" in world.log, "it could not be removed")
         start_in_vain(world, names_lock=(place, fault) == ("state", "read-only"))
     if world.process is None:
         world.start_plugin()

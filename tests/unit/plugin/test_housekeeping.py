@@ -74,9 +74,9 @@ class Node:
         meta = ObjectMeta(name="web-0", namespace="default", uid=uid)
         self.pods._reflector._put("default/web-0", Pod(metadata=meta, spec=PodSpec(node_name="n1")))
 
-    def let_in(self, uid: str) -> None:
+    def let_in(self, uid: str, mib: int = 10240) -> None:
         """The gate has let a pod in; its container is about to be created."""
-        share = CardShare("GPU-1", 10240, 0)
+        share = CardShare("GPU-1", mib, 0)
         placement = Placement(uid, "n1", (ContainerPlacement("main", ContainerKind.REGULAR, (share,)),))
         self.ledger.admit(uid, placement.charges())
         self.tenancies.save(Tenancy(uid, "default", "web-0", placement, {"main": (f"nonce-{uid}",)}))
@@ -148,6 +148,24 @@ def test_a_predecessor_is_given_back_once_the_kubelet_runs_its_successor(tmp_pat
     node.sweep()
     assert "old" not in node.ledger
     assert not node.tenants.of_pod("old")
+
+
+def test_one_pod_that_cannot_be_given_back_keeps_no_other(tmp_path: Path):
+    """Its own pages go all the same, and a later sweep gives the rest back."""
+    node = Node(tmp_path)
+    for uid in ("damaged", "other"):
+        node.let_in(uid, 1024)
+    record = tmp_path / "tenancies" / "damaged.json"
+    record.unlink()
+    record.mkdir()
+    node.told("new")
+    node.checkpoint("new")
+    node.sweep()
+    assert ("damaged" in node.ledger, "other" in node.ledger) == (True, False)
+    assert not node.tenants.pod_uids()
+    record.rmdir()
+    node.sweep()
+    assert "damaged" not in node.ledger
 
 
 @pytest.mark.parametrize("content", [None, "another format"])
