@@ -8,7 +8,7 @@ stop, and each tenant keeps the share in its control page as a hard cap.
 import errno
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -169,6 +169,17 @@ class Arbiter:
             if guest:
                 guest.doubt = reason
                 lib.aq_arbiter_doubt(self._native, guest.handle, reason is not None)
+
+    def absent(self, name: str, cards: Collection[str]) -> None:
+        """Names the cards on which the driver sees nothing of what a tenant says to have in flight.
+
+        There it takes no time from others, and pays for none. Unknown tenants are ignored.
+        """
+        with self._turn:
+            guest = self._guests.get(name)
+            if guest:
+                seats = sum(1 << seat for seat, card in enumerate(guest.cards) if card in cards)
+                lib.aq_arbiter_absent(self._native, guest.handle, seats)
 
     def quantum(self, card: str, ns: int | None) -> None:
         """Leases a card for so long at a time, as where tenants' memory must move in first; None: as usual."""

@@ -5,7 +5,7 @@ least the cap that its page names.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aliquot.arbiter import Arbiter, ArbiterError, TenantState, Terms
@@ -54,6 +54,11 @@ class Leases:
             self.doubts[name] = reason
         if self.arbiter is not None:
             self.arbiter.distrust(name, reason)
+
+    def absent(self, name: str, cards: Collection[str]) -> None:
+        """The driver sees nothing of a tenant on these cards, where it says to have work in flight."""
+        if self.arbiter is not None:
+            self.arbiter.absent(name, cards)
 
     def leave(self, name: str) -> None:
         """A tenant is gone."""

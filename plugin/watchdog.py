@@ -4,6 +4,9 @@ A tenant's usage page says how long it had a card, and the arbiter charges it fo
 have more than its share. The driver's own samples are too coarse to charge by, but good enough to find that out within
 two seconds. Whoever is found is charged for the time that it holds the card and is lent nothing; an event, the log and
 the metrics tell of it. It is believed again after a minute without a difference.
+
+Who says to have work in flight that the driver does not see is no liar: the work may wait for the host. The arbiter is
+told, for what is not on the card takes no time from others.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from aliquot.arbiter import TenantState
 from aliquot.libshim.control_page import read_control
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import read_usage
+from aliquot.plugin.absence import Absence
 from aliquot.plugin.arrears import Arrears
 from aliquot.plugin.cards import CardsError, Nvml
 from aliquot.plugin.events import Events
@@ -47,6 +51,23 @@ class Said:
     in_flight: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What the driver saw since the look before.
+
+    Attributes:
+        busy_s: Seconds that each tenant worked, by card.
+        covered_s: How much of a card's time the samples cover; what the driver tells nothing of is left out.
+    """
+
+    busy_s: Mapping[TenantPages, Mapping[str, float]]
+    covered_s: Mapping[str, float]
+
+    def of(self, tenant: TenantPages) -> Mapping[str, float]:
+        """Seconds by card; a card where it was not seen is left out."""
+        return self.busy_s.get(tenant, {})
+
+
 @dataclass
 class Watchdog:
     """Looks at all tenants that are leased time, again and again."""
@@ -60,6 +81,7 @@ class Watchdog:
     processes: Processes = EVERYBODY
     look_every_s: float = LOOK_EVERY_S
     _arrears: dict[TenantPages, Arrears] = field(default_factory=dict)
+    _absence: dict[TenantPages, Absence] = field(default_factory=dict)
     _before: Mapping[TenantPages, Said] = field(default_factory=dict)
     _looked_s: float = 0.0
     _sampled_us: dict[str, int] = field(default_factory=dict)
@@ -78,6 +100,8 @@ class Watchdog:
         passed_s, before = now_s - self._looked_s, self._before
         self._looked_s, self._before = now_s, said
         self._arrears = {tenant: self._arrears.get(tenant) or Arrears() for tenant in said}
+        self._absence = {tenant: self._absence.get(tenant) or Absence() for tenant in said}
+        self._tell_absence(seen)
         states = self.leases.states()
         return {
             tenant: self._nonsense(tenant, states) or self._compare(tenant, before, seen, passed_s)
@@ -96,7 +120,7 @@ class Watchdog:
         self,
         tenant: TenantPages,
         before: Mapping[TenantPages, Said],
-        seen: Mapping[tuple[TenantPages, str], float],
+        seen: Seen,
         passed_s: float,
     ) -> str:
         arrears, now_s = self._arrears[tenant], self._before[tenant].busy_s
@@ -104,7 +128,7 @@ class Watchdog:
         cards = now_s.keys() & before_s.keys()
         arrears.enter(
             passed_s,
-            {card: seen.get((tenant, card), 0.0) for card in cards},
+            seen.of(tenant),
             {card: now_s[card] - before_s[card] for card in cards},
             self._before[tenant].in_flight,
         )
@@ -113,6 +137,13 @@ class Watchdog:
             if arrears.doubtful
             else ""
         )
+
+    def _tell_absence(self, seen: Seen) -> None:
+        for tenant, absence in self._absence.items():
+            before = absence.cards
+            absence.enter(seen.covered_s, seen.of(tenant), self._before[tenant].in_flight)
+            if before or absence.cards:
+                self.leases.absent(_name(tenant), absence.cards)
 
     async def _judge(self, tenant: TenantPages, reason: str) -> None:
         name, tenancy = _name(tenant), self.tenancies.get(tenant.pod_uid)
@@ -141,21 +172,22 @@ class Watchdog:
             if any(cards):
                 yield tenant, _said_by(tenant, cards)
 
-    def _seen(self, said: Mapping[TenantPages, Said]) -> Mapping[tuple[TenantPages, str], float]:
-        """Seconds that the driver saw each tenant work since the look before, by card."""
-        seen: dict[tuple[TenantPages, str], float] = defaultdict(float)
+    def _seen(self, said: Mapping[TenantPages, Said]) -> Seen:
+        """What the driver saw of each tenant since the look before."""
+        seen: dict[TenantPages, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        covered_s: dict[str, float] = {}
         ids = {tenant: self._container_id(tenant) for tenant in said}
         for card in {card for one in said.values() for card in one.busy_s}:
             try:
-                busy = self._sample(card)
+                covered_s[card], busy = self._sample(card)
             except CardsError as error:
                 log.debug("nobody is compared on one card: %s", error)
                 continue
             for pid, seconds in busy.items():
                 tenant = whose(pid, card, said, ids, self.processes)
                 if tenant:
-                    seen[tenant, card] += seconds
-        return seen
+                    seen[tenant][card] += seconds
+        return Seen(seen, covered_s)
 
     def _container_id(self, tenant: TenantPages) -> str:
         """As the kubelet has told; empty while it has not."""
@@ -164,8 +196,8 @@ class Watchdog:
         found = (one.container_id.rpartition("/")[2] for one in told if one.name == tenant.container)
         return next(found, "")
 
-    def _sample(self, card: str) -> Mapping[int, float]:
-        """Seconds of work by process since the last sample of a card."""
+    def _sample(self, card: str) -> tuple[float, Mapping[int, float]]:
+        """Seconds since the last sample of a card that the new ones cover, and seconds of work in these by process."""
         since_us = self._sampled_us.get(card, 0)
         begun: dict[int, int] = {}
         busy: dict[int, float] = defaultdict(float)
@@ -173,8 +205,8 @@ class Watchdog:
             span_s = (one.until_us - begun.get(one.pid, since_us)) / US
             busy[one.pid] += one.busy * min(span_s, LONGEST_SAMPLE_S)
             begun[one.pid] = one.until_us
-        self._sampled_us[card] = max(begun.values(), default=since_us)
-        return busy
+        last_us = self._sampled_us[card] = max(begun.values(), default=since_us)
+        return min((last_us - since_us) / US, LONGEST_SAMPLE_S), busy
 
 
 def _name(tenant: TenantPages) -> str:

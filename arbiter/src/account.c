@@ -46,8 +46,13 @@ static void give_back(aq_seat *seat, double dt) {
   seat->due_ns += ns;
 }
 
+bool aq_account_strays(const aq_tenant *tenant, const aq_seat *seat) {
+  bool said = tenant->stray && seat->said.in_flight && seat->said.moving;
+  return said && tenant->trust == AQ_TRUSTED && !seat->absent;
+}
+
 void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, double dt) {
-  bool held = is_held(tenant, seat), stray = tenant->stray && seat->said.in_flight && seat->said.moving;
+  bool held = is_held(tenant, seat);
   seat->due_ns += seat->share * dt;
   seat->room_ns = fmin(seat->room_ns + seat->most * dt, seat->most * ROOM_NS);
   if (has_work(seat)) seat->guaranteed_ns += seat->share * dt;
@@ -57,7 +62,7 @@ void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, doubl
   if (waits(tenant) && seat->wanted_ns) seat->wanted_ns += (uint64_t)dt; /* it does not rest on its other cards meanwhile */
   if (is_idle(tenant, seat, now)) seat->due_ns = fmin(seat->due_ns, seat->wanted_ns ? seat->share * IDLE_CREDIT_NS : 0);
   if (tenant->trust != AQ_TRUSTED && held) charge(tenant, seat, dt / sharers(seat->card));
-  else if (tenant->trust == AQ_TRUSTED && stray) {
+  else if (aq_account_strays(tenant, seat)) {
     charge(tenant, seat, dt / sharers(seat->card));
     seat->overrun_ns += dt;
   }

@@ -5,6 +5,9 @@
 
 #include "state.h"
 
+/* It runs beside the leases of others, and the card's slices go round among them. */
+bool aq_account_strays(const aq_tenant *tenant, const aq_seat *seat);
+
 /* Time passes for a seat: what is due to it grows, and what it does without a report is charged. */
 void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, double dt);
 

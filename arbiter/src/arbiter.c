@@ -228,6 +228,12 @@ void aq_arbiter_doubt(aq_arbiter *arbiter, aq_guest *guest, int doubted) {
   pthread_mutex_unlock(&arbiter->lock);
 }
 
+void aq_arbiter_absent(aq_arbiter *arbiter, aq_guest *guest, uint32_t seats) {
+  pthread_mutex_lock(&arbiter->lock);
+  aq_law_absent(guest->tenant, seats);
+  pthread_mutex_unlock(&arbiter->lock);
+}
+
 void aq_arbiter_quantum(aq_arbiter *arbiter, const char *card, uint64_t lease_ns) {
   pthread_mutex_lock(&arbiter->lock);
   if (aq_law_quantum(arbiter->law, card, lease_ns)) call(arbiter);

@@ -30,6 +30,7 @@ int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage
 void aq_arbiter_change(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms);
 void aq_arbiter_leave(aq_arbiter *arbiter, aq_guest *guest);
 void aq_arbiter_doubt(aq_arbiter *arbiter, aq_guest *guest, int doubted); /* not doubted: damage is forgiven, too */
+void aq_arbiter_absent(aq_arbiter *arbiter, aq_guest *guest, uint32_t seats); /* as aq_law_absent */
 void aq_arbiter_quantum(aq_arbiter *arbiter, const char *card, uint64_t lease_ns);
 void aq_arbiter_state(aq_arbiter *arbiter, aq_guest *guest, aq_guest_state *state);
 /* cdef: end */

@@ -119,6 +119,10 @@ void aq_law_leave(aq_law *law, aq_tenant *tenant) {
 
 void aq_law_trust(aq_tenant *tenant, aq_trust trust) { tenant->trust = trust; }
 
+void aq_law_absent(aq_tenant *tenant, uint32_t seats) {
+  for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].absent = seats >> i & 1;
+}
+
 int aq_law_quantum(aq_law *law, const char *uuid, uint64_t lease_ns) {
   aq_card *card = find_card(law, uuid);
   if (card) card->quantum_ns = lease_ns;
@@ -171,7 +175,7 @@ static void count_seat(const aq_law *law, const aq_tenant *tenant, uint32_t inde
   const aq_seat *seat = &tenant->seats[index];
   aq_card *card = seat->card;
   bool held = tenant->state != AQ_SHUT && (tenant->open | tenant->leaving) >> index & 1;
-  bool stray = tenant->stray && tenant->trust == AQ_TRUSTED && seat->said.in_flight && seat->said.moving;
+  bool stray = aq_account_strays(tenant, seat);
   if (held && !stray) card->holders++, card->runners += seat->said.in_flight;
   if (held && tenant->kind == AQ_OWN) card->owned = true;
   if (tenant->members >> index & 1 && tenant->rank.claim == AQ_OWN && aq_rank_in_line(law, tenant)) card->claims++;

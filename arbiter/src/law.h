@@ -80,6 +80,7 @@ aq_tenant *aq_law_enter(aq_law *law, const aq_terms *terms, uint32_t count);
 void aq_law_change(aq_tenant *tenant, const aq_terms *terms); /* of the same cards */
 void aq_law_leave(aq_law *law, aq_tenant *tenant);
 void aq_law_trust(aq_tenant *tenant, aq_trust trust);
+void aq_law_absent(aq_tenant *tenant, uint32_t seats); /* where the driver sees nothing of what is said to be in flight, a bit each */
 int aq_law_quantum(aq_law *law, const char *card, uint64_t lease_ns); /* 0: as usual. False: nobody has the card */
 
 void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t seat, const aq_report *report, uint64_t now_ns);

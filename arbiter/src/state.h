@@ -30,6 +30,7 @@ typedef struct {
   double most;
   aq_report said;
   bool seen;          /* reported since the gate was closed */
+  bool absent;        /* nothing of what it says to have in flight is on the card, as the driver sees it */
   uint32_t serial;    /* of its gate alone */
   uint64_t active_ns; /* when it last had work in flight, or used time */
   uint64_t wanted_ns; /* when it last had anything to do; 0: never */

@@ -320,6 +320,24 @@ def test_a_kernel_without_end_costs_the_others_nothing_that_is_theirs():
     assert all(had >= 29 for had in world.shares(4)[1:])
 
 
+def test_work_that_is_not_on_the_card_takes_no_part_of_others_time():
+    """Who only says to have some would have its neighbour charged for half of what that had, and be charged itself."""
+    world = World()
+    absent = world.enter(iter([(FOREVER, -1)]), 30)
+    world.enter(steady(MS), 15)
+    world.run(S)
+    absent.seats[0].card.drop(absent)
+    assert world.shares(4)[1] > 25
+    lib.aq_law_absent(absent.native, 1)
+    before = absent.account().used_ns
+    world.run(6 * S)
+    assert world.shares(4)[1] == pytest.approx(15, abs=1)
+    assert absent.account().used_ns == before
+    lib.aq_law_absent(absent.native, 0)
+    world.run(11 * S)
+    assert absent.account().used_ns > before
+
+
 @pytest.mark.slow
 def test_long_kernels_one_after_the_other_are_no_way_around_a_share():
     """Two seconds each: their owner pays for what they kept of the card."""

@@ -94,4 +94,5 @@ def test_the_kubelet_tells_the_containers_ids(tmp_path: Path) -> None:
         processes=Processes(tmp_path / "proc"),
     )
     quiet, accomplice = (TenantPages(POD, container, tmp_path) for container in ("quiet", "accomplice"))
-    assert watchdog._seen({accomplice: said(name), quiet: said()}) == {(quiet, CARD): 0.25}
+    seen = watchdog._seen({accomplice: said(name), quiet: said()})
+    assert (seen.of(quiet), seen.of(accomplice), seen.covered_s) == ({CARD: 0.25}, {}, {CARD: 0.5})
