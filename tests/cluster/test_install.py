@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import urllib3
-import yaml
 
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.sandbox.cluster.client import ApiError
@@ -19,6 +17,7 @@ from tests.cluster.control_plane import LOOPBACK, ControlPlane, healthy
 from tests.cluster.helm import CHART, REGISTRY, helm
 from tests.cluster.programs import program_or_skip
 from tests.cluster.release import NAMESPACE, Release, probe
+from tests.cluster.scrapes import scrape
 from tests.integration.plugin.conftest import short_directory
 from tests.integration.plugin.world import World
 
@@ -170,7 +169,7 @@ def test_the_agent_has_the_rights_that_it_needs(release: Release, tmp_path: Path
         assert [card["uuid"] for card in status["cards"]] == world.uuids
         reader = release.plane.service_account("default", "default")
         for kubeconfig, answer in ((reader, 200), (release.account("aliquot-asker"), 403), (None, 401)):
-            assert scraped(port, tls / "ca.crt", kubeconfig) == answer
+            assert scrape(LOOPBACK, port, tls / "ca.crt", kubeconfig).status == answer
         assert "forbidden" not in world.log.lower(), world.log
     finally:
         world.close()
@@ -190,19 +189,6 @@ class Node:
     def kubeconfig(self) -> Path:
         """The agent's."""
         return self.release.plane.service_account(NAMESPACE, "aliquot-agent", node=self.name)
-
-
-def scraped(port: int, ca: Path, kubeconfig: Path | None) -> int:
-    """How the agent answers who asks for its metrics with the token of a kubeconfig."""
-    headers = {}
-    if kubeconfig:
-        (user,) = yaml.safe_load(kubeconfig.read_text())["users"]
-        headers["Authorization"] = f"Bearer {user['user']['token']}"
-    name = f"aliquot-agent.{NAMESPACE}.svc"
-    pool = urllib3.HTTPSConnectionPool(
-        LOOPBACK, port, ca_certs=str(ca), server_hostname=name, assert_hostname=name
-    )
-    return pool.request("GET", "/metrics", headers=headers).status
 
 
 def test_pod_security_lets_in_what_the_chart_says(release: Release):

@@ -48,6 +48,10 @@ class Steady:
         pod = self._installed.kubectl.get("pods", self.name)
         self.uid = str(pod["metadata"]["uid"])
         self._container = pod["status"]["containerStatuses"][0]["containerID"]
+        self.watch()
+
+    def watch(self) -> None:
+        """Count its time from now on."""
         self._since = time.monotonic_ns()
 
     @property
@@ -62,13 +66,13 @@ class Steady:
         assert set(self._beats()) == {BEAT}, set(self._beats())
 
     def check_time(self) -> None:
-        """Assert that it has computed since its start, and had no more of its card's time than it may."""
+        """Assert that it computes, and has had no more of its card's time than it may since that is counted."""
         before = len(self._beats())
         wait_for(f"{self.name} to compute", lambda: len(self._beats()) > before, PATIENCE_S)
-        assert 0 < self._share() < 1.2 * CORE, f"{self.name} had {self._share()} %"
+        assert 0 < self.share() < 1.2 * CORE, f"{self.name} had {self.share()} %"
 
-    def _share(self) -> float:
-        """Percent of its card's time since its start, by the simulated card's record."""
+    def share(self) -> float:
+        """Percent of its card's time since that is counted, by the simulated card's record."""
         mine = {process.pid for process in processes(self._installed) if process.uid == self.uid}
         now = time.monotonic_ns()
         ran = sum(

@@ -5,7 +5,14 @@ import time
 import pytest
 
 from aliquot.libshim.usage_page import read_usage
-from tests.cluster.faults.pods import LIMIT_HOLDS, is_second_start, living
+from tests.cluster.faults.pods import (
+    LATER_S,
+    LIMIT_HOLDS,
+    hostile,
+    is_second_start,
+    living,
+    seconds_to_start,
+)
 from tests.cluster.installation import RUN, Installation
 from tests.cluster.test_journey import ALLOCATE, PATIENCE_S, client, said
 from tests.cluster.test_upgrade import begin
@@ -20,19 +27,14 @@ with open("/run/aliquot/usage", "ab", buffering=0) as page:
     except OSError as error:
         print("grown to", page.tell(), error.strerror, flush=True)
 """
-WITHOUT_RIGHTS = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 GONE_S = 20.0
-LATER_S = 10.0
-"""Ten times what a neighbour may notice."""
 
 
 def test_a_page_that_grows_fills_its_own_volume(installed: Installation):
     """Its neighbour computes on, the next pod starts, and its own container starts again with its limit."""
     (steady,) = begin(installed, "steady-0")
     before = seconds_to_start(installed, "before")
-    manifest = client("grows", core="5", program=GROW + ALLOCATE)
-    manifest["spec"]["containers"][0]["securityContext"] = WITHOUT_RIGHTS
-    installed.kubectl.apply(manifest)
+    installed.kubectl.apply(hostile("grows", GROW + ALLOCATE))
     log = said(installed, "grows", "ready")
     assert f"grown to {128 << 10} No space left on device" in log
     assert LIMIT_HOLDS in log
@@ -65,14 +67,6 @@ def test_pods_with_such_volumes_go_soon(installed: Installation):
     print("seconds to go:", took)
     assert max(took) < GONE_S
     assert not page.parent.exists()
-
-
-def seconds_to_start(installed: Installation, name: str) -> float:
-    """How long it takes until a new pod has found its limit."""
-    begun = time.monotonic()
-    installed.kubectl.apply(client(name, core="5"))
-    assert LIMIT_HOLDS in said(installed, name, "ready")
-    return time.monotonic() - begun
 
 
 def seconds_to_go(installed: Installation, name: str) -> float:

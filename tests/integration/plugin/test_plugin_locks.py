@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from aliquot.libshim._pages import ffi, lib
+from aliquot.libshim._pages import lib
+from tests.integration.plugin import hostile_locks
 from tests.integration.plugin.test_plugin_metrics import fetch, start_and_serve
 from tests.integration.plugin.waits import longest_silence_s, seconds_of
 from tests.integration.plugin.world import MakeWorld
@@ -16,44 +17,13 @@ from tests.unit.arbiter.player import Player
 LOCKS = 500_000
 PATIENCE_S = 5.0
 WATCHED_S = 2.0
-HOSTILE = """
-import fcntl, os, select, struct, sys, time
-from pathlib import Path
-from aliquot.libshim._pages import lib
-FIRST = 1 << 20
-usage, control, count = *sys.argv[1:3], int(sys.argv[3])
-def lock(file, kind, start, length):
-    fcntl.fcntl(file, 37, struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0))  # F_OFD_SETLK
-def work():
-    end = time.monotonic_ns() >> lib.AQ_WORK_END_UNIT_SHIFT << lib.AQ_WORK_END_SHIFT & 0xFFFFFFFF
-    return struct.pack("I60x", end | lib.AQ_WORK_IN_FLIGHT | lib.AQ_WORK_WAITING)
-files = os.open(usage, os.O_RDWR), os.open(control, os.O_RDONLY)
-for file, kind in zip(files, (fcntl.F_WRLCK, fcntl.F_RDLCK)):
-    lock(file, kind, FIRST, 2 * count)
-    for start in range(2 * count - 2, 0, -2):
-        lock(file, fcntl.F_UNLCK, FIRST + start, 1)
-print("ready", flush=True)
-while not select.select([sys.stdin], [], [], 0.01)[0]:
-    os.pwrite(files[0], work() * lib.AQ_MAX_SLOTS, lib.AQ_USAGE_SIZE)
-"""
-
-
-def claim_every_slot(usage: Path) -> None:
-    """For owners that are none, and say to hold a lock."""
-    file = ffi.new("aq_usage_file *")
-    ffi.memmove(file, usage.read_bytes(), ffi.sizeof("aq_usage_file"))
-    for index in range(lib.AQ_MAX_SLOTS):
-        slot = file.page.slots[index]
-        slot.owner = slot.presence = slot.pid = slot.start_time = slot.pid_namespace = index + 2
-    with usage.open("r+b") as page:
-        page.write(bytes(ffi.buffer(file)))
 
 
 @contextmanager
 def locking(usage: Path, control: Path) -> Iterator[None]:
     """A process of the tenant's that holds the locks, and has every slot say again and again that it is at work."""
-    command = [sys.executable, "-c", HOSTILE, str(usage), str(control), str(LOCKS)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-c", hostile_locks.program(usage, control, LOCKS)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == b"ready\n"
@@ -70,7 +40,6 @@ def test_locks_on_its_own_pages_hold_up_nobody(make_world: MakeWorld) -> None:
     for held in (hostile, neighbour):
         node.kubelet.pre_start(held)
     usage, control = node.usage(hostile.nonce), node.control(hostile.nonce)
-    claim_every_slot(usage)
     waiting = Player(node.control(neighbour.nonce), node.usage(neighbour.nonce), 0)
     with locking(usage, control), waiting as player:
         player.say(
