@@ -14,7 +14,8 @@ POLICIES = (
     "aliquot-agents",
     "aliquot-agent-events",
 )
-KEEPERS_POLICY = "aliquot-secrets"
+SECRETS_POLICY = "aliquot-secrets"
+KEEPERS_POLICIES = (SECRETS_POLICY, "aliquot-webhooks")
 """What there is beside them where aliquot-certs keeps the certificates."""
 OURS = ("pods", "placement")
 """Webhooks that are there whatever dialects are on, by the first part of their names."""
@@ -81,7 +82,7 @@ def policies(cluster: Cluster) -> Iterator[Told]:
     """The ValidatingAdmissionPolicies: there, bound everywhere, and denying."""
     found = {one.metadata.name: one for one in cluster.policies.get()}
     bound = {one.spec.policy_name: one for one in cluster.bindings.get()}
-    wanted = (*POLICIES, KEEPERS_POLICY) if cluster.workload("aliquot-certs") else POLICIES
+    wanted = (*POLICIES, *KEEPERS_POLICIES) if cluster.workload("aliquot-certs") else POLICIES
     missing = [name for name in wanted if name not in found or name not in bound]
     if len(missing) == len(wanted):
         yield warning(

@@ -16,7 +16,7 @@ import msgspec
 
 from aliquot.dialects.projects import HAMI, in_other_domain, speaks
 from aliquot.doctor import objects
-from aliquot.doctor.check_admission import KEEPERS_POLICY
+from aliquot.doctor.check_admission import SECRETS_POLICY
 from aliquot.doctor.cluster import COMPONENTS, Cluster, Pods, holds, names_told
 from aliquot.doctor.fact import Fact, NotKnownError
 from aliquot.doctor.finding import some
@@ -225,7 +225,7 @@ def _heals(found: Mapping[str, Any]) -> bool:
     """Whether the chart lets the keeper of certificates make Secrets: where a policy that denies says which."""
     bindings: Fact[tuple[objects.PolicyBinding, ...]] = found["bindings"]
     return not bindings.reason and any(
-        one.metadata.name == KEEPERS_POLICY and "Deny" in one.spec.validation_actions
+        one.metadata.name == SECRETS_POLICY and "Deny" in one.spec.validation_actions
         for one in bindings.get()
     )
 

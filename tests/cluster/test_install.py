@@ -26,6 +26,7 @@ pytestmark = pytest.mark.cluster
 SECRETS = ("aliquot-ca", "aliquot-agent-tls", "aliquot-scheduler-tls", "aliquot-webhook-tls")
 CARD = {"uuid": "GPU-1", "index": 0, "model": "NVIDIA H200", "memoryMiB": 16384, "healthy": True}
 MERGE = "application/merge-patch+json"
+WEBHOOKS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 
 
 @pytest.fixture
@@ -40,9 +41,7 @@ def release() -> Iterator[Release]:
 
 def bundles(release: Release) -> list[str]:
     """The CA that the API server knows each of our webhooks by."""
-    configuration = release.kubectl.get(
-        "mutatingwebhookconfigurations.admissionregistration.k8s.io", "aliquot", ""
-    )
+    configuration = release.kubectl.get(WEBHOOKS, "aliquot", "")
     return [each["clientConfig"].get("caBundle", "") for each in configuration["webhooks"]]
 
 
@@ -100,6 +99,47 @@ def test_the_keeper_makes_its_own_secrets_anew_and_no_others(release: Release):
             keeper.create({"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": metadata})
 
 
+EVERYTHING = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
+OWNER = {"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "1"}
+REACHES = {
+    "other requests": [{"op": "replace", "path": "/webhooks/0/rules", "value": [EVERYTHING]}],
+    "all pods": [{"op": "remove", "path": "/webhooks/0/matchConditions"}],
+    "another service": [{"op": "replace", "path": "/webhooks/0/clientConfig/service/name", "value": "mine"}],
+    "another address": [
+        {"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"url": "https://mine.example"}}
+    ],
+    "nothing": [{"op": "replace", "path": "/webhooks", "value": []}],
+    "failing open": [{"op": "replace", "path": "/webhooks/1/failurePolicy", "value": "Ignore"}],
+    "fewer namespaces": [
+        {"op": "replace", "path": "/webhooks/0/namespaceSelector", "value": {"matchLabels": {"a": "b"}}}
+    ],
+    "an owner": [{"op": "add", "path": "/metadata/ownerReferences", "value": [OWNER]}],
+}
+
+
+def test_the_keeper_writes_the_ca_in_the_webhook_configuration_and_nothing_else(release: Release):
+    """Who has taken it is shown no more pods than before, and keeps none from being looked at."""
+    release.install()
+    release.keep_certificates()
+    assert all(bundles(release))
+    keeper = Kubectl(release.account("aliquot-certs"))
+    path = f"/apis/admissionregistration.k8s.io/v1/{WEBHOOKS.partition('.')[0]}/aliquot"
+    before = release.kubectl.get(WEBHOOKS, "aliquot", "")
+    for what, patch in REACHES.items():
+        assert "writes caBundle in a webhook configuration, and nothing else" in answer(
+            keeper, path, patch
+        ), what
+    assert release.kubectl.get(WEBHOOKS, "aliquot", "") == before
+
+
+def answer(client: Kubectl, path: str, patch: list[dict[str, Any]]) -> str:
+    """What the API server says to a patch."""
+    try:
+        return str(client.request("PATCH", path, patch, media_type="application/json-patch+json"))
+    except ApiError as error:
+        return str(error)
+
+
 @pytest.mark.parametrize("mode", ["own", "existing"])
 def test_its_programs_have_the_rights_that_they_need(release: Release, mode: str):
     """From certificates to a bound pod: each as its own account, flags and files as the chart has them.
@@ -117,7 +157,7 @@ def test_its_programs_have_the_rights_that_they_need(release: Release, mode: str
     else:
         release.start_existing_scheduler(follower)
     # No node runs the webhook's pods: the API server would wait for it in vain.
-    release.kubectl.delete("mutatingwebhookconfigurations.admissionregistration.k8s.io", "aliquot", "")
+    release.kubectl.delete(WEBHOOKS, "aliquot", "")
     wait_for("the API server to forget the webhook", lambda: not release.refusal(pod("p")))
     add_node(release, "n1")
     release.kubectl.create(pod("p"))

@@ -148,7 +148,7 @@ def test_policies_that_are_missing():
     [
         ({"validationActions": ["Warn"]}, WARNING, "only does Warn"),
         ({"matchResources": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}, FAILURE, "selector"),
-        ({"matchResources": {"namespaceSelector": {}, "matchPolicy": "Equivalent"}}, OK, "7 policies"),
+        ({"matchResources": {"namespaceSelector": {}, "matchPolicy": "Equivalent"}}, OK, "8 policies"),
     ],
 )
 def test_bindings_that_do_not_hold_everywhere(changes: Json, result: Result, words: str):
