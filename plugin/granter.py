@@ -22,6 +22,7 @@ from aliquot.plugin.ledger import Ledger
 from aliquot.plugin.shares import Claim, divide
 from aliquot.plugin.tenancies import Tenancies
 from aliquot.plugin.tenants import TenantPages, Tenants, granted
+from aliquot.plugin.usage_bounds import FRESH_NS, used_bytes, wanted_bytes
 from aliquot.units import MIB
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,6 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.025
 LOOK_AT_ALL_NS = 250_000_000
 """So often it is looked at what nobody waits for: grants that a guaranteed pod takes back."""
-FRESH_NS = 60_000_000
-"""A tenant that waits repeats its wish every 20 ms."""
 GRACE_NS = 60_000_000
 """What was just granted is not taken back before the tenant can have used it."""
 STEP = 64 * MIB
@@ -61,10 +60,10 @@ class Share:
         most, grant = self.limit.memory_bytes, self.limit.grant_bytes or 0
         if self.usage is None:
             return Claim(grant, grant, grant, turn=raised_ns)
-        used = min(max(0, self.usage.memory_used_bytes + self.limit.adjust_bytes), max(most, grant))
+        top = max(most, grant)
+        used = min(max(0, used_bytes(self.usage, top) + self.limit.adjust_bytes), top)
         used = max(used, grant) if now_ns - raised_ns < GRACE_NS else used
-        fresh = now_ns - self.usage.wanted_ns < FRESH_NS
-        wish = min(most, -(-self.usage.wanted_bytes // STEP) * STEP) if fresh else 0
+        wish = min(most, -(-wanted_bytes(self.usage, most, now_ns) // STEP) * STEP)
         return Claim(used, grant, max(used, wish), turn=raised_ns)
 
 

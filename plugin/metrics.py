@@ -7,8 +7,9 @@ a cap, which nobody measures.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -29,6 +30,7 @@ from aliquot.plugin.cards import Card
 from aliquot.plugin.ledger import Capacity, Ledger
 from aliquot.plugin.tenancies import Tenancies
 from aliquot.plugin.tenants import TenantPages, Tenants, living_processes
+from aliquot.plugin.usage_bounds import TimeBounds, bounded
 from aliquot.processes import ProcessTable
 from aliquot.units import MIB
 
@@ -154,9 +156,12 @@ PROMISES: Sequence[tuple[str, str, PromiseRead]] = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NodeCollector(Collector):
-    """Collects cards and slices of one node. `cards`, `used_bytes`, `unwell` and `errors` give what was last seen."""
+    """Collects cards and slices of one node. `cards`, `used_bytes`, `unwell` and `errors` give what was last seen.
+
+    What tenants say of themselves is told as far as it is believed, for sums of it are told of cards and nodes.
+    """
 
     node: str
     cards: Callable[[], Iterable[Card]]
@@ -168,6 +173,7 @@ class NodeCollector(Collector):
     ledger: Ledger
     tenancies: Tenancies
     tenants: Tenants
+    _times: dict[tuple[str, ...], TimeBounds] = field(default_factory=dict)
 
     def collect(self) -> Iterable[Metric]:
         """Everything, as of now."""
@@ -235,12 +241,19 @@ class NodeCollector(Collector):
         return gauge
 
     def _slices(self) -> Iterator[Slice]:
-        alive = self.alive()
+        alive, sizes = self.alive(), {card.uuid: card.memory_mib * MIB for card in self.cards()}
+        now_ns, seen = time.monotonic_ns(), dict[tuple[str, ...], TimeBounds]()
         for tenancy in self.tenancies:
             for tenant in self.tenants.of_pod(tenancy.pod_uid):
                 labels = (tenancy.namespace, tenancy.pod, tenant.container)
                 for one in read_slices(tenant, alive):
-                    yield replace(one, labels=(self.node, one.limit.uuid, *labels))
+                    key = (tenancy.pod_uid, tenant.container, one.limit.uuid)
+                    seen[key] = self._times.get(key) or TimeBounds()
+                    most = sizes.get(one.limit.uuid, one.limit.memory_bytes)
+                    usage = bounded(one.usage, most, seen[key], now_ns)
+                    yield replace(one, labels=(self.node, one.limit.uuid, *labels), usage=usage)
+        self._times.clear()
+        self._times.update(seen)
 
 
 Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
@@ -263,5 +276,5 @@ def read_slices(tenant: TenantPages, alive: ProcessTable) -> Iterator[Slice]:
     living = living_processes(usage, tenant.pod_uid, alive)
     for index, limit in enumerate(control.cards):
         used = replace(usage.cards[index], memory_used_bytes=sum(p.memory_bytes[index] for p in living))
-        overflow = sum(p.memory_bytes[OVERFLOW_CARDS + index] for p in living) if limit.overflow_bytes else 0
+        overflow = min(sum(p.memory_bytes[OVERFLOW_CARDS + index] for p in living), limit.overflow_bytes or 0)
         yield Slice((), limit, used, times[index], control.enforcement, overflow)

@@ -17,6 +17,7 @@ from aliquot.libshim.usage_page import CardUsage, read_card_usages
 from aliquot.plugin.card_table import CardTable
 from aliquot.plugin.leases import Leases
 from aliquot.plugin.tenants import TenantPages, Tenants
+from aliquot.plugin.usage_bounds import used_bytes
 from aliquot.units import MIB
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def _believed_bytes(usage: CardUsage, limit: CardLimit) -> int:
     Who has more than that has it past the interceptor, or is being made smaller: others wait for neither.
     """
     most = limit.memory_bytes if limit.grant_bytes is None else limit.grant_bytes
-    return max(0, min(usage.memory_used_bytes, most))
+    return used_bytes(usage, most)
 
 
 def _spell(quantum: int | None) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from aliquot.placement import CardShare
 from aliquot.sandbox.cluster.processes import free_port
 from tests.integration.plugin.small_kubelet import until
+from tests.integration.plugin.test_plugin_watchdog import say
 from tests.integration.plugin.world import GPU, MakeWorld, World, container, occupy, slice_of
 
 GIB = 1 << 30
@@ -70,6 +72,23 @@ def test_slices_cards_and_calls_are_measured(make_world: MakeWorld):
     for call in ("Allocate", "PreStartContainer"):
         assert found["aliquot_plugin_call_seconds_count", "", "", "", call, "ok"] == 1
     assert samples(fetch(url))["aliquot_slice_memory_used_bytes", *mine] == 0, "the dead use nothing"
+
+
+def test_what_a_tenant_says_is_told_as_far_as_it_can_be_true(make_world: MakeWorld):
+    """Sums over a card or a node are made of it: no more memory than the card has, no more time than has passed."""
+    world = make_world(start=False)
+    url = start_and_serve(world)
+    held = world.admit("boasts", 1024, 30)
+    world.kubelet.pre_start(held)
+    process = subprocess.Popen(["/bin/sleep", "60"])
+    occupy(world.usage(held.nonce), process, 1 << 46)
+    say(world.usage(held.nonce), 2**62)
+    found = samples(fetch(url))
+    process.kill()
+    process.wait()
+    mine = (world.uuids[0], "boasts", "main", "", "")
+    assert found["aliquot_slice_memory_used_bytes", *mine] == world.machine.cards[0].memory_mib << 20
+    assert found["aliquot_slice_busy_seconds_total", *mine] < 1.3 * time.monotonic()
 
 
 def test_the_time_of_an_uncapped_slice_is_not_told(make_world: MakeWorld):
