@@ -25,7 +25,11 @@ class Absence:
     def enter(
         self, covered_s: Mapping[str, float], seen_s: Mapping[str, float], in_flight: Collection[str]
     ) -> None:
-        """New samples cover so much of each card's time, and in that the driver saw the tenant work for so long."""
+        """New samples cover so much of each card's time, and in that the driver saw the tenant work for so long.
+
+        Of a card that they tell nothing of all is forgotten.
+        """
+        self.missing_s = {card: missing for card, missing in self.missing_s.items() if card in covered_s}
         for card, covered in covered_s.items():
             due = LEAST_PART * covered if card in in_flight else 0.0
             missing = self.missing_s.get(card, 0.0) + due - seen_s.get(card, 0.0)

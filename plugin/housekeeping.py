@@ -73,7 +73,8 @@ class Housekeeper:
                 return
             table = await asyncio.to_thread(self.processes.read)
             freed: list[str] = []
-            self._give_back(before, running, table, freed)
+            with _later("what is left of pods"):
+                self._give_back(before, running, table, freed)
             await asyncio.to_thread(self.journal.forget, [*freed, *self._unclaimed(running)])
 
     def _give_back(

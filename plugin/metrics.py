@@ -174,6 +174,7 @@ class NodeCollector(Collector):
     tenancies: Tenancies
     tenants: Tenants
     _times: dict[tuple[str, ...], TimeBounds] = field(default_factory=dict)
+    """By pod, container and card, while the pod is here: a page that cannot be read for once begins nothing anew."""
 
     def collect(self) -> Iterable[Metric]:
         """Everything, as of now."""
@@ -242,18 +243,18 @@ class NodeCollector(Collector):
 
     def _slices(self) -> Iterator[Slice]:
         alive, sizes = self.alive(), {card.uuid: card.memory_mib * MIB for card in self.cards()}
-        now_ns, seen = time.monotonic_ns(), dict[tuple[str, ...], TimeBounds]()
+        now_ns, here = time.monotonic_ns(), {tenancy.pod_uid for tenancy in self.tenancies}
+        for key in [key for key in self._times if key[0] not in here]:
+            del self._times[key]
         for tenancy in self.tenancies:
             for tenant in self.tenants.of_pod(tenancy.pod_uid):
                 labels = (tenancy.namespace, tenancy.pod, tenant.container)
                 for one in read_slices(tenant, alive):
                     key = (tenancy.pod_uid, tenant.container, one.limit.uuid)
-                    seen[key] = self._times.get(key) or TimeBounds()
+                    times = self._times.setdefault(key, TimeBounds())
                     most = sizes.get(one.limit.uuid, one.limit.memory_bytes)
-                    usage = bounded(one.usage, most, seen[key], now_ns)
+                    usage = bounded(one.usage, most, times, now_ns)
                     yield replace(one, labels=(self.node, one.limit.uuid, *labels), usage=usage)
-        self._times.clear()
-        self._times.update(seen)
 
 
 Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)

@@ -47,7 +47,11 @@ def wanted_bytes(usage: CardUsage, most: int, now_ns: int) -> int:
 
 @dataclass
 class PacedTime:
-    """A counter of time in a page, which grows no faster than time passes, `rate` times; a page emptied begins anew."""
+    """A counter of time in a page, which grows no faster than time passes, `rate` times; a page emptied begins anew.
+
+    What is said at first may be of all the time since the machine has begun, for the agent may have begun later. To be
+    read in the order of time.
+    """
 
     rate: float
     told_ns: int = 0

@@ -140,10 +140,8 @@ class Watchdog:
 
     def _tell_absence(self, seen: Seen) -> None:
         for tenant, absence in self._absence.items():
-            before = absence.cards
             absence.enter(seen.covered_s, seen.of(tenant), self._before[tenant].in_flight)
-            if before or absence.cards:
-                self.leases.absent(_name(tenant), absence.cards)
+            self.leases.absent(_name(tenant), absence.cards)
 
     async def _judge(self, tenant: TenantPages, reason: str) -> None:
         name, tenancy = _name(tenant), self.tenancies.get(tenant.pod_uid)
@@ -187,6 +185,10 @@ class Watchdog:
                 tenant = whose(pid, card, said, ids, self.processes)
                 if tenant:
                     seen[tenant][card] += seconds
+                elif (
+                    identity_of(pid, self.processes.proc) is None
+                ):  # it has ended, and may have been anybody's
+                    covered_s[card] = max(0.0, covered_s[card] - seconds)
         return Seen(seen, covered_s)
 
     def _container_id(self, tenant: TenantPages) -> str:
@@ -198,7 +200,7 @@ class Watchdog:
 
     def _sample(self, card: str) -> tuple[float, Mapping[int, float]]:
         """Seconds since the last sample of a card that the new ones cover, and seconds of work in these by process."""
-        since_us = self._sampled_us.get(card, 0)
+        since_us = min(self._sampled_us.get(card, 0), time.time_ns() // 1000)  # that clock may be set back
         begun: dict[int, int] = {}
         busy: dict[int, float] = defaultdict(float)
         for one in sorted(self.nvml.utilization(card, since_us), key=lambda one: one.until_us):

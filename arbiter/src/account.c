@@ -47,8 +47,7 @@ static void give_back(aq_seat *seat, double dt) {
 }
 
 bool aq_account_strays(const aq_tenant *tenant, const aq_seat *seat) {
-  bool said = tenant->stray && seat->said.in_flight && seat->said.moving;
-  return said && tenant->trust == AQ_TRUSTED && !seat->absent;
+  return tenant->stray && tenant->trust == AQ_TRUSTED && seat->said.in_flight && seat->said.moving;
 }
 
 void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, double dt) {
@@ -63,7 +62,7 @@ void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, doubl
   if (is_idle(tenant, seat, now)) seat->due_ns = fmin(seat->due_ns, seat->wanted_ns ? seat->share * IDLE_CREDIT_NS : 0);
   if (tenant->trust != AQ_TRUSTED && held) charge(tenant, seat, dt / sharers(seat->card));
   else if (aq_account_strays(tenant, seat)) {
-    charge(tenant, seat, dt / sharers(seat->card));
+    if (!seat->absent) charge(tenant, seat, dt / sharers(seat->card));
     seat->overrun_ns += dt;
   }
 }

@@ -5,7 +5,7 @@
 
 #include "state.h"
 
-/* It runs beside the leases of others, and the card's slices go round among them. */
+/* It runs on beside the leases of others, as it says: the card's slices go round among them, unless it is absent. */
 bool aq_account_strays(const aq_tenant *tenant, const aq_seat *seat);
 
 /* Time passes for a seat: what is due to it grows, and what it does without a report is charged. */

@@ -150,6 +150,7 @@ static bool any_in_flight(const aq_tenant *tenant) {
 
 void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t index, const aq_report *report, uint64_t now) {
   aq_seat *seat = &tenant->seats[index];
+  bool ended = !tenant->stray; /* at the report before, after which the last of its time may have been said */
   pass_time(law, now);
   aq_report said = tenant->trust == AQ_BLIND ? (aq_report){.waiting = 1} : *report;
   bool wakes = has_work(&said) && !has_work(&seat->said) && (!seat->wanted_ns || now > seat->wanted_ns + WAKE_NS);
@@ -160,6 +161,7 @@ void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t index, const aq_repo
   seat->said = said;
   seat->seen = true;
   if (wakes) aq_account_wake(law, tenant);
+  if (ended) seat->overrun_ns = 0;
   bool told_all = said.used_ns && seat->overrun_ns <= 0; /* it was on the card all the time, and is over */
   if (told_all || !any_in_flight(tenant)) tenant->stray = false;
 }
@@ -179,7 +181,7 @@ static void count_seat(const aq_law *law, const aq_tenant *tenant, uint32_t inde
   if (held && !stray) card->holders++, card->runners += seat->said.in_flight;
   if (held && tenant->kind == AQ_OWN) card->owned = true;
   if (tenant->members >> index & 1 && tenant->rank.claim == AQ_OWN && aq_rank_in_line(law, tenant)) card->claims++;
-  if (stray) card->strays++;
+  if (stray && !seat->absent) card->strays++;
   if (seat->wanted_ns && law->now_ns < seat->wanted_ns + 100 * AQ_MS) (*busy)++;
   if (tenant->priority > card->highest) card->highest = tenant->priority;
 }

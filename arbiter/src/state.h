@@ -40,7 +40,7 @@ typedef struct {
   double room_ns;     /* most * time - time used */
   double contested_ns; /* held by right while another with a right to it waited, and not charged yet */
   double fined_ns;     /* charged without having been used */
-  double overrun_ns;  /* charged ahead of its report, as a stray */
+  double overrun_ns;  /* of its report to come, as a stray: what it had of that is charged already */
   double guaranteed_ns, used_ns, lent_ns, held_ns;
 } aq_seat;
 

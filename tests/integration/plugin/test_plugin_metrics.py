@@ -75,20 +75,33 @@ def test_slices_cards_and_calls_are_measured(make_world: MakeWorld):
 
 
 def test_what_a_tenant_says_is_told_as_far_as_it_can_be_true(make_world: MakeWorld):
-    """Sums over a card or a node are made of it: no more memory than the card has, no more time than has passed."""
+    """Sums over a card or a node are made of it: no more memory than the card has, no more time than has passed.
+
+    Nor does a page that cannot be read for once begin anew with all the time since the machine's start.
+    """
     world = make_world(start=False)
     url = start_and_serve(world)
     held = world.admit("boasts", 1024, 30)
     world.kubelet.pre_start(held)
+    mine, page = (world.uuids[0], "boasts", "main", "", ""), world.usage(held.nonce)
+
+    def told(name: str) -> float | None:
+        return samples(fetch(url)).get((f"aliquot_slice_{name}", *mine))
+
     process = subprocess.Popen(["/bin/sleep", "60"])
-    occupy(world.usage(held.nonce), process, 1 << 46)
-    say(world.usage(held.nonce), 2**62)
-    found = samples(fetch(url))
+    occupy(page, process, 1 << 46)
+    say(page, 2**62)
+    assert told("memory_used_bytes") == world.machine.cards[0].memory_mib << 20
     process.kill()
     process.wait()
-    mine = (world.uuids[0], "boasts", "main", "", "")
-    assert found["aliquot_slice_memory_used_bytes", *mine] == world.machine.cards[0].memory_mib << 20
-    assert found["aliquot_slice_busy_seconds_total", *mine] < 1.3 * time.monotonic()
+    assert 0 < (told("busy_seconds_total") or 0) < 1.3 * time.monotonic()
+    whole = page.read_bytes()
+    say(page, 0)
+    assert told("busy_seconds_total") == 0
+    page.write_bytes(b"nothing")
+    assert told("busy_seconds_total") is None
+    page.write_bytes(whole)
+    assert (told("busy_seconds_total") or 0) < 10
 
 
 def test_the_time_of_an_uncapped_slice_is_not_told(make_world: MakeWorld):

@@ -12,6 +12,8 @@ from tests.unit.arbiter.modelled import (
     FOREVER,
     MS,
     US,
+    WAKE,
+    Kernel,
     Process,
     S,
     World,
@@ -336,6 +338,67 @@ def test_work_that_is_not_on_the_card_takes_no_part_of_others_time():
     lib.aq_law_absent(absent.native, 0)
     world.run(11 * S)
     assert absent.account().used_ns > before
+
+
+def waiting_for_the_host(world: World, process: Process) -> Kernel:
+    """What a process had on its card is there no more, and not over."""
+    card = process.seats[0].card
+    kernel = card.queues[process][0]
+    card.drop(process)
+    return kernel
+
+
+def ends(world: World, kernel: Kernel, busy: int) -> None:
+    """It is over, and its process says to have used so much of the card for it; from now on that has other work."""
+    process, seat = kernel.process, kernel.process.seats[0]
+    process.work, process._next, seat.ended = steady(MS), None, world.now
+    world.at(world.now + WAKE, process._reap, seat, kernel.length, busy)
+
+
+def test_time_that_was_not_used_is_no_credit():
+    """Who says to have work for a while, and then not to have had the card, pays for what it has after that."""
+    world = World()
+    liar = world.enter(iter([(FOREVER, -1)]), 20)
+    for _ in range(6):
+        world.enter(steady(MS), 5, BURST)
+    world.run(50 * MS)
+    kernel = waiting_for_the_host(world, liar)
+    world.run(1500 * MS)
+    ends(world, kernel, 0)
+    world.run(S * 7 // 4)
+    before, had = liar.account().used_ns, liar.had()
+    world.run(6 * S)
+    assert liar.account().used_ns - before == pytest.approx(liar.had() - had, abs=20 * MS)
+
+
+def test_work_that_waited_for_the_host_is_not_paid_for_when_it_ends():
+    """Its events tell of all the time since it began, which others had."""
+    world = World()
+    honest = world.enter(iter([(FOREVER, -1)]), 40)
+    world.enter(steady(MS), 40)
+    world.run(50 * MS)
+    kernel = waiting_for_the_host(world, honest)
+    world.run(2 * S)
+    lib.aq_law_absent(honest.native, 1)
+    world.run(8 * S)
+    ends(world, kernel, world.now - kernel.began)
+    world.at(world.now + S // 4, lib.aq_law_absent, honest.native, 0)
+    assert world.shares(2)[0] > 35
+
+
+def test_who_waits_for_the_host_keeps_nobody_out():
+    """Though a process of the same tenant waits for the card meanwhile, and has a lease."""
+    world = World()
+    absent = world.enter(iter([(FOREVER, -1)]), 50)
+    for _ in range(2):
+        world.enter(steady(MS), 20, BURST)
+    world.run(50 * MS)
+    waiting_for_the_host(world, absent)
+    world.run(2 * S)
+    lib.aq_law_absent(absent.native, 1)
+    absent.seats[0].waiting = True
+    world.ring(absent)
+    assert sum(world.shares(4)[1:]) > 80
 
 
 @pytest.mark.slow

@@ -54,3 +54,7 @@ def test_a_card_of_which_the_driver_tells_nothing_has_nobody_absent() -> None:
         absence.enter({}, {}, WORKING)
         absence.enter({"A": 0.0}, {}, WORKING)
     assert not absence.cards
+    absence.enter({"A": 100 * LOOK_S}, {}, WORKING)
+    assert absence.cards
+    absence.enter({}, {}, WORKING)
+    assert not absence.cards

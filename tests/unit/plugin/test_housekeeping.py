@@ -1,7 +1,9 @@
 """What is given back, and above all what is not."""
 
 import asyncio
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -166,6 +168,25 @@ def test_one_pod_that_cannot_be_given_back_keeps_no_other(tmp_path: Path):
     record.rmdir()
     node.sweep()
     assert "damaged" not in node.ledger
+
+
+def test_a_sweep_that_fails_as_a_whole_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The agent goes on: the directory of CDI specs may be read again later."""
+    node = Node(tmp_path)
+    node.let_in("old")
+    node.told("new")
+    node.checkpoint("new")
+
+    def fails(_: CdiSpecs) -> frozenset[str]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def runs(_: PodResources) -> Running:
+        return Running(frozenset({("default", "web-0")}), ())
+
+    monkeypatch.setattr(PodResources, "list", runs)
+    monkeypatch.setattr(CdiSpecs, "nonces", fails)
+    asyncio.get_event_loop_policy().get_event_loop().run_until_complete(node.housekeeper.sweep())
+    assert "old" not in node.ledger
 
 
 @pytest.mark.parametrize("content", [None, "another format"])

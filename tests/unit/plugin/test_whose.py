@@ -96,3 +96,20 @@ def test_the_kubelet_tells_the_containers_ids(tmp_path: Path) -> None:
     quiet, accomplice = (TenantPages(POD, container, tmp_path) for container in ("quiet", "accomplice"))
     seen = watchdog._seen({accomplice: said(name), quiet: said()})
     assert (seen.of(quiet), seen.of(accomplice), seen.covered_s) == ({CARD: 0.25}, {}, {CARD: 0.5})
+
+
+def test_time_of_a_process_that_has_ended_covers_nothing(tmp_path: Path) -> None:
+    """It may have been anybody's, who is not absent for that."""
+    api = Api(Access("http://127.0.0.1:1"))
+    (tmp_path / "proc").mkdir()
+    watchdog = Watchdog(
+        nvml=OneSample(),  # type: ignore[arg-type] - nothing else is asked of it
+        leases=Leases(None),
+        tenancies=Tenancies(tmp_path / "tenancies"),
+        tenants=Tenants(tmp_path / "run"),
+        pods=Pods(api, "n1", tmp_path / "pods"),
+        events=Events(api, "n1"),
+        processes=Processes(tmp_path / "proc"),
+    )
+    seen = watchdog._seen({TenantPages(POD, "main", tmp_path): said()})
+    assert (dict(seen.busy_s), seen.covered_s) == ({}, {CARD: 0.25})
