@@ -8,11 +8,11 @@
     time busy                 the time that passed, and a quarter more             metrics; arbiter/src/guest.c
     time throttled            the time that passed, for each process there may be  metrics
     processes                 those of its own pod, by cgroup                      aliquot/processes.py
-    work in flight            where the driver sees it                             absence
-    time that it says nothing of, where the driver sees it work                    arrears
+    work in flight            what the driver sees on the card                     absent_work
     texts                     their fields, 64 and 512 bytes                       libshim/usage_page.py
 
-What is counted of it alone, as refused allocations, has no bound: nobody else's figures are made of it.
+Too little time is found by the driver's samples (arrears). Refused allocations have no bound, for nobody else's figures
+are made of them.
 """
 
 from dataclasses import dataclass, field, replace
@@ -41,7 +41,7 @@ def peak_bytes(usage: CardUsage, most: int) -> int:
 
 
 def wanted_bytes(usage: CardUsage, most: int, now_ns: int) -> int:
-    """Memory that it waits for beyond its grant. Who says to do so for long has no more of it than who does."""
+    """Memory that it waits for beyond its grant; nothing, where it asked for it a while ago."""
     return min(usage.wanted_bytes, most) if now_ns - usage.wanted_ns < FRESH_NS else 0
 
 
@@ -54,7 +54,7 @@ class PacedTime:
     """
 
     rate: float
-    told_ns: int = 0
+    _told_ns: int = 0
     _said_ns: int = 0
     _spare_ns: float = 0.0
     _read_ns: int = 0
@@ -64,12 +64,12 @@ class PacedTime:
         passed = self.rate * (now_ns - self._read_ns)
         self._spare_ns = min(self._spare_ns + passed, SPARE_MOST_NS if self._read_ns else passed)
         if said_ns < self._said_ns:
-            self.told_ns, self._said_ns = 0, 0
+            self._told_ns, self._said_ns = 0, 0
         grown = min(said_ns - self._said_ns, int(self._spare_ns))
-        self.told_ns += grown
+        self._told_ns += grown
         self._spare_ns -= grown
         self._said_ns, self._read_ns = said_ns, now_ns
-        return self.told_ns
+        return self._told_ns
 
 
 @dataclass

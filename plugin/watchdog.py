@@ -20,7 +20,7 @@ from aliquot.arbiter import TenantState
 from aliquot.libshim.control_page import read_control
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import read_usage
-from aliquot.plugin.absence import Absence
+from aliquot.plugin.absent_work import AbsentWork
 from aliquot.plugin.arrears import Arrears
 from aliquot.plugin.cards import CardsError, Nvml
 from aliquot.plugin.events import Events
@@ -81,7 +81,7 @@ class Watchdog:
     processes: Processes = EVERYBODY
     look_every_s: float = LOOK_EVERY_S
     _arrears: dict[TenantPages, Arrears] = field(default_factory=dict)
-    _absence: dict[TenantPages, Absence] = field(default_factory=dict)
+    _absent: dict[TenantPages, AbsentWork] = field(default_factory=dict)
     _before: Mapping[TenantPages, Said] = field(default_factory=dict)
     _looked_s: float = 0.0
     _sampled_us: dict[str, int] = field(default_factory=dict)
@@ -100,8 +100,8 @@ class Watchdog:
         passed_s, before = now_s - self._looked_s, self._before
         self._looked_s, self._before = now_s, said
         self._arrears = {tenant: self._arrears.get(tenant) or Arrears() for tenant in said}
-        self._absence = {tenant: self._absence.get(tenant) or Absence() for tenant in said}
-        self._tell_absence(seen)
+        self._absent = {tenant: self._absent.get(tenant) or AbsentWork() for tenant in said}
+        self._tell_absent(seen)
         states = self.leases.states()
         return {
             tenant: self._nonsense(tenant, states) or self._compare(tenant, before, seen, passed_s)
@@ -138,10 +138,10 @@ class Watchdog:
             else ""
         )
 
-    def _tell_absence(self, seen: Seen) -> None:
-        for tenant, absence in self._absence.items():
-            absence.enter(seen.covered_s, seen.of(tenant), self._before[tenant].in_flight)
-            self.leases.absent(_name(tenant), absence.cards)
+    def _tell_absent(self, seen: Seen) -> None:
+        for tenant, absent in self._absent.items():
+            absent.enter(seen.covered_s, seen.of(tenant), self._before[tenant].in_flight)
+            self.leases.absent(_name(tenant), absent.cards)
 
     async def _judge(self, tenant: TenantPages, reason: str) -> None:
         name, tenancy = _name(tenant), self.tenancies.get(tenant.pod_uid)
@@ -183,11 +183,10 @@ class Watchdog:
                 continue
             for pid, seconds in busy.items():
                 tenant = whose(pid, card, said, ids, self.processes)
+                has_ended = identity_of(pid, self.processes.proc) is None
                 if tenant:
                     seen[tenant][card] += seconds
-                elif (
-                    identity_of(pid, self.processes.proc) is None
-                ):  # it has ended, and may have been anybody's
+                elif has_ended:  # it may have been anybody's
                     covered_s[card] = max(0.0, covered_s[card] - seconds)
         return Seen(seen, covered_s)
 

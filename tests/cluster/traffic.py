@@ -55,6 +55,11 @@ class Steady:
         self._since = time.monotonic_ns()
 
     @property
+    def control(self) -> Path:
+        """Its control page, as it is seen from outside of the box."""
+        return self._installed.node.box.path(f"{RUN}/tenants/{self.uid}/main/control")
+
+    @property
     def interceptor(self) -> str:
         """Which one its program has, as that says itself."""
         return read_usage(usage_page(self._installed, self.uid)).shim_version

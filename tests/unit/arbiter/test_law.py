@@ -341,7 +341,8 @@ def test_work_that_is_not_on_the_card_takes_no_part_of_others_time():
 
 
 def waiting_for_the_host(world: World, process: Process) -> Kernel:
-    """What a process had on its card is there no more, and not over."""
+    """What a process has begun on its card is there no more, and not over."""
+    world.run(50 * MS)
     card = process.seats[0].card
     kernel = card.queues[process][0]
     card.drop(process)
@@ -361,7 +362,6 @@ def test_time_that_was_not_used_is_no_credit():
     liar = world.enter(iter([(FOREVER, -1)]), 20)
     for _ in range(6):
         world.enter(steady(MS), 5, BURST)
-    world.run(50 * MS)
     kernel = waiting_for_the_host(world, liar)
     world.run(1500 * MS)
     ends(world, kernel, 0)
@@ -376,7 +376,6 @@ def test_work_that_waited_for_the_host_is_not_paid_for_when_it_ends():
     world = World()
     honest = world.enter(iter([(FOREVER, -1)]), 40)
     world.enter(steady(MS), 40)
-    world.run(50 * MS)
     kernel = waiting_for_the_host(world, honest)
     world.run(2 * S)
     lib.aq_law_absent(honest.native, 1)
@@ -392,7 +391,6 @@ def test_who_waits_for_the_host_keeps_nobody_out():
     absent = world.enter(iter([(FOREVER, -1)]), 50)
     for _ in range(2):
         world.enter(steady(MS), 20, BURST)
-    world.run(50 * MS)
     waiting_for_the_host(world, absent)
     world.run(2 * S)
     lib.aq_law_absent(absent.native, 1)

@@ -74,6 +74,19 @@ def test_where_the_cgroup_names_no_container_its_pod_counts(tmp_path: Path) -> N
     assert whose(PID, CARD, {quiet: said()}, {quiet: "a" * 64}, Processes(tmp_path)) == quiet
 
 
+def watching(root: Path, pods: Pods) -> Watchdog:
+    """A watchdog of that card."""
+    return Watchdog(
+        nvml=OneSample(),  # type: ignore[arg-type] - nothing else is asked of it
+        leases=Leases(None),
+        tenancies=Tenancies(root / "tenancies"),
+        tenants=Tenants(root / "run"),
+        pods=pods,
+        events=Events(pods._api, "n1"),
+        processes=Processes(root / "proc"),
+    )
+
+
 def test_the_kubelet_tells_the_containers_ids(tmp_path: Path) -> None:
     """As they stand in the pod's status."""
     name = process(tmp_path / "proc", PID, f"0::/kubepods/pod{POD}/{'a' * 64}")
@@ -84,15 +97,7 @@ def test_the_kubelet_tells_the_containers_ids(tmp_path: Path) -> None:
         for container, letter in (("quiet", "a"), ("accomplice", "b"))
     )
     pods._by_uid[POD] = Pod(metadata=ObjectMeta(uid=POD), status=PodStatus(container_statuses=told))
-    watchdog = Watchdog(
-        nvml=OneSample(),  # type: ignore[arg-type] - nothing else is asked of it
-        leases=Leases(None),
-        tenancies=Tenancies(tmp_path / "tenancies"),
-        tenants=Tenants(tmp_path / "run"),
-        pods=pods,
-        events=Events(api, "n1"),
-        processes=Processes(tmp_path / "proc"),
-    )
+    watchdog = watching(tmp_path, pods)
     quiet, accomplice = (TenantPages(POD, container, tmp_path) for container in ("quiet", "accomplice"))
     seen = watchdog._seen({accomplice: said(name), quiet: said()})
     assert (seen.of(quiet), seen.of(accomplice), seen.covered_s) == ({CARD: 0.25}, {}, {CARD: 0.5})
@@ -100,16 +105,7 @@ def test_the_kubelet_tells_the_containers_ids(tmp_path: Path) -> None:
 
 def test_time_of_a_process_that_has_ended_covers_nothing(tmp_path: Path) -> None:
     """It may have been anybody's, who is not absent for that."""
-    api = Api(Access("http://127.0.0.1:1"))
     (tmp_path / "proc").mkdir()
-    watchdog = Watchdog(
-        nvml=OneSample(),  # type: ignore[arg-type] - nothing else is asked of it
-        leases=Leases(None),
-        tenancies=Tenancies(tmp_path / "tenancies"),
-        tenants=Tenants(tmp_path / "run"),
-        pods=Pods(api, "n1", tmp_path / "pods"),
-        events=Events(api, "n1"),
-        processes=Processes(tmp_path / "proc"),
-    )
+    watchdog = watching(tmp_path, Pods(Api(Access("http://127.0.0.1:1")), "n1", tmp_path / "pods"))
     seen = watchdog._seen({TenantPages(POD, "main", tmp_path): said()})
     assert (dict(seen.busy_s), seen.covered_s) == ({}, {CARD: 0.25})

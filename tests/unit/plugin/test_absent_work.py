@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from aliquot.plugin.absence import FOUND_AFTER_S, Absence
+from aliquot.plugin.absent_work import FOUND_AFTER_S, AbsentWork
 
 LOOK_S = 0.25
 WORKING = {"A"}
@@ -12,10 +12,10 @@ WORKING = {"A"}
 
 def looks_until_absent(seen: float, in_flight: float = 1.0, most: int = 1000) -> int | None:
     """After how many looks a tenant is absent that has these parts of a card and of time with work; None: never."""
-    absence, rng = Absence(), random.Random(1)
+    absent, rng = AbsentWork(), random.Random(1)
     for look in range(1, most + 1):
-        absence.enter({"A": LOOK_S}, {"A": seen * LOOK_S}, WORKING if rng.random() < in_flight else ())
-        if absence.cards:
+        absent.enter({"A": LOOK_S}, {"A": seen * LOOK_S}, WORKING if rng.random() < in_flight else ())
+        if absent.cards:
             return look
     return None
 
@@ -35,26 +35,26 @@ def test_who_has_what_it_says_is_not(seen: float, in_flight: float) -> None:
 
 def test_it_is_there_as_soon_as_it_is_seen_and_for_ten_times_as_long() -> None:
     """However long it was absent."""
-    absence = Absence()
+    absent = AbsentWork()
     for _ in range(100):
-        absence.enter({"A": LOOK_S}, {}, WORKING)
-    assert absence.cards == WORKING
-    absence.enter({"A": LOOK_S}, {"A": 0.4 * LOOK_S}, WORKING)
+        absent.enter({"A": LOOK_S}, {}, WORKING)
+    assert absent.cards == WORKING
+    absent.enter({"A": LOOK_S}, {"A": 0.4 * LOOK_S}, WORKING)
     after = []
     for _ in range(5):
-        after.append(bool(absence.cards))
-        absence.enter({"A": LOOK_S}, {}, WORKING)
+        after.append(bool(absent.cards))
+        absent.enter({"A": LOOK_S}, {}, WORKING)
     assert (any(after[:3]), after[-1]) == (False, True)
 
 
 def test_a_card_of_which_the_driver_tells_nothing_has_nobody_absent() -> None:
     """Nor one on which nobody works, for then there are no samples."""
-    absence = Absence()
+    absent = AbsentWork()
     for _ in range(100):
-        absence.enter({}, {}, WORKING)
-        absence.enter({"A": 0.0}, {}, WORKING)
-    assert not absence.cards
-    absence.enter({"A": 100 * LOOK_S}, {}, WORKING)
-    assert absence.cards
-    absence.enter({}, {}, WORKING)
-    assert not absence.cards
+        absent.enter({}, {}, WORKING)
+        absent.enter({"A": 0.0}, {}, WORKING)
+    assert not absent.cards
+    absent.enter({"A": 100 * LOOK_S}, {}, WORKING)
+    assert absent.cards
+    absent.enter({}, {}, WORKING)
+    assert not absent.cards

@@ -16,8 +16,8 @@ _MOST_S = LEAST_PART * FOUND_AFTER_S
 
 
 @dataclass
-class Absence:
-    """One tenant's. What it is seen to have makes up for ten times as long."""
+class AbsentWork:
+    """One tenant's. Work that is seen makes up for ten times as long in which none was."""
 
     missing_s: dict[str, float] = field(default_factory=dict)
     """By card, how much less it was seen to have than the least part, lately."""
@@ -37,5 +37,5 @@ class Absence:
 
     @property
     def cards(self) -> frozenset[str]:
-        """Those on which it is absent."""
+        """Those where its work is absent."""
         return frozenset(card for card, missing in self.missing_s.items() if missing >= _MOST_S)
