@@ -7,6 +7,9 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -18,6 +21,52 @@
 #define END_BITS (32 - AQ_WORK_END_SHIFT)
 
 static_assert(BELLS_SIZE == 4096, "the smallest page there is");
+
+/* ---- closing ---- */
+
+typedef struct {
+  void *control, *bells;
+  int control_file, usage;
+} opened;
+
+static void close_all(const opened *these) {
+  if (these->control) munmap(these->control, AQ_CONTROL_SIZE);
+  if (these->bells) munmap(these->bells, BELLS_SIZE);
+  if (these->usage >= 0) close(these->usage);
+  if (these->control_file >= 0) close(these->control_file);
+}
+
+static void *run_close(void *argument) {
+  close_all(argument);
+  free(argument);
+  return NULL;
+}
+
+/* With all signals blocked: the program's handlers never run on our thread. */
+static bool start_detached(void *(*run)(void *), void *argument) {
+  pthread_t thread;
+  pthread_attr_t detached;
+  sigset_t all, before;
+  sigfillset(&all);
+  if (pthread_attr_init(&detached)) return false;
+  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&thread, &detached, run, argument);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&detached);
+  return !error;
+}
+
+/* The kernel then looks at every lock that a tenant left on a file: a thread waits for it, and the caller only where there can
+ * be none. */
+void aq_files_close(aq_files *files) {
+  opened these = {files->control, files->bells, files->control_file, files->usage};
+  opened *kept = malloc(sizeof *kept);
+  if (kept) *kept = these;
+  if (kept && start_detached(run_close, kept)) return;
+  free(kept);
+  close_all(&these);
+}
 
 /* ---- opening ---- */
 
@@ -74,13 +123,6 @@ int aq_files_open(aq_files *files, const char *control, const char *usage) {
   if (!error && is_old(files)) error = ENODATA;
   if (error) aq_files_close(files);
   return error;
-}
-
-void aq_files_close(aq_files *files) {
-  if (files->control) munmap(files->control, AQ_CONTROL_SIZE);
-  if (files->bells) munmap(files->bells, BELLS_SIZE);
-  if (files->usage >= 0) close(files->usage);
-  if (files->control_file >= 0) close(files->control_file);
 }
 
 int aq_files_card(const aq_files *files, const char *uuid) {

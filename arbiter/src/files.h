@@ -27,6 +27,7 @@ typedef struct {
 
 /* 0, or an errno value. What is not a page of ours is EINVAL. */
 int aq_files_open(aq_files *files, const char *control, const char *usage);
+/* Returns at once: a thread closes them, for as long as the kernel looks at a tenant's locks. */
 void aq_files_close(aq_files *files);
 
 /* The place of a card in the control page; -1: it is not there. */

@@ -1,7 +1,12 @@
 """A program that locks its container's pages to bits, and has every slot of its usage page say that it is at work."""
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
+from pathlib import Path
 
 from aliquot.libshim._pages import ffi, lib
 
@@ -50,3 +55,16 @@ def program(usage: str | PathLike[str], control: str | PathLike[str], count: int
         "IN_FLIGHT_AND_WAITING": lib.AQ_WORK_IN_FLIGHT | lib.AQ_WORK_WAITING,
     }
     return "\n".join(f"{name} = {value!r}" for name, value in constants.items()) + _PROGRAM
+
+
+@contextmanager
+def locking(usage: Path, control: Path, count: int) -> Iterator[None]:
+    """The program at work, with all its locks held."""
+    command = [sys.executable, "-c", program(usage, control, count)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            yield
+        finally:
+            process.kill()

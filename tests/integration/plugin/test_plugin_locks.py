@@ -1,14 +1,9 @@
 """A tenant that holds a million locks on its pages: nobody waits until the kernel has looked at each of them."""
 
 import resource
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from aliquot.libshim._pages import lib
-from tests.integration.plugin import hostile_locks
+from tests.integration.plugin.hostile_locks import locking
 from tests.integration.plugin.test_plugin_metrics import fetch, start_and_serve
 from tests.integration.plugin.waits import longest_silence_s, seconds_of
 from tests.integration.plugin.world import MakeWorld
@@ -17,19 +12,6 @@ from tests.unit.arbiter.player import Player
 LOCKS = 500_000
 PATIENCE_S = 5.0
 WATCHED_S = 2.0
-
-
-@contextmanager
-def locking(usage: Path, control: Path) -> Iterator[None]:
-    """A process of the tenant's that holds the locks, and has every slot say again and again that it is at work."""
-    command = [sys.executable, "-c", hostile_locks.program(usage, control, LOCKS)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline() == b"ready\n"
-            yield
-        finally:
-            process.kill()
 
 
 def test_locks_on_its_own_pages_hold_up_nobody(make_world: MakeWorld) -> None:
@@ -41,7 +23,7 @@ def test_locks_on_its_own_pages_hold_up_nobody(make_world: MakeWorld) -> None:
         node.kubelet.pre_start(held)
     usage, control = node.usage(hostile.nonce), node.control(hostile.nonce)
     waiting = Player(node.control(neighbour.nonce), node.usage(neighbour.nonce), 0)
-    with locking(usage, control), waiting as player:
+    with locking(usage, control, LOCKS), waiting as player:
         player.say(
             0, lib.AQ_WORK_WAITING
         )  # so that the arbiter wants to know whether the hostile tenant's processes live
