@@ -331,6 +331,8 @@ def refuse(table: CardTable, request: PodRequest, names: Sequence[str], rows: In
         chosen = np.where(room.enough(room.fits), chosen, causes)
     chosen = np.minimum(chosen, classify_host(table, request.host.slices))
     codes = np.where(rows == UNKNOWN, ORDER.index(Reason.NO_AGENT), chosen[rows])
+    if table.rate_limited:
+        codes[[name in table.rate_limited for name in names]] = ORDER.index(Reason.RATE_LIMITED)
     for wanted, room in asked:
         if wanted.topology and wanted.topology.demands:
             codes = _refuse_links(table, wanted, room, rows, codes)

@@ -245,7 +245,7 @@ class Feed:
     def _put_cards(self, node: GPUNode) -> None:
         name, pools = node.metadata.name, self._pools_of(node)
         if not self._statuses.allows(name, node.status):
-            self._ledger.drop_node(name)
+            self._ledger.rate_limit_node(name)
             return
         self._in_force[name] = pools
         self._ledger.put_node(name, node.status, lambda model: pools[model].spec)

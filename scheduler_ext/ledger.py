@@ -167,6 +167,11 @@ class Ledger:
         self.table.drop(node)
         self._tell(node)
 
+    def rate_limit_node(self, node: str) -> None:
+        """Forget a node's cards because it publishes others too often; who asks why it has none is told so."""
+        self.drop_node(node)
+        self.table.rate_limited.add(node)
+
     def confirm(self, uid: str, placement: Placement | None, version: int = 0, namespace: str = "") -> None:
         """A pod is bound with this placement, or without any, whatever was thought of it before.
 

@@ -26,6 +26,7 @@ class Reason(Enum):
     """A cause: its text for a request of one card, for one of several, and whether evicting pods cures it."""
 
     NO_AGENT = ("node has no Aliquot agent", "node has no Aliquot agent", False)
+    RATE_LIMITED = ("node publishes other cards too often, so that none of them is used", "", False)
     FOREIGN = ("another device plugin serves this resource on the node", "", False)
     KEPT = ("node is kept free for a larger pod that has waited longer", "", False)
     NO_CARD = ("node has no card", "node has no card", False)

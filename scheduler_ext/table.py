@@ -105,6 +105,7 @@ class CardTable:
         model, kind: Positions of its model in `models`, and of its kind in `kinds`. These lists grow, and are made anew
             without what no card has any more.
         names: Of the nodes by row; of a row that is free, the last one's.
+        rate_limited: Nodes that have no row because they publish other cards too often.
         uuid: Its UUID.
         host_cpu, host_mib: What nobody has taken of the node's CPU (thousandths) and memory, shape (nodes,).
         whole_cpu, whole_mib: What pods may take of them in all, shape (nodes,).
@@ -126,6 +127,7 @@ class CardTable:
         self._at: Ints | slice = slice(None)
         self._rows: dict[str, int] = {}
         self.names: list[str] = []
+        self.rate_limited: set[str] = set()
         self._columns: dict[str, dict[str, int]] = {}
         self._spare: list[int] = []
         self._next_row = 0
@@ -189,6 +191,7 @@ class CardTable:
         shape: Shape = UNKNOWN_SHAPE,
     ) -> None:
         """Write one node's row anew."""
+        self.rate_limited.discard(node)
         row = self._rows.get(node)
         if row is None:
             row = self._rows[node] = self._new_row()
@@ -209,6 +212,7 @@ class CardTable:
 
     def drop(self, node: str) -> None:
         """Forget a node; its row is free for another."""
+        self.rate_limited.discard(node)
         row = self._rows.pop(node, None)
         if row is not None:
             self._clear(row)

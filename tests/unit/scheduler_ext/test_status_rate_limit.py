@@ -16,8 +16,10 @@ from aliquot.scheduler_ext.foreign import ForeignAgents
 from aliquot.scheduler_ext.ledger import Ledger
 from aliquot.scheduler_ext.options import parse_arguments
 from aliquot.scheduler_ext.parts import Parts
+from aliquot.scheduler_ext.reasons import Reason
 from aliquot.scheduler_ext.status_rate_limit import MOST_AT_ONCE, SECONDS_EACH, StatusRateLimit
-from tests.unit.scheduler_ext.placing import card, node, resizer
+from aliquot.scheduler_ext.survey import survey
+from tests.unit.scheduler_ext.placing import card, node, part, pod, resizer
 from tests.unit.scheduler_ext.world import World
 
 
@@ -41,6 +43,10 @@ class Cluster:
         status = node(card(f"{name}-card", gib=gib, healthy=healthy))
         self.feed._cards._put(name, GPUNode(metadata=ObjectMeta(name=name), status=status))
 
+    def why_not(self, name: str) -> Reason | None:
+        """What a pod is told of a node without room for it."""
+        return survey(self.ledger.table, pod(part(1)), ["calm", name]).refused.get(name)
+
     def sizes(self, name: str) -> list[int]:
         """What the scheduler knows of a node's cards, in GiB."""
         return [one.usable_mib >> 10 for one in self.ledger.table.cards(name)]
@@ -58,6 +64,7 @@ def test_a_node_that_changes_too_often_has_no_cards_until_it_is_quiet(caplog: py
         assert here.sizes("wild") == []
     assert here.sizes("calm") == [16]
     assert here.statuses.over == {"wild"}
+    assert here.why_not("wild") is Reason.RATE_LIMITED
     assert caplog.text.count("node wild publishes other cards too often") == 1
     here.feed.put_rate_limited()
     assert here.sizes("wild") == []
@@ -65,6 +72,7 @@ def test_a_node_that_changes_too_often_has_no_cards_until_it_is_quiet(caplog: py
     here.feed.put_rate_limited()
     assert here.sizes("wild") == [41]
     assert here.statuses.over == set()
+    assert here.why_not("wild") is None
 
 
 def test_the_feed_tries_again_by_itself(monkeypatch: pytest.MonkeyPatch):
