@@ -1,4 +1,4 @@
-"""The fuzz targets: what was ever found stays mended, and a minute finds nothing new."""
+"""The fuzz targets: what was ever found stays mended, and a minute of all finds nothing new."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.fuzz.fuzzing import TARGETS, Workshop, clang, fuzz, replay
 from tests.tools.debian import NotAvailableError
 
-SECONDS = 60
+SECONDS = 20
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +36,10 @@ def test_the_corpus_breaks_no_promise(replaying: Workshop, tmp_path: Path, targe
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(20 * SECONDS)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_minute_of_fuzzing_finds_nothing(fuzzing: Workshop, tmp_path: Path, target: str):
+def test_a_third_of_a_minute_of_fuzzing_finds_nothing(fuzzing: Workshop, tmp_path: Path, target: str):
     """From the corpus on."""
     program = fuzzing.build(target, tmp_path)
-    output, _ = fuzz(target, program, tmp_path, SECONDS).communicate(timeout=20 * SECONDS)
+    output, _ = fuzz(target, program, tmp_path, SECONDS).communicate(timeout=600)
     assert "Done " in output, output[-4000:]

@@ -1,12 +1,13 @@
 """CDI: from fully qualified device names to edits of a container, read from the spec files of a directory.
 
-Every look-up reads the directory afresh. (containerd watches it instead, and misses a file renamed into it
-from another directory: write the temporary file in the same directory.)
+Every look-up reads the directory afresh, and each file that is not the one it knows. (containerd watches the directory
+instead, and misses a file renamed into it from another one: write the temporary file in the same directory.)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import yaml
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from aliquot.sandbox.cluster.objects import Obj
 
 SUFFIXES = (".json", ".yaml")
+MOST_FILES = 4096
 
 
 class UnresolvableError(Exception):
@@ -70,11 +72,19 @@ def _specs(directory: Path) -> Iterator[Obj]:
         if path.suffix not in SUFFIXES:
             continue
         try:
-            spec = yaml.safe_load(path.read_text())
+            status = path.stat()
+            spec = _read(path, status.st_ino, status.st_mtime_ns, status.st_size)
         except (yaml.YAMLError, OSError, UnicodeDecodeError):
             continue
         if isinstance(spec, dict) and "kind" in spec:
             yield spec
+
+
+@lru_cache(MOST_FILES)
+def _read(path: Path, *_identity: int) -> Obj:
+    """What is in a file; nobody changes it. To parse the files of a hundred pods for each of them takes minutes."""
+    spec: Obj = yaml.safe_load(path.read_text())
+    return spec
 
 
 def _find(specs: Sequence[Obj], name: str) -> tuple[Obj, Obj] | None:

@@ -1,11 +1,16 @@
-"""What an account may do, asked of the API server: every verb on every resource that it serves, by SubjectAccessReview.
+"""What an account may do, asked of the API server: of all verbs on all resources that it serves.
 
     python -m tests.cluster.policies.rights > tests/data/rights.yaml     writes down how it is
 
-What every account of a cluster may do anyway is left out.
+The API server says which rules hold for an account (SelfSubjectRulesReview); what these may allow, here and in other
+namespaces, is asked one by one (SubjectAccessReview), and so are some of the thousands of other things, at random. What
+every account of a cluster may do anyway is left out.
 """
 
+import os
+import random
 import sys
+import time
 from collections.abc import Iterator, Mapping
 
 import yaml
@@ -20,6 +25,7 @@ from tests.cluster.policies.manifests import SYSTEM
 ACCOUNTS = ("aliquot-agent", "aliquot-asker", "aliquot-certs", "aliquot-scheduler", "aliquot-webhook")
 NOBODY = "nobody-in-particular"
 EVERYWHERE = ""
+SCOPES = (EVERYWHERE, SYSTEM, "kube-system")
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 SPECIAL = (
     ("", "users", "impersonate"),
@@ -38,6 +44,9 @@ UNSERVED = tuple(
 """What our accounts may be given although this cluster has no such resource."""
 URLS = ("/metrics", "/why", "/defragment", "/debug/pprof", "/healthz", "/openapi/v3", "/logs")
 
+OTHERS = 100
+"""So many of the things that no rule of an account allows are asked for all the same."""
+
 Question = tuple[str, str, str, str]
 """Group, resource, name and verb."""
 
@@ -45,8 +54,10 @@ Question = tuple[str, str, str, str]
 class Rights:
     """Asks an API server about accounts; `names`, by resource, are asked for each by itself, too."""
 
-    def __init__(self, admin: Kubectl, names: Mapping[str, set[str]]) -> None:
-        self._admin = admin
+    def __init__(self, cluster: Cluster, names: Mapping[str, set[str]], seed: int) -> None:
+        self._cluster = cluster
+        self._admin = cluster.kubectl
+        self._dice = random.Random(seed)
         served = list(self._served())
         self._all = [(group, name, "", verb) for group, name in served for verb in VERBS]
         self._all += [(group, name, "", verb) for group, name, verb in (*SPECIAL, *UNSERVED)]
@@ -56,13 +67,13 @@ class Rights:
             for one in names.get(name, ())
             for verb in VERBS
         ]
-        self._anyway = {scope: self._allowed(NOBODY, scope) for scope in (EVERYWHERE, SYSTEM, "kube-system")}
+        self._anyway = {scope: self._allowed(NOBODY, scope) for scope in SCOPES}
 
     def of(self, account: str) -> dict[str, dict[str, list[str]]]:
         """What an account of Aliquot's may do more than any other, by where; nothing is said twice."""
         wide = self._allowed(account, EVERYWHERE) - self._anyway[EVERYWHERE]
         found = {"everywhere": wide}
-        for namespace in (SYSTEM, "kube-system"):
+        for namespace in SCOPES[1:]:
             found[namespace] = self._allowed(account, namespace) - wide - self._anyway[namespace]
         found["URLs"] = {("", url, "", "get") for url in URLS if self._may_get(account, url)}
         return {where: _written(allowed) for where, allowed in found.items() if allowed}
@@ -74,7 +85,25 @@ class Rights:
         return self._may(account, namespace, (group, f"{name}/{part}" if part else name, "", verb))
 
     def _allowed(self, account: str, namespace: str) -> set[Question]:
-        return {question for question in self._all if self._may(account, namespace, question)}
+        rules = self._rules(account, namespace or SYSTEM)
+        by_rule = {question for question in self._all if any(_matches(rule, question) for rule in rules)}
+        others = self._dice.sample([question for question in self._all if question not in by_rule], OTHERS)
+        return {question for question in (*by_rule, *others) if self._may(account, namespace, question)}
+
+    def _rules(self, account: str, namespace: str) -> list[Obj]:
+        """Those that hold for an account in a namespace, with those that hold everywhere."""
+        user = Kubectl(self._cluster.user(*_identity(account)))
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": namespace},
+        }
+        status = user.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review)[
+            "status"
+        ]
+        assert not status["incomplete"], status
+        rules: list[Obj] = status["resourceRules"]
+        return rules
 
     def _may(self, account: str, namespace: str, question: Question) -> bool:
         group, resource, name, verb = question
@@ -88,11 +117,8 @@ class Rights:
         return self._ask(account, attributes) and not self._ask(NOBODY, attributes)
 
     def _ask(self, account: str, attributes: Obj) -> bool:
-        spec = {
-            "user": f"system:serviceaccount:{SYSTEM}:{account}",
-            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}", "system:authenticated"],
-            **attributes,
-        }
+        user, *groups = _identity(account)
+        spec = {"user": user, "groups": groups, **attributes}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         return bool(self._admin.request("POST", path, review)["status"]["allowed"])
@@ -105,6 +131,24 @@ class Rights:
             path = f"/apis/{group['preferredVersion']['groupVersion']}"
             for entry in self._admin.request("GET", path)["resources"]:
                 yield group["name"], entry["name"]
+
+
+def _identity(account: str) -> tuple[str, ...]:
+    """The name of an account's user, and its groups."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}", "system:authenticated")
+    return (f"system:serviceaccount:{SYSTEM}:{account}", *groups)
+
+
+def _matches(rule: Obj, question: Question) -> bool:
+    """Whether a rule may allow something; the API server is asked whether it does."""
+    group, resource, name, verb = question
+    part = f"*/{resource.rpartition('/')[2]}"
+    return (
+        not {"*", group}.isdisjoint(rule.get("apiGroups", ()))
+        and not {"*", resource, part}.isdisjoint(rule.get("resources", ()))
+        and not {"*", verb}.isdisjoint(rule["verbs"])
+        and name in rule.get("resourceNames", [name])
+    )
 
 
 def _written(allowed: set[Question]) -> dict[str, list[str]]:
@@ -121,7 +165,9 @@ def _written(allowed: set[Question]) -> dict[str, list[str]]:
 
 
 def install(cluster: Cluster) -> Rights:
-    """The chart's accounts and roles, on a cluster that has nothing else of it."""
+    """The chart's accounts and roles, on a cluster that has nothing else of it. SEED=n asks what a run before did."""
+    seed = int(os.environ.get("SEED", str(time.time_ns())))
+    print(f"SEED={seed}", file=sys.stderr)
     for namespace in (SYSTEM, "kube-system"):
         cluster.namespace(namespace)
     release = HelmRelease(cluster)
@@ -130,7 +176,7 @@ def install(cluster: Cluster) -> Rights:
     for rule in (rule for one in release.objects() for rule in one.get("rules", ())):
         for resource in rule.get("resources", ()):
             names.setdefault(resource, set()).update(rule.get("resourceNames", ()))
-    return Rights(cluster.kubectl, names)
+    return Rights(cluster, names, seed)
 
 
 if __name__ == "__main__":
