@@ -10,7 +10,7 @@ from aliquot.cli.demo.stack import Stack
 from aliquot.sandbox.cluster.cluster import PocketCluster
 from aliquot.sandbox.cluster.processes import wait_for
 from aliquot.sandbox.gpus import SimCard
-from tests.integration.extenders import Document, Extender, two_nodes
+from tests.integration.extenders import Document, two_nodes
 from tests.integration.faults.backups import back_up, restore
 from tests.integration.faults.histories import scene
 from tests.integration.faults.living import strangers
@@ -28,19 +28,6 @@ def on_disk(cluster: PocketCluster, directory: Path) -> tuple[Callable[[], None]
     """How a pocket cluster is backed up and restored."""
     kept = directory / "backup"
     return partial(back_up, cluster, kept), partial(restore, cluster, kept)
-
-
-def test_an_extender_believes_the_backup(tmp_path: Path) -> None:
-    """It begins anew within its process, for it cannot know what of its ledger is true."""
-    with two_nodes(tmp_path / "c") as cluster:
-        extender = Extender(cluster)
-        extender.start()
-        pid = extender.process.pid
-        try:
-            scene(cluster, [extender], *on_disk(cluster, tmp_path))
-            assert extender.process.pid == pid
-        finally:
-            extender.process.stop()
 
 
 def test_replicas_believe_the_backup(tmp_path: Path) -> None:

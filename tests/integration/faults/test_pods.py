@@ -14,7 +14,7 @@ from aliquot.libshim._pages import lib
 from aliquot.libshim.control_page import read_control
 from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.faults.steady import Steady
-from tests.integration.journey.auditor import MIB, audit, check_living, placement_of
+from tests.integration.journey.auditor import MIB, audit, placement_of
 from tests.integration.journey.pods import container, plain, pod
 from tests.integration.journey.test_kills import arrive
 
@@ -53,56 +53,6 @@ def card_of(stack: Stack, name: str) -> str:
     placement = placement_of(stack.kubectl.get("pods", name))
     assert placement is not None
     return str(placement["containers"][0]["cards"][0]["uuid"])
-
-
-def audit_until_running(stack: Stack, node: Node, name: str) -> list[set[str]]:
-    """Who lived on the node at each look until a pod ran."""
-    seen: list[set[str]] = []
-
-    def look() -> bool:
-        audit(stack)
-        seen.append(check_living(node))
-        return stack.kubectl.get("pods", name)["status"].get("phase") == "Running"
-
-    wait_for(f"pod {name} to run", look, 60)
-    return seen
-
-
-@pytest.mark.slow
-def test_a_card_of_a_forcibly_deleted_pod_is_free_when_its_container_has_ended(
-    gentle: Stack, node: Node
-) -> None:
-    """The API server has forgotten the pod, its process has not: the next pod waits at the gate, and then runs."""
-    stack = gentle
-    start_stubborn(stack, stubborn("other"))
-    old = start_stubborn(stack, stubborn("old"))
-    card = card_of(stack, "old")
-    stack.kubectl.delete("pods", "old", grace=0)
-    stack.kubectl.wait_gone("pods", "old")
-    assert old in check_living(node)
-    stack.kubectl.apply(plain("heir", mem="12Gi"))
-    assert old in audit_until_running(stack, node, "heir")[0]
-    assert card_of(stack, "heir") == card
-    assert old not in check_living(node)
-    assert "a container waits: pod default/heir: does not fit this node" in stack.cluster.log(node.agent)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("grace", [0, 1])
-def test_a_pod_deleted_while_the_kubelet_is_away_leaves_its_card_when_it_is_back(
-    stack: Stack, node: Node, grace: int
-) -> None:
-    """By force or not: nobody has the card before the kubelet has ended the old container."""
-    start_stubborn(stack, stubborn("other"))
-    old = start_stubborn(stack, stubborn("old"))
-    stack.cluster.kill("kubelet-node-1")
-    stack.kubectl.delete("pods", "old", grace=grace)
-    stack.kubectl.apply(plain("heir", mem="12Gi"))
-    assert old in check_living(node)
-    stack.cluster.restart("kubelet-node-1")
-    audit_until_running(stack, node, "heir")
-    assert old not in check_living(node)
-    stack.kubectl.wait_gone("pods", "old")
 
 
 @pytest.mark.slow
@@ -183,13 +133,6 @@ def offers_slices(stored: dict[str, Any]) -> bool:
 def hasty(stack: Stack) -> Iterator[Stack]:
     """The stack with a kubelet that restarts containers at once."""
     with kubelet_with(stack, "--restart-backoff", "0"):
-        yield stack
-
-
-@pytest.fixture
-def gentle(stack: Stack) -> Iterator[Stack]:
-    """The stack with a kubelet that waits for long before it kills what it is to end."""
-    with kubelet_with(stack, "--forced-grace", GRACE_S):
         yield stack
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from aliquot.cli.demo.stack import Node, Stack
-from aliquot.sandbox.cluster.client import ApiError
 from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.auditor import audit
 from tests.integration.journey.pods import plain
@@ -124,21 +123,6 @@ def test_a_service_killed_at_random_moments_loses_nothing(stack: Stack, node: No
         for name in names:
             arrive(stack, plain(name, mem="1Gi", core="5"))
         audit(stack)
-
-
-@pytest.mark.slow
-def test_without_the_webhook_gpu_pods_wait_and_others_do_not(stack: Stack) -> None:
-    """While it is down, creating a pod that asks fails with a clear error; other pods are created."""
-    stack.cluster.kill("webhook")
-    with pytest.raises(ApiError, match="failed calling webhook"):
-        stack.kubectl.apply(plain("asks"))
-    innocent = plain("innocent")
-    innocent["spec"]["containers"][0]["resources"] = {}
-    stack.kubectl.apply(innocent)
-    stack.kubectl.wait_phase("innocent", "Running")
-    stack.cluster.restart("webhook")
-    stack.kubectl.apply(plain("asks"))
-    stack.kubectl.wait_phase("asks", "Running")
 
 
 def test_without_the_extender_pods_wait_and_are_placed_when_it_returns(stack: Stack) -> None:

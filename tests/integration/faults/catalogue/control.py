@@ -95,7 +95,6 @@ CONTROL = (
             f"{REAL_FAULTS}/test_webhook_down.py::test_all_of_aliquots_own_pods_can_start",
             f"{REAL_FAULTS}/test_webhook_down.py::test_pods_with_slices_are_refused_until_it_is_back",
             f"{REAL}/policies/test_policies_webhook.py::test_while_the_webhook_is_away_only_slices_wait",
-            f"{JOURNEY}/test_kills.py::test_without_the_webhook_gpu_pods_wait_and_others_do_not",
         ),
     ),
     Fault(
@@ -138,7 +137,6 @@ CONTROL = (
         "an extender begins anew within its process",
         (
             f"{REAL_FAULTS}/test_backup.py::test_an_extender_believes_the_backup",
-            f"{FAULTS}/test_backup.py::test_an_extender_believes_the_backup",
             f"{FAULTS}/test_backup.py::test_replicas_believe_the_backup",
             f"{FAULTS}/test_backup.py::test_a_node_lets_nobody_in_before_who_is_there",
             f"{TESTS}/plugin/test_plugin_gate.py::{FORCED}",

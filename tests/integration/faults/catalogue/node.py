@@ -86,14 +86,13 @@ NODE = (
         "F07",
         "a pod is deleted, by force or not, while the kubelet is down",
         "its card is free when the kubelet is back and has ended the container, and not sooner",
-        (f"{FAULTS}/test_pods.py::{AWAY}", f"{REAL_FAULTS}/test_deletions.py::{AWAY}"),
+        (f"{REAL_FAULTS}/test_deletions.py::{AWAY}",),
     ),
     Fault(
         "F08",
         "a pod is deleted by force, and its container lives on",
         "the next pod waits at the gate until the old container has ended",
         (
-            f"{FAULTS}/test_pods.py::{FORCED}",
             f"{PLUGIN}/test_plugin_gate.py::test_memory_of_a_force_deleted_pod_counts_while_a_process_of_it_lives",
             f"{REAL_FAULTS}/test_deletions.py::{FORCED}",
         ),
