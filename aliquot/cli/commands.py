@@ -12,19 +12,19 @@ from importlib.util import find_spec
 import click
 
 COMMANDS = {
-    "run": "aliquot.cli.run",
-    "cards": "aliquot.cli.cards",
-    "resize": "aliquot.cli.resize",
-    "top": "aliquot.cli.top",
-    "why": "aliquot.cli.why",
-    "nodes": "aliquot.cli.nodes",
-    "defragment": "aliquot.cli.defragment",
-    "doctor": "aliquot.cli.doctor",
-    "certs": "aliquot.cli.certs",
-    "simulate": "aliquot.cli.replay",
-    "demo": "aliquot.cli.demo",
+    "run": ("aliquot.cli.run", "Run a command confined to a slice of a card."),
+    "cards": ("aliquot.cli.cards", "List cards and the slices of them that runs hold."),
+    "resize": ("aliquot.cli.resize", "Raise or lower the limits of a run that goes on."),
+    "top": ("aliquot.cli.top", "Show who has how much of this machine's cards."),
+    "why": ("aliquot.cli.why", "Say why a pod waits, node by node, and what would help."),
+    "nodes": ("aliquot.cli.nodes", "List the cluster's nodes with cards and what is free of them."),
+    "defragment": ("aliquot.cli.defragment", "Say which pods to move where, so that a request fits."),
+    "doctor": ("aliquot.cli.doctor", "Check a cluster, a node or a machine; name what is wrong."),
+    "certs": ("aliquot.cli.certs", "Make certificates for the services, or keep them in a cluster."),
+    "simulate": ("aliquot.cli.replay", "Replay a trace of pods and say how much of the cards is used."),
+    "demo": ("aliquot.cli.demo", "Show the whole path on this machine: no GPU, no Kubernetes."),
 }
-"""Sub-command → its module, which holds a click command of the same name."""
+"""Sub-command → its module, which holds a click command of the same name, and what it does."""
 CLEANS_UP = frozenset({"demo"})
 """Sub-commands that unwind when they are interrupted."""
 
@@ -34,7 +34,12 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
         """The names of the sub-commands there are, in the order of COMMANDS."""
-        return [name for name, module in COMMANDS.items() if find_spec(module)]
+        return [name for name, (module, _) in COMMANDS.items() if find_spec(module)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Says what there is without importing it, which takes a second and a half."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports one sub-command; None when there is no such name."""
@@ -42,9 +47,10 @@ class LazyGroup(click.Group):
             return None
         if cmd_name in CLEANS_UP and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        module, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(module), cmd_name)
         if not isinstance(command, click.Command):
-            raise TypeError(f"{COMMANDS[cmd_name]}.{cmd_name} is no click command")
+            raise TypeError(f"{module}.{cmd_name} is no click command")
         return command
 
 
