@@ -1,7 +1,8 @@
 /* The pool of batches, and the queue of those in flight on each card.
  *
- * A card's batches are charged in the order in which they were submitted: with the clock's rule that every instant is
- * charged once, a short batch that overtakes a long one on another stream hides nothing of it.
+ * A batch is charged when it ends, in whatever order they do, for what of its time no other was charged for: a short one
+ * that overtakes a long one on another stream hides no more than itself of it, and one that waits for the host holds up nobody's
+ * charge.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "batch.h"
 
@@ -127,6 +128,10 @@ static void renew(aq_batch *batch) {
 }
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static uint64_t less(uint64_t a, uint64_t by) { return a > by ? a - by : 0; }
 
 static uint32_t part(uint32_t launches) {
   return launches == AQ_ANY_LAUNCHES ? launches : (uint32_t)later(1, launches / AQ_PIPELINE);
@@ -359,14 +364,31 @@ static void learn(const aq_batch *batch, uint64_t took) {
   }
 }
 
-/* Work of this process overlaps on several streams: only what came after its latest charge counts. What others charged
- * before the batch was opened, or is known to be of earlier time, has nothing to do with it. */
+/* What of the card's time in a batch neither another batch was charged for nor another process. `others`, which is left what is
+ * not used up, is what other processes have charged since the batch was opened: a long kernel lies under many short ones of
+ * theirs, which all end before it does and leave gaps that only it can fill. */
+static uint64_t own_time(const aq_batch *batch, const aq_spans *charged, uint64_t covered, uint64_t *others) {
+  uint64_t busy = 0;
+  aq_span gap = {.to = batch->from_ns};
+  while (aq_spans_gap(charged, gap.to, batch->to_ns, &gap)) {
+    uint64_t under_others = smaller(less(smaller(covered, gap.to), gap.from), *others);
+    *others -= under_others;
+    busy += gap.to - gap.from - under_others;
+  }
+  return busy;
+}
+
+/* What others charged before the batch was opened, or is known to be of earlier time, has nothing to do with it. Of what is not
+ * used up the part that they may have charged of time after the batch counts against later ones, whose work ended later and was
+ * charged sooner; all of it while an older batch is in flight, which may have run before. */
 static uint64_t charge_interval(const aq_batch *batch, aq_in_flight *flight, aq_usage_card *card) {
-  uint64_t from = later(batch->from_ns, flight->charged_until_ns), charged = others_charged(batch->card);
-  uint64_t others = charged - later(batch->others_ns, flight->others_charged_ns);
-  uint64_t busy = aq_clock_charge(card, aq_lease_price(batch->card), from, batch->to_ns, &others);
-  flight->charged_until_ns = later(batch->to_ns, flight->charged_until_ns);
-  flight->others_charged_ns = charged - others;
+  uint64_t charged = others_charged(batch->card), heard = later(batch->others_ns, flight->others_charged_ns);
+  uint64_t covered = aq_clock_cover(card, batch->to_ns), others = charged - heard;
+  uint64_t busy = own_time(batch, &flight->charged, covered, &others);
+  aq_clock_charge(card, aq_lease_price(batch->card), busy, less(batch->to_ns, busy));
+  aq_spans_add(&flight->charged, (aq_span){batch->from_ns, batch->to_ns}, flight->oldest->opened_ns);
+  if (batch == flight->oldest) flight->others_charged_ns = charged - smaller(others, less(covered, batch->to_ns));
+  else flight->others_charged_ns = later(flight->others_charged_ns, flight->oldest->others_ns) + charged - heard - others;
   return busy;
 }
 
@@ -374,25 +396,26 @@ static void charge(const aq_batch *batch) {
   aq_in_flight *flight = &aq_flights[batch->card];
   aq_usage_card *card = aq_core_usage(batch->card);
   uint64_t busy = batch->to_ns;
-  if (batch->from_ns) busy = charge_interval(batch, flight, card);
-  else aq_clock_charge_estimate(card, aq_lease_price(batch->card), busy, batch->last_ns);
+  if (!batch->from_ns) aq_clock_charge(card, aq_lease_price(batch->card), busy, batch->last_ns);
+  else if (batch->from_ns < batch->to_ns) busy = charge_interval(batch, flight, card);
+  else busy = 0;
   flight->charged_ns += busy;
 }
 
 void aq_batch_charge_stray(int card, uint64_t busy) {
-  aq_clock_charge_estimate(aq_core_usage(card), aq_lease_price(card), busy, aq_now_ns());
+  aq_clock_charge(aq_core_usage(card), aq_lease_price(card), busy, aq_now_ns());
   aq_flights[card].charged_ns += busy;
 }
 
-static void charge_finished(aq_in_flight *flight) {
-  while (flight->oldest && flight->oldest->state == AQ_BATCH_DONE) {
-    aq_batch *batch = flight->oldest;
-    charge(batch);
-    flight->oldest = batch->next;
-    if (!flight->oldest) flight->newest = NULL;
-    batch->state = AQ_BATCH_FREE;
-    set_free(batch);
-  }
+static void leave_queue(aq_batch *batch) {
+  aq_in_flight *flight = &aq_flights[batch->card];
+  aq_batch *older = NULL;
+  while (older ? older->next != batch : flight->oldest != batch) older = older ? older->next : flight->oldest;
+  if (older) older->next = batch->next;
+  else flight->oldest = batch->next;
+  if (flight->newest == batch) flight->newest = older;
+  batch->state = AQ_BATCH_FREE;
+  set_free(batch);
 }
 
 /* Once everything is charged that is over. An arbiter that has closed the gate waits for the last of it. */
@@ -412,26 +435,27 @@ static void close_batch(aq_batch *batch, uint64_t ended) {
   flight->count--;
   flight->progress_ns = ended;
   flight->ends_ns = flight->progress_ns + flight->estimate;
-  batch->state = AQ_BATCH_DONE;
   make_nobodys(batch);
+}
+
+static void settle(aq_batch *batch, uint64_t from, uint64_t to) {
+  batch->from_ns = from;
+  batch->to_ns = to;
+  charge(batch);
+  leave_queue(batch);
+  publish_progress(batch->card);
 }
 
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to) {
   uint64_t now = aq_now_ns();
   close_batch(batch, to < now ? to : now);
-  batch->from_ns = from;
-  batch->to_ns = to + batch->unmeasured;
   learn(batch, to > from ? to - from : 0);
-  charge_finished(&aq_flights[batch->card]);
-  publish_progress(batch->card);
+  settle(batch, from, to + batch->unmeasured);
 }
 
 void aq_batch_give_up(aq_batch *batch, uint64_t busy) {
   close_batch(batch, aq_now_ns());
-  batch->from_ns = 0;
-  batch->to_ns = busy;
-  charge_finished(&aq_flights[batch->card]);
-  publish_progress(batch->card);
+  settle(batch, 0, busy);
 }
 
 /* ---- forgetting ---- */

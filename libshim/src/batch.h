@@ -11,6 +11,7 @@
 #include "compute.h"
 #include "core_context.h"
 #include "event.h"
+#include "spans.h"
 
 #define AQ_WINDOW_NS UINT64_C(8000000) /* known work in flight, on one card by one process, where an arbiter does not say */
 #define AQ_BATCH_COUNT 256
@@ -28,7 +29,7 @@ typedef struct {
   uint32_t count;
 } aq_batch_member;
 
-typedef enum { AQ_BATCH_FREE, AQ_BATCH_OPEN, AQ_BATCH_DONE } aq_batch_state;
+typedef enum { AQ_BATCH_FREE, AQ_BATCH_OPEN } aq_batch_state;
 
 typedef struct aq_batch {
   aq_batch_state state;
@@ -82,8 +83,8 @@ typedef struct {
   uint32_t waiting;     /* submissions at the gate */
   uint32_t rung_for;    /* the gate's word for which the bell was last rung */
   uint64_t charged_ns;        /* by this process, altogether */
-  uint64_t charged_until_ns;  /* the end of its latest work that was charged */
-  uint64_t others_charged_ns; /* by other processes, of the time until then */
+  aq_spans charged;           /* when that ran; of what an open batch may have been on the card beside */
+  uint64_t others_charged_ns; /* by other processes, of time that is accounted for */
 } aq_in_flight;
 
 extern aq_in_flight aq_flights[AQ_MAX_CARDS];
@@ -148,7 +149,7 @@ void aq_batch_recall(void);
 /* Charges work of this process that no batch has. */
 void aq_batch_charge_stray(int card, uint64_t busy);
 
-/* The batch ran in [from, to): teaches the costs, charges what is finished in the order of submission, frees it. */
+/* The batch ran in [from, to): teaches the costs, charges it, frees it. */
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to);
 
 /* Nobody will know when the batch ran: it is charged this much. */

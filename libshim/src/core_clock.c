@@ -20,10 +20,8 @@ static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static uint64_t before(uint64_t instant, uint64_t by) { return instant > by ? instant - by : 0; }
 
-static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
-/* Moves covered_until on to `end`; returns where it was. Relaxed: the word is all there is. */
-static uint64_t cover(aq_usage_card *card, uint64_t end) {
+/* Relaxed: the word is all there is. */
+uint64_t aq_clock_cover(aq_usage_card *card, uint64_t end) {
   uint64_t covered = __atomic_load_n(&card->core_covered_until_ns, __ATOMIC_RELAXED);
   do {
     if (end <= covered) break;
@@ -31,7 +29,8 @@ static uint64_t cover(aq_usage_card *card, uint64_t end) {
   return covered;
 }
 
-static void owe(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since) {
+void aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since) {
+  if (!busy) return;
   uint64_t price = busy * AQ_WHOLE_CARD / (share ? share : AQ_WHOLE_CARD);
   uint64_t paid = __atomic_load_n(&card->core_paid_until_ns, __ATOMIC_RELAXED);
   uint64_t wanted;
@@ -39,20 +38,6 @@ static void owe(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t sin
     wanted = later(paid, before(since, CREDIT_NS)) + price;
   } while (!__atomic_compare_exchange_n(&card->core_paid_until_ns, &paid, wanted, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   __atomic_fetch_add(&card->busy_ns, busy, __ATOMIC_RELAXED);
-}
-
-uint64_t aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t start, uint64_t end, uint64_t *others) {
-  if (start >= end) return 0;
-  uint64_t covered = cover(card, end);
-  uint64_t under_others = before(smaller(covered, end), start);
-  uint64_t busy = end - start - smaller(under_others, *others);
-  *others = smaller(before(*others, under_others), before(covered, end));
-  if (busy) owe(card, share, busy, end - busy);
-  return busy;
-}
-
-void aq_clock_charge_estimate(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t now) {
-  if (busy) owe(card, share, busy, now);
 }
 
 uint64_t aq_clock_open_at(const aq_usage_card *card) { return __atomic_load_n(&card->core_paid_until_ns, __ATOMIC_RELAXED); }

@@ -16,14 +16,11 @@
 
 uint64_t aq_now_ns(void);
 
-/* Charges the work of [start, end) at `share` of the card (0: all of it); returns the nanoseconds that nobody had charged yet. `others`
- * is what other processes have charged since `start`: a long kernel lies under the charges of many short ones, which
- * all end before it does and leave gaps that only it can fill. It is left what they may have charged since `end`: those
- * whose work ended later may well have been charged earlier. */
-uint64_t aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t start, uint64_t end, uint64_t *others);
+/* Says that work which ended at `end` is charged. Returns the end of the latest before it. */
+uint64_t aq_clock_cover(aq_usage_card *card, uint64_t end);
 
-/* Charges work whose time on the card is only estimated. */
-void aq_clock_charge_estimate(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t now);
+/* Charges busy nanoseconds at `share` of the card (0: all of it), which began at `since`. */
+void aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since);
 
 /* The instant from which the tenant may submit work again; in the past when it owes nothing. */
 uint64_t aq_clock_open_at(const aq_usage_card *card);

@@ -32,6 +32,7 @@ WAYS = {
         *("launched_ex_ptsz", "cooperative", "cooperative_ptsz", "multi_device"),
         *("legacy", "legacy_grid", "legacy_grid_async", "graphs", "graphs_ptsz", "two_threads_two_streams"),
     ),
+    "beside a wait for the host": ("beside_a_wait",),
     "copies and fills": (
         *("copied", "copied_async", "in", "in_async", "out", "out_async", "within", "within_async", "batch"),
         *("filled", "filled_async", "filled_words", "filled_box"),

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BLOCKING_SYNC 4
 #define NON_BLOCKING 1
@@ -36,6 +37,7 @@ typedef struct {
 #define GRID unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned
 int cuInit(unsigned), cuDevicePrimaryCtxSetFlags_v2(int, unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
 int cuModuleLoadData(void **, const void *), cuModuleGetFunction(void **, void *, const char *), cuCtxSynchronize(void);
+int cuLaunchHostFunc(void *, void (*)(void *), void *), cuStreamQuery(void *), cuStreamSynchronize(void *);
 int cuStreamCreate(void **, unsigned), cuStreamBeginCapture_v2(void *, int), cuStreamEndCapture(void *, void **);
 int cuGraphInstantiateWithFlags(void **, void *, uint64_t), cuGraphLaunch(void *, void *), cuGraphLaunch_ptsz(void *, void *);
 int cuLaunchKernel(void *, GRID, void *, void **, void **), cuLaunchKernel_ptsz(void *, GRID, void *, void **, void **);
@@ -133,6 +135,24 @@ static int on_two_streams(void) {
   return cuLaunchKernel(kernel, SHAPE, own[turn++ % STREAMS], params, NULL);
 }
 
+static void nap(void *milliseconds) { usleep(*(unsigned *)milliseconds * 1000); }
+
+/* One stream waits for the host again and again, and has a kernel behind that; the other is never without one. */
+static int beside_a_wait(void) {
+  static void *own[STREAMS];
+  static unsigned milliseconds = 150;
+  for (int i = 0; !own[0] && i < STREAMS; i++) CHECK(cuStreamCreate(&own[STREAMS - 1 - i], NON_BLOCKING));
+  if (!cuStreamQuery(own[0])) {
+    CHECK(cuLaunchHostFunc(own[0], nap, &milliseconds));
+    CHECK(cuLaunchKernel(kernel, SHAPE, own[0], params, NULL));
+  }
+  for (int i = 1; i <= 16 * TOGETHER; i++) {
+    CHECK(cuLaunchKernel(kernel, SHAPE, own[1], params, NULL));
+    if (i % TOGETHER == 0) CHECK(cuStreamSynchronize(own[1]));
+  }
+  return 0;
+}
+
 static const struct {
   const char *name;
   int (*submit)(void);
@@ -153,6 +173,7 @@ static const struct {
     {"graphs", graphs, 1},
     {"graphs_ptsz", graphs_ptsz, 1},
     {"two_threads_two_streams", on_two_streams, 2},
+    {"beside_a_wait", beside_a_wait, 1},
     {"copied", copied, 1},
     {"copied_async", copied_async, 1},
     {"in", in, 1},
