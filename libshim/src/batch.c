@@ -365,29 +365,56 @@ static void learn(const aq_batch *batch, uint64_t took) {
 }
 
 /* What of the card's time in a batch neither another batch was charged for nor another process. `others`, which is left what is
- * not used up, is what other processes have charged since the batch was opened: a long kernel lies under many short ones of
- * theirs, which all end before it does and leave gaps that only it can fill. */
-static uint64_t own_time(const aq_batch *batch, const aq_spans *charged, uint64_t covered, uint64_t *others) {
-  uint64_t busy = 0;
+ * not used up, is what other processes have charged since the batch was opened, of time up to `until`: a long kernel lies under
+ * many short ones of theirs, which all end before it does and leave gaps that only it can fill. */
+static uint64_t own_time(const aq_batch *batch, aq_spans *charged, uint64_t until, uint64_t *others) {
+  uint64_t busy = aq_spans_take(charged, batch->from_ns, batch->to_ns);
   aq_span gap = {.to = batch->from_ns};
   while (aq_spans_gap(charged, gap.to, batch->to_ns, &gap)) {
-    uint64_t under_others = smaller(less(smaller(covered, gap.to), gap.from), *others);
+    uint64_t under_others = smaller(less(smaller(until, gap.to), gap.from), *others);
     *others -= under_others;
     busy += gap.to - gap.from - under_others;
   }
   return busy;
 }
 
+/* Until when others may have charged. The instant that all share is theirs if it is not where this process left it, or if they
+ * have charged since. */
+static uint64_t others_until(const aq_batch *batch, aq_in_flight *flight, aq_usage_card *card, uint64_t charged) {
+  uint64_t covered = aq_clock_cover(card, batch->to_ns);
+  if (covered > flight->covered_ns || charged != flight->others_seen_ns) flight->others_until_ns = covered;
+  flight->covered_ns = later(covered, batch->to_ns);
+  flight->others_seen_ns = charged;
+  return flight->others_until_ns;
+}
+
+/* Whether none that is in flight can have run before the batch ended, but behind it on its stream. */
+static bool is_first(const aq_batch *batch, const aq_in_flight *flight) {
+  if (batch != flight->oldest) return false;
+  for (const aq_batch *other = batch->next; other; other = other->next)
+    if (other->stream != batch->stream && other->opened_ns < batch->to_ns) return false;
+  return true;
+}
+
+/* The clock passes over time in which nothing was charged, as idle. Where a batch has run in that time which ends later, it is
+ * given that back. */
+static void pay(const aq_batch *batch, aq_in_flight *flight, aq_usage_card *card, uint64_t busy) {
+  uint64_t back = aq_spans_take(&flight->passed_over, less(batch->from_ns, AQ_CREDIT_NS), batch->to_ns);
+  aq_span idle = aq_clock_charge(card, aq_lease_price(batch->card), busy, less(batch->to_ns, busy), back);
+  if (flight->oldest == flight->newest) flight->passed_over.count = 0;
+  else if (idle.free) aq_spans_add(&flight->passed_over, idle, flight->oldest->opened_ns);
+}
+
 /* What others charged before the batch was opened, or is known to be of earlier time, has nothing to do with it. Of what is not
  * used up the part that they may have charged of time after the batch counts against later ones, whose work ended later and was
- * charged sooner; all of it while an older batch is in flight, which may have run before. */
+ * charged sooner; all of it while another is in flight which may have run before. */
 static uint64_t charge_interval(const aq_batch *batch, aq_in_flight *flight, aq_usage_card *card) {
   uint64_t charged = others_charged(batch->card), heard = later(batch->others_ns, flight->others_charged_ns);
-  uint64_t covered = aq_clock_cover(card, batch->to_ns), others = charged - heard;
-  uint64_t busy = own_time(batch, &flight->charged, covered, &others);
-  aq_clock_charge(card, aq_lease_price(batch->card), busy, less(batch->to_ns, busy));
-  aq_spans_add(&flight->charged, (aq_span){batch->from_ns, batch->to_ns}, flight->oldest->opened_ns);
-  if (batch == flight->oldest) flight->others_charged_ns = charged - smaller(others, less(covered, batch->to_ns));
+  uint64_t until = others_until(batch, flight, card, charged), others = charged - heard;
+  uint64_t busy = own_time(batch, &flight->charged, until, &others);
+  pay(batch, flight, card, busy);
+  aq_spans_add(&flight->charged, (aq_span){.from = batch->from_ns, .to = batch->to_ns}, flight->oldest->opened_ns);
+  if (is_first(batch, flight)) flight->others_charged_ns = charged - smaller(others, less(until, batch->to_ns));
   else flight->others_charged_ns = later(flight->others_charged_ns, flight->oldest->others_ns) + charged - heard - others;
   return busy;
 }
@@ -396,14 +423,14 @@ static void charge(const aq_batch *batch) {
   aq_in_flight *flight = &aq_flights[batch->card];
   aq_usage_card *card = aq_core_usage(batch->card);
   uint64_t busy = batch->to_ns;
-  if (!batch->from_ns) aq_clock_charge(card, aq_lease_price(batch->card), busy, batch->last_ns);
+  if (!batch->from_ns) aq_clock_charge(card, aq_lease_price(batch->card), busy, batch->last_ns, 0);
   else if (batch->from_ns < batch->to_ns) busy = charge_interval(batch, flight, card);
   else busy = 0;
   flight->charged_ns += busy;
 }
 
 void aq_batch_charge_stray(int card, uint64_t busy) {
-  aq_clock_charge(aq_core_usage(card), aq_lease_price(card), busy, aq_now_ns());
+  aq_clock_charge(aq_core_usage(card), aq_lease_price(card), busy, aq_now_ns(), 0);
   aq_flights[card].charged_ns += busy;
 }
 

@@ -84,7 +84,11 @@ typedef struct {
   uint32_t rung_for;    /* the gate's word for which the bell was last rung */
   uint64_t charged_ns;        /* by this process, altogether */
   aq_spans charged;           /* when that ran; of what an open batch may have been on the card beside */
-  uint64_t others_charged_ns; /* by other processes, of time that is accounted for */
+  aq_spans passed_over;       /* by the clock while something was in flight */
+  uint64_t others_charged_ns; /* by other processes, of time that is accounted for, */
+  uint64_t others_seen_ns;    /* and altogether, when this process charged last */
+  uint64_t others_until_ns;   /* the latest end of what they may have charged by then, */
+  uint64_t covered_ns;        /* and of what anybody had */
 } aq_in_flight;
 
 extern aq_in_flight aq_flights[AQ_MAX_CARDS];

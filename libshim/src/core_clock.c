@@ -1,13 +1,12 @@
 /* The debt clock: paid_until moves on by busy / share, and time that passes pays.
  *
- * Idle time is credited up to CREDIT_NS, so that a late wake-up costs nothing and a pause buys only a small burst;
+ * Idle time is credited up to AQ_CREDIT_NS, so that a late wake-up costs nothing and a pause buys only a small burst;
  * debt has no bound, so the long-run share is exact whatever the length of a kernel.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core_clock.h"
 
 #include <time.h>
 
-#define CREDIT_NS UINT64_C(50000000)
 #define FUTURE_NS UINT64_C(1000000000) /* clocks of processes of one boot differ by nothing; work is never charged ahead */
 
 uint64_t aq_now_ns(void) {
@@ -29,15 +28,16 @@ uint64_t aq_clock_cover(aq_usage_card *card, uint64_t end) {
   return covered;
 }
 
-void aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since) {
-  if (!busy) return;
-  uint64_t price = busy * AQ_WHOLE_CARD / (share ? share : AQ_WHOLE_CARD);
+aq_span aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since, uint64_t back) {
+  if (!busy) return (aq_span){0};
+  uint64_t price = before(busy * AQ_WHOLE_CARD / (share ? share : AQ_WHOLE_CARD), back), credited = before(since, AQ_CREDIT_NS);
   uint64_t paid = __atomic_load_n(&card->core_paid_until_ns, __ATOMIC_RELAXED);
   uint64_t wanted;
   do {
-    wanted = later(paid, before(since, CREDIT_NS)) + price;
+    wanted = later(paid, credited) + price;
   } while (!__atomic_compare_exchange_n(&card->core_paid_until_ns, &paid, wanted, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   __atomic_fetch_add(&card->busy_ns, busy, __ATOMIC_RELAXED);
+  return (aq_span){.from = paid, .to = credited, .free = before(credited, paid)};
 }
 
 uint64_t aq_clock_open_at(const aq_usage_card *card) { return __atomic_load_n(&card->core_paid_until_ns, __ATOMIC_RELAXED); }

@@ -11,7 +11,9 @@
 #define AQ_CORE_CLOCK_H
 
 #include "aliquot_pages.h"
+#include "spans.h"
 
+#define AQ_CREDIT_NS UINT64_C(50000000) /* of idle time that is credited */
 #define AQ_WHOLE_CARD 10000 /* a share: hundredths of a percent of the card's time */
 
 uint64_t aq_now_ns(void);
@@ -19,8 +21,10 @@ uint64_t aq_now_ns(void);
 /* Says that work which ended at `end` is charged. Returns the end of the latest before it. */
 uint64_t aq_clock_cover(aq_usage_card *card, uint64_t end);
 
-/* Charges busy nanoseconds at `share` of the card (0: all of it), which began at `since`. */
-void aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since);
+/* Charges busy nanoseconds at `share` of the card (0: all of it), which began at `since`; `back` of their price were paid by time
+ * that an earlier charge passed over. Returns the time that this one passes over, for being idle; all of it is free, and mostly
+ * there is none. */
+aq_span aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since, uint64_t back);
 
 /* The instant from which the tenant may submit work again; in the past when it owes nothing. */
 uint64_t aq_clock_open_at(const aq_usage_card *card);

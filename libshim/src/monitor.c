@@ -42,7 +42,8 @@ typedef struct {
   uint32_t submissions;
   verdict verdict;
   uint64_t seen_ns;      /* when it was seen to be over */
-  double from_ms, to_ms; /* after the context's reference */
+  CUevent reference;     /* the context's, then */
+  double from_ms, to_ms; /* after that */
 } look;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -103,7 +104,7 @@ static void ask(look *at, CUcontext *current) {
   CUresult result = AQ_CUDA(cuEventQuery)(batch->events.end);
   if (result == CUDA_ERROR_NOT_READY) return;
   at->seen_ns = aq_now_ns();
-  CUevent reference = batch->context->reference;
+  CUevent reference = at->reference = batch->context->reference;
   bool known = result == CUDA_SUCCESS && elapsed(reference, batch->events.start, &at->from_ms) &&
                elapsed(reference, batch->events.end, &at->to_ms);
   at->verdict = known ? OVER : UNKNOWN;
@@ -163,6 +164,7 @@ static void finish(const look *at) {
 static void settle(const look *at) {
   aq_batch *batch = at->batch;
   if (batch->generation != at->generation || batch->submissions != at->submissions || batch->in_call) return;
+  if (at->verdict == OVER && at->reference != batch->context->reference) return; /* renewed by one before; it is looked at again */
   if (at->verdict == OVER) note_offset(at);
   if (at->verdict == OVER && !goes_on(at)) finish(at);
   else if (at->verdict == OVER) return;

@@ -1,4 +1,5 @@
-/* Times as disjoint intervals, in the order of time.
+/* Times as disjoint intervals, in the order of time. Where there are too many of them the nearest become one, which knows how
+ * much of it is free, though no longer where.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef AQ_SPANS_H
 #define AQ_SPANS_H
@@ -10,15 +11,20 @@
 
 typedef struct {
   uint64_t from, to; /* nanoseconds of the host's clock; `to` is the first instant behind it */
+  uint64_t free;     /* of that, somewhere in it */
 } aq_span;
 
 typedef struct {
-  aq_span spans[AQ_SPANS];
+  aq_span spans[AQ_SPANS + 1]; /* the last place is for one that is being added */
   uint32_t count;
 } aq_spans;
 
 /* The first part of [from, to) that is in none of them. False: there is none. */
 bool aq_spans_gap(const aq_spans *spans, uint64_t from, uint64_t to, aq_span *gap);
+
+/* Takes from each what is free of it in [from, to), as far as can be told: its free time counts as spread evenly over it. Returns
+ * how much that is. */
+uint64_t aq_spans_take(aq_spans *spans, uint64_t from, uint64_t to);
 
 /* Adds one. Where they become too many, what ended `since` then or before is forgotten; if that does not do, the two with the
  * least between them become one. */

@@ -98,6 +98,19 @@ def usage_page(installed: Installation, uid: str) -> Path:
     return box.path(str(box.path(f"{RUN}/tenants/{uid}/main/usage").readlink()))
 
 
+def await_its_share(steady: Steady) -> None:
+    """Wait until a pod has its share of its card's time within two points, for two seconds."""
+
+    def has_it() -> bool:
+        steady.watch()
+        time.sleep(2)
+        share = steady.share()
+        print(f"{steady.name} has {share:.1f} %")
+        return abs(share - CORE) < 2
+
+    wait_for(f"{steady.name} to have its share", has_it, PATIENCE_S)
+
+
 class Traffic:
     """Guests: they come as long as there are few, and go when they have had their slice; `prefix` names them.
 

@@ -16,7 +16,7 @@ from tests.cluster.installation import NAMESPACE, RUN, Installation
 from tests.cluster.scrapes import scrape
 from tests.cluster.test_journey import ALLOCATE, PATIENCE_S, client, said
 from tests.cluster.test_upgrade import begin
-from tests.cluster.traffic import CORE, Steady
+from tests.cluster.traffic import await_its_share
 from tests.integration.plugin import hostile_locks
 from tests.integration.plugin.waits import longest_silence_s
 
@@ -85,7 +85,8 @@ def neighbours(installed: Installation) -> Iterator[Neighbours]:
 
 
 def test_a_page_that_names_processes_of_the_node_keeps_no_slice(installed: Installation):
-    """They live on when its pod has gone, and the next one gets all of both cards at once."""
+    """They live on when its pod has gone, and the next one gets most of both cards at once, beside a neighbour."""
+    (steady,) = begin(installed, "steady-0")
     before = seconds_for_both_cards(installed, "before", ALLOCATE)
     of_the_node = identity_of(1, installed.node.box.path("/proc"))
     assert of_the_node
@@ -99,10 +100,12 @@ def test_a_page_that_names_processes_of_the_node_keeps_no_slice(installed: Insta
     after = seconds_for_both_cards(installed, "next", ALLOCATE)
     print("seconds to start:", before, after)
     assert after < before + LATER_S
+    await_its_share(steady)
+    steady.check()
 
 
 def seconds_for_both_cards(installed: Installation, name: str, program: str) -> float:
-    """How long a pod takes to start that leaves room for no other; it goes again, and all that it had."""
+    """How long a pod takes to start that leaves room for no other like it; it goes again, and all that it had."""
     begun = time.monotonic()
     installed.kubectl.apply(hostile(name, program, BOTH_CARDS))
     said(installed, name, "ready")
@@ -127,7 +130,7 @@ def test_locks_on_its_pages_hold_up_nobody(installed: Installation, neighbours: 
     manifest["metadata"]["annotations"] = {CARD_UUID_ANNOTATION: card_of(installed, "steady-0")}
     installed.kubectl.apply(manifest)
     said(installed, "locks", "ready")
-    wait_for("the neighbour to have its share", lambda: abs(share_of(steady) - CORE) < 2, PATIENCE_S)
+    await_its_share(steady)
     steady.watch()
     silence_s = longest_silence_s(steady.control, WATCHED_S)
     after = neighbours.look("next")
@@ -142,17 +145,9 @@ def test_locks_on_its_pages_hold_up_nobody(installed: Installation, neighbours: 
     steady.check_time()
 
 
-def share_of(steady: Steady) -> float:
-    """Percent of its card's time that a pod has for two seconds."""
-    steady.watch()
-    time.sleep(2)
-    share = steady.share()
-    print(f"{steady.name} has {share:.1f} %")
-    return share
-
-
 def test_an_annotation_taken_away_before_the_start_takes_no_limit_away(installed: Installation):
     """The container's environment preloads nothing then, so the node mounts the list that does."""
+    (steady,) = begin(installed, "steady-0")
     manifest = client("edited", program=PRELOADED + ALLOCATE)
     manifest["metadata"]["annotations"] = {"aliquot.dev/inject": "file"}
     manifest["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
@@ -164,3 +159,4 @@ def test_an_annotation_taken_away_before_the_start_takes_no_limit_away(installed
     log = said(installed, "edited", "ready")
     assert f"preload None {[LIBRARY_PATH]}" in log
     assert LIMIT_HOLDS in log
+    await_its_share(steady)

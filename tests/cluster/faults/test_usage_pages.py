@@ -16,7 +16,7 @@ from tests.cluster.faults.pods import (
 from tests.cluster.installation import RUN, Installation
 from tests.cluster.test_journey import ALLOCATE, PATIENCE_S, client, said
 from tests.cluster.test_upgrade import begin
-from tests.cluster.traffic import usage_page
+from tests.cluster.traffic import await_its_share, usage_page
 
 pytestmark = pytest.mark.cluster
 
@@ -41,7 +41,7 @@ def test_a_page_that_grows_fills_its_own_volume(installed: Installation):
     after = seconds_to_start(installed, "next")
     print("seconds to start:", before, after)
     assert after < before + LATER_S
-    steady.check_time()
+    await_its_share(steady)
     steady.check()
     uid = str(installed.kubectl.get("pods", "grows")["metadata"]["uid"])
     page = usage_page(installed, uid)
