@@ -38,20 +38,32 @@ class Account:
     paid_until: int
 
 
-@pytest.fixture(scope="module")
-def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program. The real clock's time is not asked for: all but that is the interceptor's own."""
-    directory = tmp_path_factory.mktemp("batches")
+UNUSED = "uint64_t real_now_ns(void); uint64_t real_now_ns(void) {"
+
+
+def compiled(directory: Path, name: str, *others: str) -> Path:
+    """A program on the interceptor's own accounts; the real clock's time is not asked for."""
     clock = (LIBSHIM / "src" / "core_clock.c").read_text()
     (directory / "core_clock.c").write_text(clock.replace("uint64_t aq_now_ns(void) {", UNUSED))
-    sources = [LIBSHIM / "src" / "batch.c", LIBSHIM / "src" / "spans.c", directory / "core_clock.c"]
+    sources = [LIBSHIM / "src" / other for other in ("batch.c", "spans.c", *others)]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", f"-I{LIBSHIM / 'include'}", f"-I{LIBSHIM / 'src'}"]
-    target = directory / "batch_steps"
-    subprocess.run(["cc", *flags, "-o", target, CLIENTS / "batch_steps.c", *sources], check=True)
-    return target
+    command = [
+        "cc",
+        *flags,
+        "-o",
+        directory / name,
+        CLIENTS / f"{name}.c",
+        directory / "core_clock.c",
+        *sources,
+    ]
+    subprocess.run([*command, "-lpthread"], check=True)
+    return directory / name
 
 
-UNUSED = "uint64_t real_now_ns(void); uint64_t real_now_ns(void) {"
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that opens and ends batches when it is told to."""
+    return compiled(tmp_path_factory.mktemp("batches"), "batch_steps")
 
 
 def account(steps: Path, batches: Iterable[Batch], share: int = 30) -> Account:
@@ -138,3 +150,12 @@ def test_whatever_streams_do_each_instant_is_charged_once(steps: Path, streams: 
     print(f"SEED={seed}")
     batches = drawn(random.Random(seed), streams)
     assert account(steps, batches).busy == pytest.approx(union(batches), rel=1e-3)
+
+
+def test_a_look_that_renews_the_reference_places_all_that_it_saw_by_one(tmp_path: Path):
+    """Two batches are seen to be over by the time of one reference, and the first renews it."""
+    program = compiled(tmp_path, "reference_steps", "core_context.c", "event.c")
+    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    charged_us, ran_us, apart_us = map(int, done.stdout.split())
+    assert abs(apart_us) < 1000
+    assert charged_us == pytest.approx(ran_us, abs=1000)
