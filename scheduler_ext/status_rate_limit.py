@@ -31,8 +31,11 @@ class _Account:
 class StatusRateLimit:
     """Counts the changes of each node's cards; health, MIG and what is promised are none.
 
+    To have no cards is none either: an object that was just made says so, and there is nothing to work out. A node that
+    is made anew with the cards that it had before has not changed.
+
     Attributes:
-        over: The nodes whose last status was not taken over.
+        over: The nodes whose last status with cards was not taken over.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,6 +46,8 @@ class StatusRateLimit:
 
     def allows(self, node: str, status: GPUNodeStatus) -> bool:
         """Whether a node's status may be taken over now; a new one is charged for."""
+        if not status.cards:
+            return True
         said, now = hash(_lasting(status)), self._clock()
         account = self._accounts.setdefault(node, _Account(said, MOST_AT_ONCE, now))
         account.left = min(MOST_AT_ONCE, account.left + (now - account.since) / SECONDS_EACH)

@@ -99,7 +99,7 @@ def test_the_metrics_count_the_nodes():
     """By the limit that the process's own feed has."""
     parts = Parts(None, parse_arguments(["--port", "0"]))  # type: ignore[arg-type] - nothing of it runs
     for turn in range(MOST_AT_ONCE + 2):
-        parts._feed._statuses.allows("wild", GPUNodeStatus(slices_per_card=turn + 1))
+        parts._feed._statuses.allows("wild", sized(turn))
     assert b"aliquot_scheduler_nodes_rate_limited 1.0" in generate_latest(parts.registry)
 
 
@@ -115,9 +115,23 @@ def test_a_node_that_is_made_anew_has_spent_what_it_has_spent():
     """Its budget comes back with time alone."""
     budget = StatusRateLimit(lambda: 0.0)
     for turn in range(MOST_AT_ONCE + 1):
-        assert budget.allows("n", GPUNodeStatus(slices_per_card=turn))
+        assert budget.allows("n", sized(turn))
         budget.forget("n")
-    assert not budget.allows("n", GPUNodeStatus(slices_per_card=99))
+    assert not budget.allows("n", sized(99))
+
+
+def test_a_node_that_is_made_anew_with_its_cards_has_not_changed():
+    """Its new object has none at first; no time need pass."""
+    budget = StatusRateLimit(lambda: 0.0)
+    for _ in range(5 * MOST_AT_ONCE):
+        assert budget.allows("n", GPUNodeStatus())
+        assert budget.allows("n", sized(16))
+        budget.forget("n")
+
+
+def sized(gib: int) -> GPUNodeStatus:
+    """A node with a card of this size."""
+    return node(card("a", gib=gib))
 
 
 def test_as_many_slices_and_other_links_are_a_change():
