@@ -87,19 +87,28 @@ class Registration:
             await self._files.wait(LOOK_EVERY_S)
 
     async def _serve_one_kubelet(self) -> None:
-        """Serves and registers, and returns when the kubelet is another one or our socket is gone."""
-        kubelet = file_identity(self._kubelet)
+        """Serves and registers, and returns when the kubelet has gone or our socket has.
+
+        A kubelet that is new is told again over the same socket: between two sockets it could ask in vain, and fail a
+        pod for good. It may have come between the look at its socket and the call.
+        """
         server = await self._serve()
         try:
-            own = file_identity(self.socket)
-            await self._register()
-            self.registered = True
-            self._told()
-            log.info("registered %s with the kubelet", self._plugin.resource)
-            await self._until_changed(kubelet, own)
+            own, kubelet = file_identity(self.socket), file_identity(self._kubelet)
+            while own is not None and kubelet is not None:
+                await self._tell()
+                await self._until_changed(kubelet, own)
+                self.registered = False
+                kubelet = file_identity(self._kubelet) if file_identity(self.socket) == own else None
         finally:
             self.registered = False
             await server.stop(STOP_GRACE_S)
+
+    async def _tell(self) -> None:
+        await self._register()
+        self.registered = True
+        self._told()
+        log.info("registered %s with the kubelet", self._plugin.resource)
 
     async def _serve(self) -> grpc.aio.Server:
         self._directory.mkdir(parents=True, exist_ok=True)
