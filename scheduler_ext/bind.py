@@ -161,6 +161,8 @@ class Binder:
 
     def _place(self, request: PodRequest, args: BindArgs) -> None:
         """Place the pod on this node, instead of anywhere else."""
+        if self._ledger.departed(args.PodUID):  # since it was read: nobody would ever give the place back
+            raise BindError(f"pod {_key(args)} was deleted")
         self._ledger.release(args.PodUID)
         placement = self._placer.choose(request, [args.Node]).placement
         if placement is None:

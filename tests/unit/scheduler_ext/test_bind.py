@@ -244,6 +244,14 @@ def test_a_pod_deleted_while_its_bind_is_under_way_is_not_brought_back(bench: Be
     assert bench.used() == {}
 
 
+def test_a_pod_that_is_gone_gets_no_place_because_it_was_read_just_before(bench: Bench):
+    """The watch has told of its end already, and will not tell again."""
+    pod = bench.pod("p")
+    bench.ledger.depart(pod.metadata.uid)
+    assert "was deleted" in bench.bind(pod, "n1")
+    assert bench.ledger.entry(pod.metadata.uid) is None
+
+
 def test_bound_elsewhere_than_reserved(bench: Bench):
     """The placement written is one on the node it is written with."""
     pod = bench.pod("p")
