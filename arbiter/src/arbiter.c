@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "guest.h"
+#include "thread.h"
 
 #define BEAT_NS UINT64_C(10000000)
 #define SILENT_NS UINT64_C(60000000) /* then tenants go by their own clocks, as libshim's lease.c says */
@@ -150,14 +150,9 @@ void aq_arbiter_free(aq_arbiter *arbiter) {
   free(arbiter);
 }
 
-/* With all signals blocked: the program's handlers never run on our thread. */
 int aq_arbiter_start(aq_arbiter *arbiter) {
-  sigset_t all, before;
-  sigfillset(&all);
   arbiter->leaving = false;
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int error = pthread_create(&arbiter->thread, NULL, run, arbiter);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  int error = aq_thread_start(&arbiter->thread, run, arbiter);
   arbiter->running = !error;
   return error;
 }

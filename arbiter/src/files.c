@@ -7,14 +7,14 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "thread.h"
 
 #define BELLS_SIZE offsetof(aq_usage_page, slots)
 #define MOVES_NS INT64_C(50000000) /* a process that is not stopped looks at its work at least so often */
@@ -42,28 +42,13 @@ static void *run_close(void *argument) {
   return NULL;
 }
 
-/* With all signals blocked: the program's handlers never run on our thread. */
-static bool start_detached(void *(*run)(void *), void *argument) {
-  pthread_t thread;
-  pthread_attr_t detached;
-  sigset_t all, before;
-  sigfillset(&all);
-  if (pthread_attr_init(&detached)) return false;
-  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int error = pthread_create(&thread, &detached, run, argument);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&detached);
-  return !error;
-}
-
 /* The kernel then looks at every lock that a tenant left on a file: a thread waits for it, and the caller only where there can
  * be none. */
 void aq_files_close(aq_files *files) {
   opened these = {files->control, files->bells, files->control_file, files->usage};
   opened *kept = malloc(sizeof *kept);
   if (kept) *kept = these;
-  if (kept && start_detached(run_close, kept)) return;
+  if (kept && !aq_thread_start(NULL, run_close, kept)) return;
   free(kept);
   close_all(&these);
 }

@@ -1,8 +1,4 @@
 /* The pool of batches, and the queue of those in flight on each card.
- *
- * A batch is charged when it ends, in whatever order they do, for what of its time no other was charged for: a short one
- * that overtakes a long one on another stream hides no more than itself of it, and one that waits for the host holds up nobody's
- * charge.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "batch.h"
 
@@ -40,7 +36,6 @@ aq_batch *aq_batch_of(const aq_ticket *ticket) {
   return batch && batch->generation == ticket->generation && batch->state == AQ_BATCH_OPEN ? batch : NULL;
 }
 
-/* A batch with a tail is joined even when it is full: the end event of what joins it is the tail's as well. */
 /* Whether it came under a lease, at whose end nothing of it should be left. */
 static bool is_counted(const aq_batch *batch) { return batch->most_launches < AQ_ANY_LAUNCHES; }
 
@@ -48,6 +43,7 @@ static bool is_full(const aq_batch *batch) {
   return batch->estimate >= BATCH_NS || batch->launches >= batch->most_launches;
 }
 
+/* A batch with a tail is joined even when it is full: the end event of what joins it is the tail's as well. */
 bool aq_batch_can_join(const aq_batch *batch, const aq_core_context *context, const void *what) {
   if (!batch || batch->context != context || !aq_cost(what) || batch->member_count == AQ_BATCH_MEMBERS) return false;
   return !is_full(batch) || batch->unmeasured;
@@ -113,11 +109,6 @@ static void enqueue(aq_batch *batch) {
   flight->count++;
 }
 
-/* What other processes of the tenant have charged on a card so far. */
-static uint64_t others_charged(int card) {
-  return __atomic_load_n(&aq_core_usage(card)->busy_ns, __ATOMIC_RELAXED) - aq_flights[card].charged_ns;
-}
-
 /* Clears all but its events and the members, of which there are none. */
 static void renew(aq_batch *batch) {
   aq_events events = batch->events;
@@ -128,10 +119,6 @@ static void renew(aq_batch *batch) {
 }
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
-static uint64_t less(uint64_t a, uint64_t by) { return a > by ? a - by : 0; }
 
 static uint32_t part(uint32_t launches) {
   return launches == AQ_ANY_LAUNCHES ? launches : (uint32_t)later(1, launches / AQ_PIPELINE);
@@ -149,7 +136,7 @@ static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_c
   batch->fresh = true;
   batch->card = ticket->card = context->card;
   batch->generation = ticket->generation = ++generations;
-  batch->others_ns = others_charged(context->card);
+  batch->others_ns = aq_charge_others(context->card);
   batch->opened_ns = now;
   batch->most_launches = part(aq_flights[context->card].most_launches);
   ticket->batch = batch;
@@ -321,19 +308,6 @@ void aq_batch_recall(void) {
     if (batches[i].state == AQ_BATCH_OPEN) aq_ticket_take_back(&batches[i]);
 }
 
-/* ---- what others charge ---- */
-
-/* While all that is charged on a card is of time before a batch was opened, so is what others have charged. */
-void aq_batch_hear_others(void) {
-  for (int card = 0; card < AQ_MAX_CARDS; card++) {
-    if (!aq_flights[card].count) continue;
-    uint64_t charged = others_charged(card); /* first: what is charged in between is of the time after it */
-    uint64_t until = __atomic_load_n(&aq_core_usage(card)->core_covered_until_ns, __ATOMIC_ACQUIRE);
-    for (aq_batch *batch = aq_flights[card].oldest; batch; batch = batch->next)
-      if (batch->opened_ns >= until) batch->others_ns = charged;
-  }
-}
-
 /* ---- finishing ---- */
 
 static uint64_t expected_of(const aq_batch *batch) {
@@ -364,82 +338,11 @@ static void learn(const aq_batch *batch, uint64_t took) {
   }
 }
 
-/* What of the card's time in a batch neither another batch was charged for nor another process. `others`, which is left what is
- * not used up, is what other processes have charged since the batch was opened, of time up to `until`: a long kernel lies under
- * many short ones of theirs, which all end before it does and leave gaps that only it can fill. */
-static uint64_t own_time(const aq_batch *batch, aq_spans *charged, uint64_t until, uint64_t *others) {
-  uint64_t busy = aq_spans_take(charged, batch->from_ns, batch->to_ns);
-  aq_span gap = {.to = batch->from_ns};
-  while (aq_spans_gap(charged, gap.to, batch->to_ns, &gap)) {
-    uint64_t under_others = smaller(less(smaller(until, gap.to), gap.from), *others);
-    *others -= under_others;
-    busy += gap.to - gap.from - under_others;
-  }
-  return busy;
-}
-
-/* Until when others may have charged. The instant that all share is theirs if it is not where this process left it, or if they
- * have charged since. */
-static uint64_t others_until(const aq_batch *batch, aq_in_flight *flight, aq_usage_card *card, uint64_t charged) {
-  uint64_t covered = aq_clock_cover(card, batch->to_ns);
-  if (covered > flight->covered_ns || charged != flight->others_seen_ns) flight->others_until_ns = covered;
-  flight->covered_ns = later(covered, batch->to_ns);
-  flight->others_seen_ns = charged;
-  return flight->others_until_ns;
-}
-
-/* Whether none that is in flight can have run before the batch ended, but behind it on its stream. */
-static bool is_first(const aq_batch *batch, const aq_in_flight *flight) {
-  if (batch != flight->oldest) return false;
-  for (const aq_batch *other = batch->next; other; other = other->next)
-    if (other->stream != batch->stream && other->opened_ns < batch->to_ns) return false;
-  return true;
-}
-
-/* The clock passes over time in which nothing was charged, as idle. Where a batch has run in that time which ends later, it is
- * given that back. */
-static void pay(const aq_batch *batch, aq_in_flight *flight, aq_usage_card *card, uint64_t busy) {
-  uint64_t back = aq_spans_take(&flight->passed_over, less(batch->from_ns, AQ_CREDIT_NS), batch->to_ns);
-  aq_span idle = aq_clock_charge(card, aq_lease_price(batch->card), busy, less(batch->to_ns, busy), back);
-  if (flight->oldest == flight->newest) flight->passed_over.count = 0;
-  else if (idle.free) aq_spans_add(&flight->passed_over, idle, flight->oldest->opened_ns);
-}
-
-/* What others charged before the batch was opened, or is known to be of earlier time, has nothing to do with it. Of what is not
- * used up the part that they may have charged of time after the batch counts against later ones, whose work ended later and was
- * charged sooner; all of it while another is in flight which may have run before. */
-static uint64_t charge_interval(const aq_batch *batch, aq_in_flight *flight, aq_usage_card *card) {
-  uint64_t charged = others_charged(batch->card), heard = later(batch->others_ns, flight->others_charged_ns);
-  uint64_t until = others_until(batch, flight, card, charged), others = charged - heard;
-  uint64_t busy = own_time(batch, &flight->charged, until, &others);
-  pay(batch, flight, card, busy);
-  aq_spans_add(&flight->charged, (aq_span){.from = batch->from_ns, .to = batch->to_ns}, flight->oldest->opened_ns);
-  if (is_first(batch, flight)) flight->others_charged_ns = charged - smaller(others, less(until, batch->to_ns));
-  else flight->others_charged_ns = later(flight->others_charged_ns, flight->oldest->others_ns) + charged - heard - others;
-  return busy;
-}
-
-static void charge(const aq_batch *batch) {
-  aq_in_flight *flight = &aq_flights[batch->card];
-  aq_usage_card *card = aq_core_usage(batch->card);
-  uint64_t busy = batch->to_ns;
-  if (!batch->from_ns) aq_clock_charge(card, aq_lease_price(batch->card), busy, batch->last_ns, 0);
-  else if (batch->from_ns < batch->to_ns) busy = charge_interval(batch, flight, card);
-  else busy = 0;
-  flight->charged_ns += busy;
-}
-
-void aq_batch_charge_stray(int card, uint64_t busy) {
-  aq_clock_charge(aq_core_usage(card), aq_lease_price(card), busy, aq_now_ns(), 0);
-  aq_flights[card].charged_ns += busy;
-}
-
 static void leave_queue(aq_batch *batch) {
   aq_in_flight *flight = &aq_flights[batch->card];
-  aq_batch *older = NULL;
-  while (older ? older->next != batch : flight->oldest != batch) older = older ? older->next : flight->oldest;
-  if (older) older->next = batch->next;
-  else flight->oldest = batch->next;
+  aq_batch **link = &flight->oldest, *older = NULL;
+  for (; *link != batch; link = &older->next) older = *link;
+  *link = batch->next;
   if (flight->newest == batch) flight->newest = older;
   batch->state = AQ_BATCH_FREE;
   set_free(batch);
@@ -465,10 +368,8 @@ static void close_batch(aq_batch *batch, uint64_t ended) {
   make_nobodys(batch);
 }
 
-static void settle(aq_batch *batch, uint64_t from, uint64_t to) {
-  batch->from_ns = from;
-  batch->to_ns = to;
-  charge(batch);
+/* It has been charged. */
+static void free_batch(aq_batch *batch) {
   leave_queue(batch);
   publish_progress(batch->card);
 }
@@ -477,12 +378,14 @@ void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to) {
   uint64_t now = aq_now_ns();
   close_batch(batch, to < now ? to : now);
   learn(batch, to > from ? to - from : 0);
-  settle(batch, from, to + batch->unmeasured);
+  aq_charge_batch(batch, (aq_interval){.from = from, .to = to + batch->unmeasured});
+  free_batch(batch);
 }
 
 void aq_batch_give_up(aq_batch *batch, uint64_t busy) {
   close_batch(batch, aq_now_ns());
-  settle(batch, 0, busy);
+  aq_charge_estimate(batch->card, busy, batch->last_ns);
+  free_batch(batch);
 }
 
 /* ---- forgetting ---- */

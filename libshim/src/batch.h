@@ -8,10 +8,10 @@
 #define AQ_BATCH_H
 
 #include "aliquot_pages.h"
+#include "charge.h"
 #include "compute.h"
 #include "core_context.h"
 #include "event.h"
-#include "spans.h"
 
 #define AQ_WINDOW_NS UINT64_C(8000000) /* known work in flight, on one card by one process, where an arbiter does not say */
 #define AQ_BATCH_COUNT 256
@@ -59,7 +59,6 @@ typedef struct aq_batch {
   uint64_t others_ns;    /* what other processes have charged of time before it, as far as is known */
   bool abandoned;        /* the driver refused its only submission */
   bool unknown;          /* it is one submission of unknown length */
-  uint64_t from_ns, to_ns; /* once done: when it ran, host time; from 0: not known, it took to_ns */
   uint64_t unnamed;        /* nanoseconds of work that is no member, for want of places */
   struct aq_batch *next;   /* in its card's queue, by age; or idle */
   uint32_t member_count;
@@ -82,13 +81,7 @@ typedef struct {
   int64_t lease_end_ns; /* no work is to go beyond it; INT64_MAX: there is no lease */
   uint32_t waiting;     /* submissions at the gate */
   uint32_t rung_for;    /* the gate's word for which the bell was last rung */
-  uint64_t charged_ns;        /* by this process, altogether */
-  aq_spans charged;           /* when that ran; of what an open batch may have been on the card beside */
-  aq_spans passed_over;       /* by the clock while something was in flight */
-  uint64_t others_charged_ns; /* by other processes, of time that is accounted for, */
-  uint64_t others_seen_ns;    /* and altogether, when this process charged last */
-  uint64_t others_until_ns;   /* the latest end of what they may have charged by then, */
-  uint64_t covered_ns;        /* and of what anybody had */
+  aq_charges charges;
 } aq_in_flight;
 
 extern aq_in_flight aq_flights[AQ_MAX_CARDS];
@@ -126,9 +119,6 @@ void aq_batch_call_ends(aq_batch *batch);
  * until then takes as long as is expected of it. */
 bool aq_batch_goes_on(aq_batch *batch, uint64_t to, uint64_t now);
 
-/* Of what other processes have charged by now, keeps apart from each open batch what is of time before it. */
-void aq_batch_hear_others(void);
-
 /* What a ticket for this batch may be good for, as far as work in flight goes: nanoseconds, and launches. */
 int64_t aq_batch_room(const aq_batch *batch);
 uint32_t aq_batch_room_for_launches(const aq_batch *batch);
@@ -149,9 +139,6 @@ void aq_batch_disown(CUstream stream);
 
 /* All tickets are taken back; their batches stay open. */
 void aq_batch_recall(void);
-
-/* Charges work of this process that no batch has. */
-void aq_batch_charge_stray(int card, uint64_t busy);
 
 /* The batch ran in [from, to): teaches the costs, charges it, frees it. */
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to);

@@ -28,8 +28,8 @@ uint64_t aq_clock_cover(aq_usage_card *card, uint64_t end) {
   return covered;
 }
 
-aq_span aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since, uint64_t back) {
-  if (!busy) return (aq_span){0};
+aq_interval aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since, uint64_t back) {
+  if (!busy) return (aq_interval){0};
   uint64_t price = before(busy * AQ_WHOLE_CARD / (share ? share : AQ_WHOLE_CARD), back), credited = before(since, AQ_CREDIT_NS);
   uint64_t paid = __atomic_load_n(&card->core_paid_until_ns, __ATOMIC_RELAXED);
   uint64_t wanted;
@@ -37,7 +37,7 @@ aq_span aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t busy, uint
     wanted = later(paid, credited) + price;
   } while (!__atomic_compare_exchange_n(&card->core_paid_until_ns, &paid, wanted, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   __atomic_fetch_add(&card->busy_ns, busy, __ATOMIC_RELAXED);
-  return (aq_span){.from = paid, .to = credited, .free = before(credited, paid)};
+  return (aq_interval){.from = paid, .to = credited, .free = before(credited, paid)};
 }
 
 uint64_t aq_clock_open_at(const aq_usage_card *card) { return __atomic_load_n(&card->core_paid_until_ns, __ATOMIC_RELAXED); }

@@ -11,7 +11,7 @@
 #define AQ_CORE_CLOCK_H
 
 #include "aliquot_pages.h"
-#include "spans.h"
+#include "intervals.h"
 
 #define AQ_CREDIT_NS UINT64_C(50000000) /* of idle time that is credited */
 #define AQ_WHOLE_CARD 10000 /* a share: hundredths of a percent of the card's time */
@@ -24,7 +24,7 @@ uint64_t aq_clock_cover(aq_usage_card *card, uint64_t end);
 /* Charges busy nanoseconds at `share` of the card (0: all of it), which began at `since`; `back` of their price were paid by time
  * that an earlier charge passed over. Returns the time that this one passes over, for being idle; all of it is free, and mostly
  * there is none. */
-aq_span aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since, uint64_t back);
+aq_interval aq_clock_charge(aq_usage_card *card, uint32_t share, uint64_t busy, uint64_t since, uint64_t back);
 
 /* The instant from which the tenant may submit work again; in the past when it owes nothing. */
 uint64_t aq_clock_open_at(const aq_usage_card *card);

@@ -177,7 +177,7 @@ static void poll(void) {
   CUcontext current = NULL;
   uint64_t now = aq_now_ns();
   int count = collect_looks(looks, now);
-  aq_batch_hear_others();
+  aq_charge_hear_others();
   if (!count) {
     looked_ns = now;
     return;

@@ -106,7 +106,7 @@ void aq_ticket_take_back(aq_batch *batch) {
 /* Work that slipped past while another thread took the ticket back. */
 static void settle_slip(const aq_ticket *ticket, aq_batch *batch, uint64_t slip) {
   if (batch) aq_batch_add_unmeasured(batch, slip);
-  else aq_batch_charge_stray(ticket->card, slip);
+  else aq_charge_estimate(ticket->card, slip, aq_now_ns());
 }
 
 void aq_ticket_settle_worth(aq_lane *lane, aq_ticket *ticket) {

@@ -1,18 +1,21 @@
-"""What batches of one process are charged, by the interceptor's own accounts, beside the union of their times."""
+"""What batches of a tenant are charged, by the interceptor's own accounts, beside the union of their times."""
 
+import contextlib
 import os
 import random
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from aliquot.libshim._pages import lib
 from tests.native.shells import CLIENTS
 
 LIBSHIM = Path(__file__).parents[2] / "libshim"
+ACCOUNTS = ("batch.c", "charge.c", "intervals.c", "core_clock.c")
 MS = 1_000_000
 BEGIN = 1_000_000 * MS
 CREDIT = 50 * MS
@@ -28,6 +31,7 @@ class Batch:
     stream: int
     seen: int = 0
     """As soon as it has ended, if nothing is said."""
+    process: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,25 +42,14 @@ class Account:
     paid_until: int
 
 
-UNUSED = "uint64_t real_now_ns(void); uint64_t real_now_ns(void) {"
-
-
 def compiled(directory: Path, name: str, *others: str) -> Path:
-    """A program on the interceptor's own accounts; the real clock's time is not asked for."""
-    clock = (LIBSHIM / "src" / "core_clock.c").read_text()
-    (directory / "core_clock.c").write_text(clock.replace("uint64_t aq_now_ns(void) {", UNUSED))
-    sources = [LIBSHIM / "src" / other for other in ("batch.c", "spans.c", *others)]
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", f"-I{LIBSHIM / 'include'}", f"-I{LIBSHIM / 'src'}"]
-    command = [
-        "cc",
-        *flags,
-        "-o",
-        directory / name,
-        CLIENTS / f"{name}.c",
-        directory / "core_clock.c",
-        *sources,
-    ]
-    subprocess.run([*command, "-lpthread"], check=True)
+    """A program on the interceptor's own accounts, which says itself what time it is."""
+    sources = [LIBSHIM / "src" / other for other in (*ACCOUNTS, *others)]
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-Wl,--wrap=aq_now_ns", "-lpthread"]
+    include = [f"-I{LIBSHIM / 'include'}", f"-I{LIBSHIM / 'src'}"]
+    subprocess.run(
+        ["cc", *include, "-o", directory / name, CLIENTS / f"{name}.c", *sources, *flags], check=True
+    )
     return directory / name
 
 
@@ -66,19 +59,38 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("batches"), "batch_steps")
 
 
-def account(steps: Path, batches: Iterable[Batch], share: int = 30) -> Account:
-    """What they are charged, opened and seen to have ended in the order of time."""
-    lines = []
-    for number, one in enumerate(batches):
-        seen = BEGIN + max(one.seen, one.end)
-        lines.append((BEGIN + one.opened, f"open {number} {one.stream + 1} {BEGIN + one.opened}"))
-        lines.append((seen, f"end {number} {BEGIN + one.start} {BEGIN + one.end} {seen}"))
-    lines.sort(key=lambda line: line[0])
-    text = "".join(f"{line}\n" for _, line in lines)
-    command = [str(steps), str(100 * share)]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-    busy, paid_until = map(int, done.stdout.split())
+def told(process: subprocess.Popen[str], line: str) -> Account:
+    """What the tenant's account is when a process has done something."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+    busy, paid_until = map(int, process.stdout.readline().split())
     return Account(busy, paid_until - BEGIN)
+
+
+def account(steps: Path, batches: Sequence[Batch], share: int = 30) -> Account:
+    """What they are charged, opened and seen to have ended in the order of time; before that a process looks."""
+    lines: list[tuple[int, int, str]] = []
+    for number, one in enumerate(batches):
+        opened, seen = BEGIN + one.opened, BEGIN + max(one.seen, one.end)
+        lines.append((opened, one.process, f"open {number} {one.stream + 1} {opened}"))
+        lines.append((seen, one.process, f"look {seen}"))
+        lines.append((seen, one.process, f"end {number} {BEGIN + one.start} {BEGIN + one.end} {seen}"))
+    page = steps.with_name("usage")
+    page.write_bytes(bytes(lib.AQ_USAGE_SIZE))
+    command = [steps, page, str(100 * share)]
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for _ in range(1 + max(one.process for one in batches))
+        ]
+        found = [
+            told(processes[process], line) for _, process, line in sorted(lines, key=lambda line: line[0])
+        ]
+    return found[-1]
 
 
 def union(batches: Iterable[Batch]) -> int:
@@ -108,6 +120,15 @@ def test_a_long_kernel_over_many_short_ones_is_charged_in_full(steps: Path, coun
     assert account(steps, [long, *short]).busy == union([long, *short])
 
 
+def test_a_long_past_blurs_nothing(steps: Path):
+    """A kernel that was seen last fits in between two others, after many that are long over."""
+    past = [Batch(n * 100 * MS, n * 100 * MS + 1, n * 100 * MS + MS, stream=0) for n in range(40)]
+    now = 4000 * MS
+    before, after = Batch(now, now, now + 50 * MS, 0), Batch(now + 59 * MS, now + 60 * MS, now + 110 * MS, 0)
+    between = Batch(now, now + 50 * MS, now + 60 * MS, stream=1, seen=now + 111 * MS)
+    assert account(steps, [*past, before, after, between]).busy == union([*past, before, after, between])
+
+
 @pytest.mark.parametrize("share", [30, 80])
 @pytest.mark.parametrize("length", [100, 200, 1000])
 def test_a_short_kernel_that_ends_under_a_long_one_makes_it_no_dearer(steps: Path, share: int, length: int):
@@ -126,6 +147,42 @@ def test_what_waited_long_has_saved_up_no_credit(steps: Path):
     blips = [Batch(n * 1000 * MS, n * 1000 * MS + 1, n * 1000 * MS + MS, stream=1) for n in range(1, 10)]
     found = account(steps, [stuck, *blips])
     assert found.paid_until >= 10_000 * MS - CREDIT + 200 * MS * 100 // 30 - 2
+
+
+def others(begin_ms: int, end_ms: int) -> list[Batch]:
+    """Another process's, a millisecond each, one after the other."""
+    return [Batch(n * MS, n * MS + 1, (n + 1) * MS, stream=0, process=1) for n in range(begin_ms, end_ms)]
+
+
+TOGETHER = {
+    "another's time before a kernel that waited is none under it, though a short one beside it was seen first": [
+        Batch(0, 150 * MS, 250 * MS, stream=0, seen=250 * MS + 100_000),
+        Batch(247 * MS, 248 * MS, 249 * MS, stream=1, seen=249 * MS + 100_000),
+        *others(0, 150),
+    ],
+    "another's time under a long kernel counts, though the kernel that was submitted first ends before it": [
+        Batch(0, 100 * MS - 50_000, 101 * MS, stream=0),
+        Batch(10 * MS, 10 * MS + 100_000, 105 * MS, stream=1),
+        *others(11, 99),
+    ],
+    "another's time before both is none under the older one, though the younger one was seen first": [
+        *others(1, 6),
+        Batch(6 * MS + 500_000, 7 * MS, 19 * MS, stream=0, seen=21 * MS + 200_000),
+        Batch(19 * MS + 500_000, 20 * MS, 21 * MS, stream=1, seen=21 * MS + 100_000),
+    ],
+    "another's time counts once, while a kernel waits that was submitted before": [
+        Batch(0, 200 * MS, 201 * MS, stream=0),
+        *others(111, 121),
+        Batch(104 * MS, 105 * MS, 121 * MS, stream=2, seen=121 * MS + 500_000),
+        Batch(110 * MS, 111 * MS, 116 * MS, stream=1, seen=121 * MS + 300_000),
+    ],
+}
+
+
+@pytest.mark.parametrize("batches", TOGETHER.values(), ids=TOGETHER.keys())
+def test_what_two_processes_have_at_once_is_charged_once(steps: Path, batches: list[Batch]):
+    """And what each has alone is charged to it."""
+    assert account(steps, batches).busy == pytest.approx(union(batches), abs=MS)
 
 
 def drawn(dice: random.Random, streams: int) -> list[Batch]:

@@ -98,9 +98,8 @@ class Rights:
             "kind": "SelfSubjectRulesReview",
             "spec": {"namespace": namespace},
         }
-        status = user.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review)[
-            "status"
-        ]
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+        status = user.request("POST", path, review)["status"]
         assert not status["incomplete"], status
         rules: list[Obj] = status["resourceRules"]
         return rules

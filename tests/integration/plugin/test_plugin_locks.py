@@ -1,12 +1,16 @@
 """A tenant that holds a million locks on its pages: nobody waits until the kernel has looked at each of them."""
 
+import os
 import resource
+from pathlib import Path
 
+from aliquot.arbiter import Terms
 from aliquot.libshim._pages import lib
 from tests.integration.plugin.hostile_locks import locking
 from tests.integration.plugin.test_plugin_metrics import fetch, start_and_serve
 from tests.integration.plugin.waits import longest_silence_s, seconds_of
 from tests.integration.plugin.world import MakeWorld
+from tests.unit.arbiter.house import house
 from tests.unit.arbiter.player import Player
 
 LOCKS = 500_000
@@ -49,3 +53,19 @@ def test_an_agent_may_keep_the_pages_of_many_containers_open(make_world: MakeWor
         resource.setrlimit(resource.RLIMIT_NOFILE, (few, most))
     assert node.process is not None
     assert resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE) == (most, most)
+
+
+def test_nobody_waits_until_the_kernel_has_looked_at_the_locks_of_who_leaves(tmp_path: Path) -> None:
+    """It looks at each when a page is closed, here for some milliseconds: in a thread that nobody waits for."""
+    waits_s = []
+    with house(tmp_path) as home:
+        tenant = home.tenant("a", Terms("GPU-0", 5000, 100))
+        with locking(tenant.usage, tenant.control, LOCKS // 5):
+            for _ in range(5):
+                page = os.open(tenant.usage, os.O_RDONLY)
+                closing_s = seconds_of(lambda page=page: os.close(page))  # type: ignore[misc]
+                leaving_s = seconds_of(lambda: home.arbiter.leave("a"))
+                waits_s.append((leaving_s, closing_s))
+                home.arbiter.enter("a", tenant.control, tenant.usage, tenant.terms)
+    print(waits_s)
+    assert min(leaving / closing for leaving, closing in waits_s) < 0.2

@@ -1,41 +1,21 @@
 /* Opens and ends batches of one process on one card at the instants that it is told, on the interceptor's own accounts:
- *   batch_steps SHARE      hundredths of a percent
- * A line is "open NUMBER STREAM AT" or "end NUMBER FROM TO AT", in nanoseconds. At the end of the input it prints what was charged,
- * and the instant until which the clock is paid.
+ *   batch_steps PAGE SHARE     a usage page, and hundredths of a percent
+ * A line is "open NUMBER STREAM AT", "end NUMBER FROM TO AT" or "look AT", in nanoseconds. To each it says what was charged so far by all
+ * who have the page, and the instant until which the clock is paid.
  * SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/mman.h>
 
-#include "batch.h"
-#include "core_limit.h"
-#include "cost.h"
-#include "lease.h"
-#include "ticket.h"
-#include "work.h"
+#include "batch_stubs.h"
 
 #define MOST 100000
 
-aq_tenant aq_slice;
-
 static aq_core_context context = {.handle = (CUcontext)1};
 static aq_batch *batches_of[MOST];
-static uint64_t now_ns, cost_ns = 1000;
-static uint32_t share;
 
-/* ---- what batch.c asks of others ---- */
-
-uint64_t aq_now_ns(void) { return now_ns; }
-uint32_t aq_lease_price(int card) { return (void)card, share; }
-void aq_lease_ring(int card) { (void)card; }
-void aq_work_publish(int card, uint32_t state, uint64_t end) { (void)card, (void)state, (void)end; }
-uint64_t aq_cost(const void *what) { return (void)what, cost_ns; }
-uint64_t aq_cost_soonest(const void *what) { return (void)what, cost_ns; }
-void aq_cost_learn(const void *what, uint64_t took, bool counted) { (void)what, (void)took, (void)counted; }
-void aq_cost_forget(const void *what) { (void)what; }
-void aq_ticket_take_back(aq_batch *batch) { (void)batch; }
-uint64_t aq_lane_mark(const aq_lane *lane) { return (void)lane, 0; }
 void aq_core_contexts_forget(void) {}
 
 aq_core_context *aq_core_contexts(size_t *count) {
@@ -43,39 +23,31 @@ aq_core_context *aq_core_contexts(size_t *count) {
   return &context;
 }
 
-/* ---- the program ---- */
+static CUevent any_event(void) { return (CUevent)1; }
 
-static void open_one(unsigned number, uintptr_t stream) {
-  aq_ticket ticket = {0};
-  aq_submission submission = {.ticket = &ticket, .what = &context, .stream = (CUstream)stream};
-  while (aq_batch_is_lacking(&submission, &context)) {
-    aq_events had, events = {(CUevent)1, (CUevent)1};
-    aq_batch *batch = aq_batch_take_blank(&had);
-    if (!batch) exit(3);
-    aq_batch_equip(batch, &context, &events);
-  }
-  aq_flights[0].most_launches = AQ_ANY_LAUNCHES;
-  aq_batch *batch = batches_of[number] = aq_batch_join(NULL, &submission, &context, now_ns);
-  batch->unmeasured = 0; /* its end event is recorded */
-  aq_batch_call_ends(batch);
+static void obey(const char *line) {
+  unsigned number;
+  uint64_t stream, from, to;
+  if (sscanf(line, "open %u %" SCNu64 " %" SCNu64, &number, &stream, &now_ns) == 3) batches_of[number] = submit(&context, stream, any_event);
+  else if (sscanf(line, "end %u %" SCNu64 " %" SCNu64 " %" SCNu64, &number, &from, &to, &now_ns) == 4)
+    aq_batch_finish(batches_of[number], from, to);
+  else if (sscanf(line, "look %" SCNu64, &now_ns) == 1) aq_charge_hear_others();
+  else exit(3);
 }
 
 int main(int argc, char **argv) {
   char line[128];
-  unsigned number;
-  uint64_t stream, from, to;
-  static aq_usage_page usage;
-  static aq_control_page control;
-  if (argc != 2) return 2;
-  share = (uint32_t)atoi(argv[1]);
-  aq_slice.usage = &usage;
+  int page = argc == 3 ? open(argv[1], O_RDWR) : -1;
+  void *mapped = mmap(NULL, sizeof(aq_usage_page), PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
+  if (mapped == MAP_FAILED) return 2;
+  aq_slice.usage = mapped;
   aq_slice.control = &control;
+  share = (uint32_t)atoi(argv[2]);
+  cost_ns = 1000;
   while (fgets(line, sizeof line, stdin)) {
-    if (sscanf(line, "open %u %" SCNu64 " %" SCNu64, &number, &stream, &now_ns) == 3) open_one(number, stream);
-    else if (sscanf(line, "end %u %" SCNu64 " %" SCNu64 " %" SCNu64, &number, &from, &to, &now_ns) == 4)
-      aq_batch_finish(batches_of[number], from, to);
-    else return 4;
+    obey(line);
+    printf("%" PRIu64 " %" PRIu64 "\n", aq_slice.usage->cards[0].busy_ns, aq_clock_open_at(&aq_slice.usage->cards[0]));
+    fflush(stdout);
   }
-  printf("%" PRIu64 " %" PRIu64 "\n", usage.cards[0].busy_ns, aq_clock_open_at(&usage.cards[0]));
   return 0;
 }

@@ -8,9 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cost.h"
-#include "lease.h"
-#include "work.h"
+#include "batch_stubs.h"
 
 #define BOOT UINT64_C(1000000000000) /* of the host's clock, when the card's is at 0 */
 #define SECONDS 10
@@ -21,9 +19,8 @@ typedef struct {
   double at_ms;
 } instant;
 
-/* ---- what the monitor and the batches ask of others ---- */
+/* ---- what the monitor asks of others ---- */
 
-aq_tenant aq_slice;
 int aq_tenant_decided, aq_cuda_loaded = 1;
 aq_cuda_functions aq_cuda_table;
 
@@ -31,16 +28,6 @@ static double card_ms;
 static aq_usage_page usage;
 
 void aq_load_cuda(void) {}
-uint64_t aq_now_ns(void) { return BOOT + (uint64_t)(card_ms * 1e6); }
-uint32_t aq_lease_price(int card) { return (void)card, AQ_WHOLE_CARD; }
-void aq_lease_ring(int card) { (void)card; }
-void aq_work_publish(int card, uint32_t state, uint64_t end) { (void)card, (void)state, (void)end; }
-uint64_t aq_cost(const void *what) { return (void)what, 0; }
-uint64_t aq_cost_soonest(const void *what) { return (void)what, 0; }
-void aq_cost_learn(const void *what, uint64_t took, bool counted) { (void)what, (void)took, (void)counted; }
-void aq_cost_forget(const void *what) { (void)what; }
-void aq_ticket_take_back(aq_batch *batch) { (void)batch; }
-uint64_t aq_lane_mark(const aq_lane *lane) { return (void)lane, 0; }
 void aq_lanes_forget(void) {}
 int aq_quota_enter(void) { return -1; }
 void aq_quota_exit(void) {}
@@ -66,18 +53,13 @@ static CUevent new_event(void) { return calloc(1, sizeof(instant)); }
 
 static aq_core_context *context;
 
-static void submit(double from_ms, double to_ms, uintptr_t stream) {
-  aq_ticket ticket = {0};
-  aq_submission submission = {.ticket = &ticket, .what = &usage, .stream = (CUstream)stream};
-  while (aq_batch_is_lacking(&submission, context)) {
-    aq_events had, events = {new_event(), new_event()};
-    aq_batch_equip(aq_batch_take_blank(&had), context, &events);
-  }
-  aq_flights[0].most_launches = AQ_ANY_LAUNCHES;
-  aq_batch *batch = aq_batch_join(NULL, &submission, context, aq_now_ns());
-  batch->recorded = true;
-  batch->unmeasured = 0;
-  aq_batch_call_ends(batch);
+static void set_time(double ms) {
+  card_ms = ms;
+  now_ns = BOOT + (uint64_t)(ms * 1e6);
+}
+
+static void run(double from_ms, double to_ms, uintptr_t stream) {
+  aq_batch *batch = submit(context, stream, new_event);
   ((instant *)batch->events.start)->at_ms = from_ms;
   ((instant *)batch->events.end)->at_ms = to_ms;
 }
@@ -87,16 +69,15 @@ static double advance(double at_ms) {
   double reference_ms = ((instant *)context->reference)->at_ms, to_ms = at_ms + LENGTH_MS;
   bool renews = to_ms > reference_ms + RENEWED_MS;
   if (renews) to_ms = reference_ms + RENEWED_MS + 0.05;
-  card_ms = at_ms - 0.05;
-  submit(at_ms, to_ms, 1);
-  if (renews) submit(at_ms, reference_ms + RENEWED_MS - 0.05, 2);
-  card_ms = to_ms + 0.1;
+  set_time(at_ms - 0.05);
+  run(at_ms, to_ms, 1);
+  if (renews) run(at_ms, reference_ms + RENEWED_MS - 0.05, 2);
+  set_time(to_ms + 0.1);
   poll();
   return to_ms;
 }
 
 int main(void) {
-  static aq_control_page control;
   double at_ms = 1, ran_ms = 0;
   aq_slice.control = &control;
   aq_slice.usage = &usage;
@@ -111,7 +92,7 @@ int main(void) {
     to_ms = advance(at_ms);
     ran_ms += to_ms - at_ms;
   }
-  card_ms += 1;
+  set_time(at_ms + 1);
   poll();
   double apart_ms = ((double)context->offset_ns - (double)BOOT) / 1e6 - ((instant *)context->reference)->at_ms;
   printf("%.0f %.0f %.0f\n", (double)usage.cards[0].busy_ns / 1e3, ran_ms * 1e3, apart_ms * 1e3);

@@ -14,8 +14,6 @@ import pytest
 from aliquot.arbiter import Terms
 from aliquot.libshim._pages import lib
 from aliquot.libshim.usage_page import read_card_usages
-from tests.integration.plugin.hostile_locks import locking
-from tests.integration.plugin.waits import seconds_of
 from tests.unit.arbiter.house import MS, House, Tenant, house, spans, time_in, until
 from tests.unit.arbiter.player import Player
 
@@ -298,18 +296,3 @@ def test_more_bells_than_the_kernel_waits_for(home: House):
         until(
             lambda name=tenant.name: any(card.used_ns for card in home.arbiter.tenants()[name].cards.values())
         )
-
-
-def test_nobody_waits_until_the_kernel_has_looked_at_the_locks_of_who_leaves(home: House):
-    """It looks at each when a page is closed, here for some milliseconds: in a thread that nobody waits for."""
-    tenant = home.tenant("a", Terms(CARD, 5000, 100))
-    waits_s = []
-    with locking(tenant.usage, tenant.control, 100_000):
-        for _ in range(5):
-            page = os.open(tenant.usage, os.O_RDONLY)
-            closing_s = seconds_of(lambda page=page: os.close(page))
-            leaving_s = seconds_of(lambda: home.arbiter.leave("a"))
-            waits_s.append((leaving_s, closing_s))
-            home.arbiter.enter("a", tenant.control, tenant.usage, tenant.terms)
-    print(waits_s)
-    assert min(leaving / closing for leaving, closing in waits_s) < 0.2

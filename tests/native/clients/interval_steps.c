@@ -1,25 +1,25 @@
-/* Adds random intervals and says what was missing of each: spans_steps SEED STEPS LENGTH. A line is "FROM TO MISSING COUNT". There
+/* Adds random intervals and says what was missing of each: interval_steps SEED STEPS LENGTH. A line is "FROM TO MISSING COUNT". There
  * are LENGTH instants in all, and the last step adds them all.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "spans.h"
+#include "intervals.h"
 
-static aq_spans spans;
+static aq_intervals known;
 
 static uint64_t missing(uint64_t from, uint64_t to) {
-  uint64_t sum = aq_spans_take(&spans, from, to);
-  aq_span gap = {.to = from};
-  while (aq_spans_gap(&spans, gap.to, to, &gap)) sum += gap.to - gap.from;
+  uint64_t sum = aq_intervals_take(&known, from, to);
+  aq_interval gap = {.to = from};
+  while (aq_intervals_gap(&known, gap.to, to, &gap)) sum += gap.to - gap.from;
   return sum;
 }
 
 static void step(uint64_t from, uint64_t to) {
   printf("%" PRIu64 " %" PRIu64 " %" PRIu64, from, to, missing(from, to));
-  aq_spans_add(&spans, (aq_span){.from = from, .to = to}, 0);
-  printf(" %u\n", spans.count);
+  aq_intervals_add(&known, (aq_interval){.from = from, .to = to}, 0);
+  printf(" %u\n", known.count);
 }
 
 int main(int argc, char **argv) {

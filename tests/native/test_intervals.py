@@ -16,9 +16,9 @@ MOST = 32
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, compiled."""
-    target = tmp_path_factory.mktemp("spans") / "spans_steps"
+    target = tmp_path_factory.mktemp("intervals") / "interval_steps"
     command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", f"-I{SOURCES}", "-o", str(target)]
-    files = [str(CLIENTS / "spans_steps.c"), str(SOURCES / "spans.c")]
+    files = [str(CLIENTS / "interval_steps.c"), str(SOURCES / "intervals.c")]
     subprocess.run([*command, *files], check=True)
     return target
 
