@@ -144,7 +144,7 @@ static bool charges_what_slips_past(void) {
   uint64_t before = aq_slice.usage->cards[0].busy_ns;
   ((aq_ticket *)ticket_for(stream))->left -= SLIP_NS;
   MUST(!launch());
-  MUST(aq_slice.usage->cards[0].busy_ns == aq_flights[0].charged_ns);
+  MUST(aq_slice.usage->cards[0].busy_ns == aq_flights[0].charges.charged_ns);
   return aq_slice.usage->cards[0].busy_ns - before >= SLIP_NS;
 }
 
