@@ -224,7 +224,9 @@ class Binder:
             raise BindError(f"pod {_key(args)} was bound to {args.Node} by somebody else, without cards")
 
     def _learn(self, uid: str, pod: Pod) -> None:
-        """Bring the ledger to what the pod says of itself."""
+        """Bring the ledger to what the pod says of itself, unless the watch has told since that it is gone."""
+        if self._ledger.departed(uid):
+            return
         if pod.metadata.uid != uid or pod.finished:
             self._ledger.depart(uid)
             return

@@ -104,7 +104,9 @@ class Feed:
             on_delete=lambda _: self._pools_changed(),
         )
         self._resource = Resource("", "v1", "pods", pods_of(names))
-        self._pods = Tracker(api, self._resource, on_put=self.put_pod, on_gone=self.drop_pod)
+        self._pods = Tracker(
+            api, self._resource, on_put=self.put_pod, on_gone=self.drop_pod, others=self._heard_of
+        )
 
     @property
     def pools_known(self) -> asyncio.Event:
@@ -213,6 +215,12 @@ class Feed:
         except TimeoutError:
             return False
         return version > 0
+
+    def _heard_of(self) -> set[str]:
+        """The pods that have something here, or wait: filter and bind may have told of them, and no watch."""
+        placed = (entry.uid for entry in self._ledger.entries())
+        waiting = (one.request.uid for one in self._waiting.all())
+        return {*placed, *waiting, *self._ledger.hosts.pods()}
 
     def _let_go(self, uid: str) -> None:
         if self._holds is not None:

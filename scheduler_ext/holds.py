@@ -67,6 +67,8 @@ class Holds:
         self, pod: Pod, request: PodRequest, leaving: Mapping[str, tuple[str, ...]] | None = None
     ) -> None:
         """A pod waits for room; `leaving`: by node, who is about to leave for it."""
+        if self._ledger.departed(request.uid):
+            return
         known = self._claims.get(request.uid)
         plan = leaving or (known.leaving if known else {})
         self._claims[request.uid] = Claim(request, pod.spec.priority or 0, plan)

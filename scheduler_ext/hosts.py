@@ -76,6 +76,10 @@ class Hosts:
         self._full.discard(node)
         self._table.drop_host(node)
 
+    def pods(self) -> Iterable[str]:
+        """The UIDs of those that take something of a node."""
+        return self._pods
+
     def of(self, uid: str) -> HostShare:
         """What a pod takes, as far as it is known."""
         guest = self._pods.get(uid)

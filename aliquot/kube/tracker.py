@@ -37,6 +37,7 @@ class Tracker(Follower[T]):
         *,
         on_put: Callable[[T], None],
         on_gone: Callable[[str], None],
+        others: Callable[[], Iterable[str]] = tuple,
         namespace: str = "",
         backoff: Backoff | None = None,
     ) -> None:
@@ -47,12 +48,15 @@ class Tracker(Follower[T]):
             resource: The kind.
             on_put: Gets each object that is new or has changed.
             on_gone: Gets the UID of each object that is no more.
+            others: The UIDs of objects that there have been as the handlers know from elsewhere. One that was made
+                and deleted while no watch was open would otherwise never be told to be gone.
             namespace: Whose; all where it is empty.
             backoff: How long an API server is let be that is away.
         """
         super().__init__(api, resource, namespace=namespace, backoff=backoff)
         self._on_put = on_put
         self._on_gone = on_gone
+        self._others = others
         self._versions: dict[str, str | int] = {}
 
     def __len__(self) -> int:
@@ -70,7 +74,7 @@ class Tracker(Follower[T]):
         return item.metadata.uid
 
     def _keys(self) -> Iterable[str]:
-        return self._versions
+        return {*self._versions, *self._others()}
 
     def _put(self, key: str, new: T) -> None:
         version = _short(new.metadata.resource_version)
@@ -79,8 +83,8 @@ class Tracker(Follower[T]):
             self._call(self._on_put, new.key, new)
 
     def _remove(self, key: str) -> None:
-        if self._versions.pop(key, None) is not None:
-            self._call(self._on_gone, key, key)
+        self._versions.pop(key, None)
+        self._call(self._on_gone, key, key)
 
 
 def _short(version: str) -> str | int:

@@ -23,7 +23,10 @@ class Listener:
     def __init__(self, api: Api) -> None:
         self.told: list[tuple[str, str]] = []
         backoff = Backoff(first=0.01, most=0.05)
-        self.tracker = Tracker(api, PODS, on_put=self._put, on_gone=self._gone, backoff=backoff)
+        self.others: list[str] = []
+        self.tracker = Tracker(
+            api, PODS, on_put=self._put, on_gone=self._gone, others=lambda: self.others, backoff=backoff
+        )
         self.spoilt = ""
 
     def _put(self, pod: Pod) -> None:
@@ -102,6 +105,23 @@ def test_after_a_break_it_tells_only_of_what_differs(kube: Kube):
         await kube.until(lambda: len(listener.told) == 7)
         assert listener.told[6:] == [("put", "uid-d")]
         assert kube.lists == 3
+
+    play(kube, scene)
+
+
+def test_what_came_and_went_during_a_break_is_told_to_be_gone(kube: Kube):
+    """The handlers have heard of it elsewhere; what they hear of while the list is read may be later than the list."""
+
+    async def scene(listener: Listener) -> None:
+        listener.others = ["uid-a", "uid-fleeting"]
+        await kube.stop()
+        kube.version += 1
+        kube.forget()
+        kube.before_page = lambda _: listener.others.extend(["uid-late"] if kube.lists == 2 else ())
+        await kube.start()
+        await kube.until(lambda: kube.opened == 2)
+        assert listener.told[2:] == [("gone", "uid-fleeting")]
+        assert "uid-late" in listener.others
 
     play(kube, scene)
 

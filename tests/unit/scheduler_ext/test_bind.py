@@ -252,6 +252,16 @@ def test_a_pod_that_is_gone_gets_no_place_because_it_was_read_just_before(bench:
     assert bench.ledger.entry(pod.metadata.uid) is None
 
 
+def test_a_pod_that_is_gone_is_not_brought_back_by_an_earlier_answer(bench: Bench):
+    """It was read as bound, and the watch told of its end before that answer was looked at."""
+    pod = bench.pod("p")
+    bench.filter(pod, "n1")
+    assert bench.bind(pod, "n1") == ""
+    bench.ledger.depart(pod.metadata.uid)
+    assert bench.bind(pod, "n1")
+    assert bench.used() == {}
+
+
 def test_bound_elsewhere_than_reserved(bench: Bench):
     """The placement written is one on the node it is written with."""
     pod = bench.pod("p")

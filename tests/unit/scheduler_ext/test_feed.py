@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
+from aliquot.host import HostShare
 from aliquot.inventory import UNHEALTHY, GPUNode, GPUNodeStatus, Summary
 from aliquot.kube.access import Access
 from aliquot.kube.answers import ApiError
@@ -29,11 +30,15 @@ from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.world import World
 
 
+def container_of(gib: int, where: str = "n1-a") -> ContainerPlacement:
+    """A container that has so much of a card."""
+    return ContainerPlacement("c", ContainerKind.REGULAR, (CardShare(where, gib * GIB, 0),))
+
+
 def bound_pod(name: str, gib: int, version: int | str, where: str = "n1-a") -> dict[str, Any]:
     """A pod with a slice, as the API server has it."""
     uid, host = f"uid-{name}", where.partition("-")[0]
-    container = ContainerPlacement("c", ContainerKind.REGULAR, (CardShare(where, gib * GIB, 0),))
-    text = encode_placement(Placement(uid, host, (container,)))
+    text = encode_placement(Placement(uid, host, (container_of(gib, where),)))
     requests = {"cpu": "1", "memory": "1Gi"}
     return {
         "metadata": {
@@ -106,6 +111,25 @@ def test_who_begins_to_lead_reads_nothing_anew_that_its_watch_has_told():
         await stage.feed.catch_up()
         assert stage.promised_gib == 7
         assert stage.kube.pages == [LOOK]
+
+    play(("p", 4), scene=scene)
+
+
+def test_what_a_pod_had_that_no_watch_has_told_of_is_free_when_it_is_gone():
+    """It was bound and deleted during a break; what kube-scheduler or a list said of it is all that is known."""
+
+    async def scene(stage: Scene) -> None:
+        await stage.kube.stop()
+        entries = {"placed": "uid-fleeting", "on the node": "uid-without-slices"}
+        stage.ledger.confirm(entries["placed"], Placement(entries["placed"], "n1", (container_of(5),)))
+        stage.ledger.hosts.put_pod(entries["on the node"], "n1", HostShare(100, 64, 1))
+        assert stage.promised_gib == 9
+        stage.kube.version += 1
+        stage.kube.forget()
+        await stage.kube.start()
+        await stage.kube.until(lambda: stage.kube.opened == 2)
+        assert stage.promised_gib == 4
+        assert set(stage.ledger.hosts.pods()) == {"uid-p"}
 
     play(("p", 4), scene=scene)
 
