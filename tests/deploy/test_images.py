@@ -110,6 +110,22 @@ def test_the_control_image_runs_as_the_chart_runs_it():
     assert users == {65532}
 
 
+def test_paths_in_the_images_that_documents_name_are_there():
+    """Of each file of the package that a command looks for in a container."""
+    package = "/opt/aliquot/lib/python3.11/site-packages/aliquot/"
+    named = re.findall(
+        r"/opt/aliquot/lib/[\w./-]+",
+        "".join(path.read_text() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]),
+    )
+    assert named
+    for path in named:
+        directory, _, name = path.removeprefix(package).rpartition("/")
+        assert path.startswith(package), path
+        assert (ROOT / directory / name).exists() or f" {package}{directory}/ " in DOCKERFILE.read_text(), (
+            path
+        )
+
+
 def test_the_build_sees_all_that_the_package_is_made_of():
     """A folder that is missing in the list of what is sent to the builder would be missing in the image."""
     sent = {
