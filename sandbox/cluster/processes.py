@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02
+"""At first. A look costs the servers that are waited for as much as it costs who looks."""
+LATER, LONGEST_POLL_SECONDS = 1 / 20, 0.25
+"""Who has waited for long is told this part of that later, and so many seconds at most."""
 PATIENCE_SECONDS = 120.0
 """For what takes a second on an idle machine."""
 STOP_SECONDS = 10.0
@@ -61,25 +64,28 @@ def wait_for(
     predicate: Callable[[], T],
     deadline: float = PATIENCE_SECONDS,
     every: float = POLL_SECONDS,
+    later: float = LATER,
 ) -> T:
     """Call `predicate` until it gives something true, and return that.
 
     Args:
         description: what is waited for, for the error.
-        predicate: called every few milliseconds.
+        predicate: called again and again, at first every few milliseconds.
         deadline: seconds.
-        every: seconds from the end of one call to the next, where a call costs those who are waited for.
+        every: the least seconds from the end of one call to the next.
+        later: by which part of the time that is waited the answer may be late; 0 for who measures that time.
 
     Raises:
         TimeoutError: nothing true within the deadline.
     """
-    end = time.monotonic() + deadline
+    begin = time.monotonic()
     while True:
         if result := predicate():
             return result
-        if time.monotonic() > end:
+        waited = time.monotonic() - begin
+        if waited > deadline:
             raise TimeoutError(f"waited {deadline:g} s for {description}; last: {result!r}")
-        time.sleep(every)
+        time.sleep(max(every, min(waited * later, LONGEST_POLL_SECONDS)))
 
 
 @dataclass
