@@ -60,6 +60,7 @@ class ApiServer:
         self.log: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
         self.listeners: list[Callable[[Change], None]] = []
         self.evictions: list[Callable[[Obj], None]] = []
+        self.event_listeners: list[Callable[[Obj], None]] = []
         """Are told of each pod that the eviction API is about to delete."""
         self.told: set[asyncio.Event] = set()
 
@@ -133,6 +134,8 @@ class ApiServer:
 
     def _create(self, plural: str, namespace: str, body: Obj) -> Obj:
         if plural == "events":
+            for listener in self.event_listeners:
+                listener(body)
             return body
         obj = copy.deepcopy(body)
         if namespace:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tests.model.api_server import ApiServer, Change, Obj, key_of
-from tests.model.objects import PLAN
+from tests.model.objects import GROUP_LABEL, PLAN
 from tests.model.snapshot import Snapshot
 from tests.model.views import FIELDS, NOTHING, Amounts, view
 from tests.model.virtual_time import CLOCK
@@ -139,7 +139,9 @@ class Evictions:
         self.made: list[Eviction] = []
         self.disturbances = 0
         self.reclaimed: set[str] = set()
+        self._untold: tuple[Obj, Obj] | None = None
         server.evictions.append(self._by_extender)
+        server.event_listeners.append(self._heed_event)
         server.listeners.append(self._heed)
 
     def _heed(self, change: Change) -> None:
@@ -165,7 +167,23 @@ class Evictions:
         for one in self.made:
             one.served = one.served or (one.waiter_uid, one.at) in sets
 
+    def _heed_event(self, event: Obj) -> None:
+        """The extender tells a member of the group for which it has just evicted a pod."""
+        there = event["involvedObject"]
+        pod = self._server.objects["pods"].get(f"{there['namespace']}/{there['name']}")
+        is_member = pod is not None and bool(pod["metadata"]["labels"].get(GROUP_LABEL))
+        if self._untold and pod and is_member and not pod["spec"].get("nodeName"):
+            victim, self._untold = self._untold[0], None
+            self._add(victim, pod, "group")
+
+    def _take_untold(self) -> None:
+        """That event may be lost: then the eviction was for the group of the highest priority."""
+        if self._untold:
+            (victim, waiter), self._untold = self._untold, None
+            self._add(victim, waiter, "group")
+
     def _by_extender(self, victim: Obj) -> None:
+        self._take_untold()
         uid = victim["metadata"]["uid"]
         for pod in self._server.pods():
             text = pod["metadata"]["annotations"].get(PLAN)
@@ -178,7 +196,7 @@ class Evictions:
             return  # docs/gang.md, "Below the minimum"
         served = snapshot.group_before(view(victim))
         if served is not None:
-            self._add(victim, self._server.objects["pods"][f"{served.namespace}/{served.name}"], "group")
+            self._untold = victim, self._server.objects["pods"][f"{served.namespace}/{served.name}"]
             return
         self._found(
             Finding(
@@ -230,6 +248,7 @@ class Evictions:
 
     def in_vain(self) -> list[str]:
         """The evictions for pods that wait yet, where nothing has happened since that could excuse it."""
+        self._take_untold()
         waiting = {pod["metadata"]["uid"] for pod in self._server.pods() if not pod["spec"].get("nodeName")}
         return [
             f"{one.victim} left {one.node} at {one.at:.1f} s for {one.waiter} ({one.ground}), which waits"
