@@ -260,14 +260,16 @@ class Filter:
         return self.placer.look(request, nodes)
 
     def _place_over(self, args: FilterArgs, request: PodRequest) -> FilterResult | None:
-        """The pod's place, were nothing kept for lower priorities; what it takes is no longer kept."""
+        """The pod's place, were nothing kept for lower priorities, unless it is the turn of others there."""
         priority = args.Pod.spec.priority or 0
         with (
             self.holds.aside(priority) if self.holds else contextlib.nullcontext() as held,
             self._saved_aside(args.Pod) as saved,
         ):
-            found = self.find(args.Pod, request, args.NodeNames) if held or saved else None
-            return self._reserve(request, found) if isinstance(found, Placement) else None
+            if not (held or saved):
+                return None
+            found = self._look_in_turn(args.Pod, request, args.NodeNames).choice.placement
+            return self._reserve(request, found) if found is not None else None
 
     def kept_for_lower(self, pod: Pod) -> list[str]:
         """The UIDs of pods of lower priority whose places are kept from others, and not from this pod."""

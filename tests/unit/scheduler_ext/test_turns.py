@@ -9,8 +9,12 @@ import pytest
 
 from aliquot.scheduler_ext.accounts import ALL
 from aliquot.scheduler_ext.choose import Placer
+from aliquot.scheduler_ext.disruption import Budgets
+from aliquot.scheduler_ext.evictable import Evictable
 from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.holds import Holds
 from aliquot.scheduler_ext.judgement import Judge
+from aliquot.scheduler_ext.residents import Residents
 from aliquot.scheduler_ext.turns import BACKOFF_SECONDS, MOST_IDLE_SECONDS, REST_SECONDS, YIELD_SECONDS, Turns
 from aliquot.scheduler_ext.waiting import Waiting, Waker
 from aliquot.scheduler_ext.wire import FilterArgs, FilterResult
@@ -31,12 +35,17 @@ class Queue:
         self.quotas, self.ledger = self.teams.quotas, self.teams.ledger
         self.waiting = Waiting(lambda: self.now)
         self.ledger.on_change(self.waiting.something_changed)
+        evictable = Evictable(
+            self.ledger, Residents(self.ledger), Budgets(), self.quotas, 0.0, lambda: self.now
+        )
+        self.holds = Holds(self.ledger, self.waiting, evictable)
         self.filter = Filter(
             self.ledger,
             self.teams.filter.foreign,
             Placer(self.ledger.table),
             quotas=self.quotas,
             waiting=self.waiting,
+            holds=self.holds,
             turns=Turns(lambda: self.now),
         )
 
@@ -200,6 +209,20 @@ def test_the_dry_run_and_waking_say_what_filter_would(queue: Queue) -> None:
     queue.gets(queue.next_a)
     queue.now += YIELD_SECONDS
     assert queue.dry(queue.next_a)
+
+
+def test_the_turn_counts_where_a_place_is_taken_from_a_lower_priority(queue: Queue) -> None:
+    """It is held for a pod of a third namespace, and any pod of a higher priority may have it."""
+    low = queue.make("c", 16, priority=-1)
+    assert not queue.gets(low)
+    place = queue.ledger.entry(queue.a[0].pod.metadata.uid)
+    assert place
+    queue.end(queue.a[0])
+    queue.holds.expect(low.pod.metadata.uid, place.node)
+    assert queue.ledger.entry(low.pod.metadata.uid)
+    assert not queue.dry(queue.next_a)
+    assert not queue.gets(queue.next_a)
+    assert queue.gets(queue.next_b)
 
 
 def test_pods_are_woken_by_priority_and_then_by_share(queue: Queue) -> None:
