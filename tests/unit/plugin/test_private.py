@@ -36,7 +36,9 @@ def written(path: Path) -> bool:
         pytest.skip("NOT RUN: only root can be another user")
     python = Path("/usr/bin/python3")
     command = [python if python.exists() else sys.executable, "-c", WRITE, path]
-    return subprocess.run(command, user=NOBODY, capture_output=True, check=False).returncode == 0
+    done = subprocess.run(command, user=NOBODY, capture_output=True, text=True, check=False)
+    assert not done.returncode or "PermissionError" in done.stderr, f"{done.returncode}: {done.stderr}"
+    return not done.returncode
 
 
 def test_another_user_writes_no_tenants_page(host: Path):
