@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PLACEMENT: Final = "aliquot.dev/placement"
 AGAIN_SECONDS: Final = 30.0
 """Evictions of one plan follow each other more closely than this."""
+OVERDUE_SECONDS: Final = 30.0
+"""So long after its grace period a pod counts as staying; until then nobody can know that it does not end."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +111,17 @@ class Eviction:
     """A pod that was evicted for another: when, on which ground, and how many events had happened.
 
     Attributes:
+        due: When its victim counts as staying if it is there yet (docs/preemption.md); nobody can know that before.
         cards: What the victim had.
-        priority: That of the pod that it was evicted for.
-        served: A pod of higher priority has come to a card that was made free with it: room is not held against that.
+        quotas: Those of the pod that it was evicted for.
+        priority: That pod's.
+        served: A pod of higher priority has come to a card that was made free with it, or to what one of these quotas
+            had left: room is not held against that.
     """
 
     victim: str
+    victim_uid: str
+    due: float
     node: str
     waiter: str
     waiter_uid: str
@@ -122,6 +129,7 @@ class Eviction:
     at: float
     events: int
     cards: frozenset[str]
+    quotas: frozenset[str]
     priority: int
     served: bool = False
 
@@ -139,6 +147,7 @@ class Evictions:
         self.made: list[Eviction] = []
         self.disturbances = 0
         self.reclaimed: set[str] = set()
+        self._gone: dict[str, float] = {}
         self._untold: tuple[Obj, Obj] | None = None
         server.evictions.append(self._by_extender)
         server.event_listeners.append(self._heed_event)
@@ -147,7 +156,11 @@ class Evictions:
     def _heed(self, change: Change) -> None:
         """A waiting pod that has come to have a reclaim plan has had its only one; a bound one may have come first."""
         pod = change.after
-        if change.plural != "pods" or pod is None:
+        if change.plural != "pods":
+            return
+        if pod is None:
+            if change.before is not None:
+                self._gone[change.before["metadata"]["uid"]] = CLOCK.now
             return
         if pod["spec"].get("nodeName") and not (change.before and change.before["spec"].get("nodeName")):
             self._heed_bound(pod)
@@ -159,10 +172,13 @@ class Evictions:
         """A pod has just got its place."""
         new = view(pod)
         cards = {uuid for uuid, _, _ in new.places}
+        quotas = {quota.name for quota in Snapshot.of(self._server).levels(new.namespace)}
         sets = {
             (one.waiter_uid, one.at)
             for one in self.made
-            if one.waiter_uid != new.uid and new.priority > one.priority and cards & one.cards
+            if one.waiter_uid != new.uid
+            and new.priority > one.priority
+            and (cards & one.cards or quotas & one.quotas)
         }
         for one in self.made:
             one.served = one.served or (one.waiter_uid, one.at) in sets
@@ -213,8 +229,12 @@ class Evictions:
 
     def _add(self, victim: Obj, waiter: Obj, ground: str) -> None:
         uid = waiter["metadata"]["uid"]
+        snapshot = Snapshot.of(self._server)
+        grace = victim["spec"].get("terminationGracePeriodSeconds", 1)
         new = Eviction(
             victim["metadata"]["name"],
+            victim["metadata"]["uid"],
+            CLOCK.now + grace + OVERDUE_SECONDS,
             victim["spec"]["nodeName"],
             waiter["metadata"]["name"],
             uid,
@@ -222,9 +242,9 @@ class Evictions:
             CLOCK.now,
             self.disturbances,
             frozenset(uuid for uuid, _, _ in view(victim).places),
+            frozenset(quota.name for quota in snapshot.levels(view(waiter).namespace)),
             view(waiter).priority,
         )
-        snapshot = Snapshot.of(self._server)
         evicted = view(victim)
         if ground != "kube-scheduler":  # which may not have seen yet who is leaving
             gone = (pod.uid for pod in snapshot.pods if pod.leaving and pod.uid != evicted.uid)
@@ -246,6 +266,14 @@ class Evictions:
         in_vain = earlier.events == now.events and not earlier.served
         return later and in_vain and earlier.victim not in there
 
+    def _fails(self, eviction: Eviction) -> bool:
+        """Whether a pod that had to leave beside this one, or this one, does not end in time."""
+        return any(
+            other.waiter_uid == eviction.waiter_uid
+            and eviction.at <= other.due < self._gone.get(other.victim_uid, CLOCK.now)
+            for other in self.made
+        )
+
     def in_vain(self) -> list[str]:
         """The evictions for pods that wait yet, where nothing has happened since that could excuse it."""
         self._take_untold()
@@ -253,5 +281,8 @@ class Evictions:
         return [
             f"{one.victim} left {one.node} at {one.at:.1f} s for {one.waiter} ({one.ground}), which waits"
             for one in self.made
-            if one.waiter_uid in waiting and one.events == self.disturbances and not one.served
+            if one.waiter_uid in waiting
+            and one.events == self.disturbances
+            and not one.served
+            and not self._fails(one)
         ]

@@ -12,6 +12,7 @@ from tests.model.features import FEATURES
 from tests.model.invariants import Evictions, Finding, Safety
 from tests.model.objects import GIB, Machine, Wish, gpu_node_of, node_of, pod_of, pool_of, quota_of
 from tests.model.snapshot import Snapshot
+from tests.model.virtual_time import CLOCK
 
 ALL = Served(features=frozenset(FEATURES))
 
@@ -240,3 +241,56 @@ def test_an_eviction_serves_a_pod_of_higher_priority_that_comes_first(
     desktop.server.remove("pods", "a/p1")
     desktop.runs("p3", card, priority=priority)
     assert len(desktop.evictions.in_vain()) == found
+
+
+def test_an_eviction_serves_a_pod_of_higher_priority_that_takes_what_the_quota_had_left() -> None:
+    """Wherever its cards are."""
+    desktop = Desktop(cards=3)
+    desktop.quota("a", limit=32)
+    desktop.runs("p0", 0)
+    desktop.waits("p2", priority=10)
+    waiter, victim = (desktop.server.objects["pods"][f"a/{name}"] for name in ("p2", "p0"))
+    desktop.evictions.by_kube_scheduler(waiter, [victim])
+    desktop.server.remove("pods", "a/p0")
+    desktop.runs("p3", 1, priority=20, namespace="b")
+    assert len(desktop.evictions.in_vain()) == 1
+    desktop.runs("p4", 2, priority=20)
+    assert desktop.evictions.in_vain() == []
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_eviction_beside_a_pod_that_does_not_end_is_excused(
+    *, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can know that before it should have ended; who is evicted later is not excused by it."""
+    desktop = Desktop(cards=3)
+    names = ("p0", "p1", "p2")
+    for card, name in enumerate(names):
+        desktop.runs(name, card)
+    desktop.waits("p3", priority=10)
+    waiter, *victims = (desktop.server.objects["pods"][f"a/{name}"] for name in ("p3", *names))
+    desktop.evictions.by_kube_scheduler(waiter, victims[:2])
+    desktop.server.remove("pods", "a/p0")
+    if ends:
+        desktop.server.remove("pods", "a/p1")
+    monkeypatch.setattr(CLOCK, "now", 100.0)
+    desktop.evictions.by_kube_scheduler(waiter, victims[2:])
+    desktop.server.remove("pods", "a/p2")
+    found = [text.partition(" ")[0] for text in desktop.evictions.in_vain()]
+    assert found == (["p0", "p1", "p2"] if ends else ["p2"])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_for_which_group_a_pod_is_evicted_is_told_by_an_event(*, told: bool) -> None:
+    """Where that is lost, it was for the one of the highest priority."""
+    desktop = Desktop()
+    desktop.runs("p0", 0)
+    for group, priority in (("large", 100), ("small", 10)):
+        desktop.waits(f"{group}-0", group, 2, priority=priority)
+    body: dict[str, Any] = {"deleteOptions": {"preconditions": {"uid": "uid-p0"}}}
+    desktop.server.handle("POST", "/api/v1/namespaces/a/pods/p0/eviction", {}, body)
+    for name in ("p0", "small-0") if told else ():
+        event = {"involvedObject": {"namespace": "a", "name": name}}
+        desktop.server.handle("POST", "/api/v1/namespaces/a/events", {}, event)
+    (text,) = desktop.evictions.in_vain()
+    assert f"for {'small' if told else 'large'}-0 (group)" in text
