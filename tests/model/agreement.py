@@ -63,11 +63,17 @@ class Agreement:
             for pod in waiting
         )
 
-    def compare(self, pod: Obj, expected: Any, answer: dict[str, Any]) -> None:
-        """What filter has said in the same moment: its node is among those of the dry run, or there are none."""
+    async def compare(self, pod: Obj, names: list[str], expected: Any, answer: dict[str, Any]) -> None:
+        """What filter has said in the same moment: its node is among those of the dry run, or there are none.
+
+        Something may have come between the two; then a dry run says the same as filter afterwards.
+        """
         self.dry_runs += 1
         said, placed = expected.get("NodeNames") or [], answer.get("NodeNames") or []
-        if bool(said) != bool(placed) or not set(placed) <= set(said):
+        if _agree(said, placed):
+            return
+        after = await self.dry_run(pod, names)
+        if after is not None and not _agree(after.get("NodeNames") or [], placed):
             text = f"the dry run of {pod['metadata']['name']} says {said}, filter says {placed}"
             self._found(Finding("dry run", text, CLOCK.now))
 
@@ -141,3 +147,7 @@ def _mib(text: str) -> int:
         if text.endswith(unit):
             return int(float(text.removesuffix(unit)) * factor)
     return int(text) // (1 << 20)
+
+
+def _agree(said: list[str], placed: list[str]) -> bool:
+    return bool(said) == bool(placed) and set(placed) <= set(said)

@@ -18,7 +18,7 @@ from tests.model.replicas import CALL_SECONDS, CallError, Replica
 from tests.model.virtual_time import CLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 BACKOFF_SECONDS: Final = (1.0, 10.0)
 FLUSH_SECONDS: Final = 300.0
@@ -51,7 +51,8 @@ class KubeScheduler:
 
     Attributes:
         lose: So many of the next answers of the extender are lost on their way.
-        compared: Is called with the pod, the names and the answer of each filter call that the leader answered.
+        compare: Is called with a pod and names before filter is asked for them.
+        compared: Is called with these, what that said and what filter says.
         preempted: Is called with a preemptor and its victims before these are deleted.
     """
 
@@ -64,7 +65,7 @@ class KubeScheduler:
         self._assumed: dict[str, tuple[str, Obj]] = {}
         self.lose = 0
         self.compare: Callable[[Obj, list[str]], Any] | None = None
-        self.compared: Callable[[Obj, Any, dict[str, Any]], None] = lambda *_: None
+        self.compared: Callable[[Obj, list[str], Any, dict[str, Any]], Awaitable[None]] | None = None
         self.preempted: Callable[[Obj, list[Obj]], None] = lambda *_: None
         server.listeners.append(self._heed)
 
@@ -196,8 +197,8 @@ class KubeScheduler:
         answer = await self._call("/filter", {"Pod": pod, "NodeNames": names})
         if answer.get("Error"):
             raise CallError(answer["Error"])
-        if expected is not None:
-            self.compared(pod, expected, answer)
+        if expected is not None and self.compared:
+            await self.compared(pod, names, expected, answer)
         placed = answer.get("NodeNames") or []
         if placed:
             return Attempt(placed[0])
