@@ -130,13 +130,13 @@ class Agreement:
     def _moved(self, snapshot: Snapshot, pod: PodView, moves: list[Obj]) -> bool:
         """Whether all that would move find room where they are to go, and the pod has a place then.
 
-        Quotas are not asked about a move: what a pod has stays the same.
+        Quotas are not asked about a move: what a pod has does not become more. It is made anew as it was asked for,
+        whatever size it was given meanwhile.
         """
         rooms = [snapshot.without(move["uid"] for move in moves)]
         for move in moves:
             moved = next(one for one in snapshot.bound if one.uid == move["uid"])
-            memory, cores = moved.places[0][1:]
-            wish = replace(moved, node="", places=(), memory=0 if moved.whole else memory, cores=cores)
+            wish = replace(moved, node="", places=())
             rooms = [after for room in rooms for after in room.placing(wish, move["toNode"], judged=False)]
         return any(room.room(pod) for room in rooms)
 

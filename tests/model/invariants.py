@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tests.model.api_server import ApiServer, Change, Obj, key_of
 from tests.model.objects import GROUP_LABEL, PLAN
 from tests.model.snapshot import Snapshot
-from tests.model.views import FIELDS, NOTHING, Amounts, view
+from tests.model.views import FIELDS, NOTHING, Amounts, PodView, view
 from tests.model.virtual_time import CLOCK
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Evictions:
         """A pod has just got its place."""
         new = view(pod)
         cards = {uuid for uuid, _, _ in new.places}
-        quotas = {quota.name for quota in Snapshot.of(self._server).levels(new.namespace)}
+        quotas = _quotas(Snapshot.of(self._server), new)
         sets = {
             (one.waiter_uid, one.at)
             for one in self.made
@@ -242,7 +242,7 @@ class Evictions:
             CLOCK.now,
             self.disturbances,
             frozenset(uuid for uuid, _, _ in view(victim).places),
-            frozenset(quota.name for quota in snapshot.levels(view(waiter).namespace)),
+            _quotas(snapshot, view(waiter)),
             view(waiter).priority,
         )
         evicted = view(victim)
@@ -275,9 +275,11 @@ class Evictions:
         )
 
     def in_vain(self) -> list[str]:
-        """The evictions for pods that wait yet, where nothing has happened since that could excuse it."""
+        """The evictions for pods and groups that wait yet, where nothing has happened since that could excuse it."""
         self._take_untold()
-        waiting = {pod["metadata"]["uid"] for pod in self._server.pods() if not pod["spec"].get("nodeName")}
+        pods = [view(pod) for pod in self._server.pods()]
+        started = {(pod.namespace, pod.group) for pod in pods if pod.group and pod.node}
+        waiting = {pod.uid for pod in pods if not pod.node and (pod.namespace, pod.group) not in started}
         return [
             f"{one.victim} left {one.node} at {one.at:.1f} s for {one.waiter} ({one.ground}), which waits"
             for one in self.made
@@ -286,3 +288,9 @@ class Evictions:
             and not one.served
             and not self._fails(one)
         ]
+
+
+def _quotas(snapshot: Snapshot, pod: PodView) -> frozenset[str]:
+    """The names of those that a pod counts in; all that are in none share what is free and guaranteed to nobody."""
+    names = frozenset(quota.name for quota in snapshot.levels(pod.namespace))
+    return names or frozenset({""} if snapshot.quotas else ())

@@ -293,4 +293,7 @@ def test_for_which_group_a_pod_is_evicted_is_told_by_an_event(*, told: bool) -> 
         event = {"involvedObject": {"namespace": "a", "name": name}}
         desktop.server.handle("POST", "/api/v1/namespaces/a/events", {}, event)
     (text,) = desktop.evictions.in_vain()
-    assert f"for {'small' if told else 'large'}-0 (group)" in text
+    group = "small" if told else "large"
+    assert f"for {group}-0 (group)" in text
+    desktop.runs(f"{group}-1", 1, group=group, members=1)
+    assert desktop.evictions.in_vain() == []
