@@ -87,28 +87,23 @@ class Registration:
             await self._files.wait(LOOK_EVERY_S)
 
     async def _serve_one_kubelet(self) -> None:
-        """Serves and registers, and returns when the kubelet has gone or our socket has.
+        """Serves and registers, and returns when the kubelet is another one or our socket is gone.
 
-        A kubelet that is new is told again over the same socket: between two sockets it could ask in vain, and fail a
-        pod for good. It may have come between the look at its socket and the call.
+        The server is stopped before the kubelet is told again. One that is told over a socket over which it is
+        connected refuses, and then forgets to end that connection: it refuses that socket until it starts anew (1.37).
         """
+        kubelet = file_identity(self._kubelet)
         server = await self._serve()
         try:
-            own, kubelet = file_identity(self.socket), file_identity(self._kubelet)
-            while own is not None and kubelet is not None:
-                await self._tell()
-                await self._until_changed(kubelet, own)
-                self.registered = False
-                kubelet = file_identity(self._kubelet) if file_identity(self.socket) == own else None
+            own = file_identity(self.socket)
+            await self._register()
+            self.registered = True
+            self._told()
+            log.info("registered %s with the kubelet", self._plugin.resource)
+            await self._until_changed(kubelet, own)
         finally:
             self.registered = False
             await server.stop(STOP_GRACE_S)
-
-    async def _tell(self) -> None:
-        await self._register()
-        self.registered = True
-        self._told()
-        log.info("registered %s with the kubelet", self._plugin.resource)
 
     async def _serve(self) -> grpc.aio.Server:
         self._directory.mkdir(parents=True, exist_ok=True)

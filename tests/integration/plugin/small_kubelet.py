@@ -63,6 +63,7 @@ class Endpoint:
     """A plugin that registered."""
 
     resource: str
+    socket: str
     stub: Any
     channel: Any
     options: Any
@@ -79,7 +80,7 @@ class SmallKubelet(pr_grpc.PodResourcesListerServicer):
         self.plugins = directory / "device-plugins"
         self.socket = self.plugins / "kubelet.sock"
         self.endpoints: dict[str, Endpoint] = {}
-        self.registrations = 0
+        self.registrations = self.refused = 0
         self.held: list[Held] = []
         self.writes_checkpoint = True
         self._server: grpc.Server | None = None
@@ -109,12 +110,20 @@ class SmallKubelet(pr_grpc.PodResourcesListerServicer):
         self.socket.unlink(missing_ok=True)
 
     def Register(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """A plugin says where it serves; it is asked back in a thread, as the real one does."""
+        """A plugin says where it serves; it is asked back in a thread, as the real one does.
+
+        As kubelet 1.37 (`devicemanager/manager.go`) it refuses a socket over which it is connected; there the refused
+        call makes it forget to end the first connection, and no later one over this socket succeeds.
+        """
+        known = self.endpoints.get(request.resource_name)
+        if known is not None and not known.ended and known.socket == request.endpoint:
+            self.refused += 1
+            context.abort(grpc.StatusCode.UNKNOWN, f"device plugin already connected: {request.endpoint}")
         if request.version != "v1beta1" or "/" in request.endpoint:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "bad registration")
         channel = grpc.insecure_channel(f"unix://{self.plugins / request.endpoint}")
         stub = dp_grpc.DevicePluginStub(channel)
-        endpoint = Endpoint(request.resource_name, stub, channel, request.options)
+        endpoint = Endpoint(request.resource_name, request.endpoint, stub, channel, request.options)
         self.endpoints[request.resource_name] = endpoint
         self.registrations += 1
         threading.Thread(target=self._list_and_watch, args=(endpoint,), daemon=True).start()
