@@ -161,8 +161,6 @@ class Binder:
 
     def _place(self, request: PodRequest, args: BindArgs) -> None:
         """Place the pod on this node, instead of anywhere else."""
-        if self._ledger.departed(args.PodUID):  # since it was read: nobody would ever give the place back
-            raise BindError(f"pod {_key(args)} was deleted")
         self._ledger.release(args.PodUID)
         placement = self._placer.choose(request, [args.Node]).placement
         if placement is None:
@@ -214,6 +212,8 @@ class Binder:
         if pod.metadata.uid != args.PodUID:
             self._ledger.depart(args.PodUID)
             raise BindError(f"pod {_key(args)} was replaced by another of the same name")
+        if self._ledger.departed(args.PodUID):  # the watch was faster, and will not tell again
+            raise BindError(f"pod {_key(args)} was deleted")
         return pod
 
     def _accept_bound(self, pod: Pod, args: BindArgs) -> None:
@@ -224,9 +224,7 @@ class Binder:
             raise BindError(f"pod {_key(args)} was bound to {args.Node} by somebody else, without cards")
 
     def _learn(self, uid: str, pod: Pod) -> None:
-        """Bring the ledger to what the pod says of itself, unless the watch has told since that it is gone."""
-        if self._ledger.departed(uid):
-            return
+        """Bring the ledger to what the pod says of itself."""
         if pod.metadata.uid != uid or pod.finished:
             self._ledger.depart(uid)
             return

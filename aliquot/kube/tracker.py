@@ -48,8 +48,8 @@ class Tracker(Follower[T]):
             resource: The kind.
             on_put: Gets each object that is new or has changed.
             on_gone: Gets the UID of each object that is no more.
-            others: The UIDs of objects that there have been as the handlers know from elsewhere. One that was made
-                and deleted while no watch was open would otherwise never be told to be gone.
+            others: Gives the UIDs of objects that the handlers have heard of elsewhere. Of one that was made and
+                deleted while no watch was open nobody would be told otherwise that it is gone.
             namespace: Whose; all where it is empty.
             backoff: How long an API server is let be that is away.
         """

@@ -20,12 +20,14 @@ from aliquot.kube.listing import read_page
 from aliquot.kube.objects import ObjectMeta
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
-from aliquot.request import ContainerKind
+from aliquot.request import ContainerKind, read_pod_request
 from aliquot.scheduler_ext.feed import Feed
 from aliquot.scheduler_ext.foreign import ForeignAgents
 from aliquot.scheduler_ext.ledger import Ledger
 from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.waiting import Waiting
 from tests.unit.kube.conftest import KubeServer
+from tests.unit.scheduler_ext.neighbours import waiter
 from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.world import World
 
@@ -60,7 +62,9 @@ class Scene:
         self.kube = kube
         self.ledger = Ledger(lambda: 0.0)
         self.ledger.put_node("n1", node(card("n1-a")))
-        self.feed = Feed(api, self.ledger, ForeignAgents(()), resizer(World(), self.ledger))
+        self.waiting = Waiting()
+        foreign, resizes = ForeignAgents(()), resizer(World(), self.ledger)
+        self.feed = Feed(api, self.ledger, foreign, resizes, waiting=self.waiting)
 
     def store(self, name: str, gib: int) -> dict[str, Any]:
         """Somebody binds a pod, or changes it; the watch says nothing of it."""
@@ -116,13 +120,14 @@ def test_who_begins_to_lead_reads_nothing_anew_that_its_watch_has_told():
 
 
 def test_what_a_pod_had_that_no_watch_has_told_of_is_free_when_it_is_gone():
-    """It was bound and deleted during a break; what kube-scheduler or a list said of it is all that is known."""
+    """It was made and deleted during a break; what kube-scheduler or a list said of it is all that is known."""
 
     async def scene(stage: Scene) -> None:
         await stage.kube.stop()
-        entries = {"placed": "uid-fleeting", "on the node": "uid-without-slices"}
-        stage.ledger.confirm(entries["placed"], Placement(entries["placed"], "n1", (container_of(5),)))
-        stage.ledger.hosts.put_pod(entries["on the node"], "n1", HostShare(100, 64, 1))
+        stage.ledger.confirm("uid-placed", Placement("uid-placed", "n1", (container_of(5),)))
+        stage.ledger.hosts.put_pod("uid-without-slices", "n1", HostShare(100, 64, 1))
+        waits = waiter(8)
+        stage.waiting.refused(waits, read_pod_request(waits), ("n1",))
         assert stage.promised_gib == 9
         stage.kube.version += 1
         stage.kube.forget()
@@ -130,6 +135,7 @@ def test_what_a_pod_had_that_no_watch_has_told_of_is_free_when_it_is_gone():
         await stage.kube.until(lambda: stage.kube.opened == 2)
         assert stage.promised_gib == 4
         assert set(stage.ledger.hosts.pods()) == {"uid-p"}
+        assert stage.waiting.all() == []
 
     play(("p", 4), scene=scene)
 

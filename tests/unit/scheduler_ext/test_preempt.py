@@ -315,6 +315,16 @@ def test_a_fresh_extender_holds_for_pods_that_are_nominated_already() -> None:
     assert here.place_of(waiter(16, priority=0)) == []
 
 
+def test_no_room_is_held_for_a_pod_that_has_gone() -> None:
+    """kube-scheduler asks on behalf of one whose end the watch has told of already, and will not tell of again."""
+    here = Neighbours()
+    first = waiter(8)
+    here.ends(first.metadata.uid)
+    here.holds.claim(first, here.filter.request_of(first))
+    here.holds.grant(first.metadata.uid, "n1")
+    assert here.ledger.entry(first.metadata.uid) is None
+
+
 def test_room_that_is_granted_here_is_held_as_for_a_nomination() -> None:
     """Reclaim makes room without kube-scheduler's knowing."""
     here = Neighbours()
