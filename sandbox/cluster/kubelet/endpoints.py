@@ -54,6 +54,7 @@ class Endpoint:
 
     resource: str
     channel: grpc.aio.Channel | None = None
+    socket: str = ""
     pre_start: bool = False
     preferred: bool = False
     stopped: bool = field(default=False)
@@ -162,15 +163,23 @@ class Registration(api_pb2_grpc.RegistrationServicer):  # type: ignore[misc]
     async def Register(  # noqa: N802 - the protocol's name
         self, request: api_pb2.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> api_pb2.Empty:
-        """Check a registration and dial the plugin back, within the call."""
+        """Check a registration and dial the plugin back, within the call.
+
+        A socket over which it is connected is refused, as by kubelet 1.37, which refuses it from then on.
+        """
         if request.version != VERSION:
             text = f'requested API version "{request.version}" is not supported by kubelet.'
             await context.abort(grpc.StatusCode.UNKNOWN, f'{text} Supported version is "{VERSION}"')
         if "/" not in request.resource_name:
             text = f"the ResourceName {request.resource_name!r} is invalid"
             await context.abort(grpc.StatusCode.UNKNOWN, text)
-        channel = grpc.aio.insecure_channel(f"unix:{self._directory / request.endpoint}", options=FRESH)
-        endpoint = Endpoint(request.resource_name, channel)
+        socket = str(self._directory / request.endpoint)
+        known = self._endpoints.get(request.resource_name)
+        if known is not None and not known.stopped and known.socket == socket:
+            await context.abort(grpc.StatusCode.UNKNOWN, f"device plugin already connected: {socket}")
+        endpoint = Endpoint(
+            request.resource_name, grpc.aio.insecure_channel(f"unix:{socket}", options=FRESH), socket=socket
+        )
         try:
             await endpoint.read_options()
         except grpc.aio.AioRpcError as error:

@@ -6,6 +6,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+import grpc
 import pytest
 
 from aliquot.sandbox.cluster.objects import dig
@@ -48,6 +49,14 @@ def test_plugin_away_while_a_container_restarts(
     plugin.start()
     kubectl.wait_for("pods", "orphaned", lambda p: "running" in state(p))
     assert len(plugin.of("Allocate")) == 1
+
+
+def test_a_plugin_that_is_connected_is_refused(plugin: FakePlugin, kubectl: Kubectl) -> None:
+    """Over the same socket, with the words of the real kubelet; its devices stay."""
+    wait_allocatable(kubectl, "8")
+    with pytest.raises(grpc.RpcError, match=r"device plugin already connected: .*/lab\.sock"):
+        plugin.register()
+    wait_allocatable(kubectl, "8")
 
 
 def test_kubelet_restart(plugin: FakePlugin, kubectl: Kubectl, cluster: PocketCluster) -> None:
