@@ -40,7 +40,7 @@ def started(
         watch.created[name] = time.time()
         installed.kubectl.create(pod(name, container("main", limits), automountServiceAccountToken=token))
         watch.look()
-    wait_for(f"{kind} pods to be ready", watch.look, 300, later=0)
+    wait_for(f"{kind} pods to be ready", watch.look, 300, growth=0)
     for name in names:
         installed.kubectl.delete("pods", name, grace=0)
     wait_for("them to go", lambda: not installed.kubectl.list("pods", "default"), 300)

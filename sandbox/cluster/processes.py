@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 POLL_SECONDS = 0.02
 """At first. A look costs the servers that are waited for as much as it costs who looks."""
-LATER, LONGEST_POLL_SECONDS = 1 / 20, 0.25
-"""Who has waited for long is told this part of that later, and so many seconds at most."""
+POLL_GROWTH, MOST_POLL_SECONDS = 1 / 20, 0.25
+"""After a while the pause is this part of the time that has been waited, up to so many seconds."""
 PATIENCE_SECONDS = 120.0
 """For what takes a second on an idle machine."""
 STOP_SECONDS = 10.0
@@ -64,7 +64,7 @@ def wait_for(
     predicate: Callable[[], T],
     deadline: float = PATIENCE_SECONDS,
     every: float = POLL_SECONDS,
-    later: float = LATER,
+    growth: float = POLL_GROWTH,
 ) -> T:
     """Call `predicate` until it gives something true, and return that.
 
@@ -73,7 +73,7 @@ def wait_for(
         predicate: called again and again, at first every few milliseconds.
         deadline: seconds.
         every: the least seconds from the end of one call to the next.
-        later: by which part of the time that is waited the answer may be late; 0 for who measures that time.
+        growth: the pause as a part of the time that has been waited, once that is more; 0 for who measures that time.
 
     Raises:
         TimeoutError: nothing true within the deadline.
@@ -85,7 +85,7 @@ def wait_for(
         waited = time.monotonic() - begin
         if waited > deadline:
             raise TimeoutError(f"waited {deadline:g} s for {description}; last: {result!r}")
-        time.sleep(max(every, min(waited * later, LONGEST_POLL_SECONDS)))
+        time.sleep(max(every, min(waited * growth, MOST_POLL_SECONDS)))
 
 
 @dataclass

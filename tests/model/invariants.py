@@ -266,8 +266,8 @@ class Evictions:
         in_vain = earlier.events == now.events and not earlier.served
         return later and in_vain and earlier.victim not in there
 
-    def _fails(self, eviction: Eviction) -> bool:
-        """Whether a pod that had to leave beside this one, or this one, does not end in time."""
+    def _has_no_end(self, eviction: Eviction) -> bool:
+        """Whether its victim, or another one of the same waiting pod, does not end in time."""
         return any(
             other.waiter_uid == eviction.waiter_uid
             and eviction.at <= other.due < self._gone.get(other.victim_uid, CLOCK.now)
@@ -286,7 +286,7 @@ class Evictions:
             if one.waiter_uid in waiting
             and one.events == self.disturbances
             and not one.served
-            and not self._fails(one)
+            and not self._has_no_end(one)
         ]
 
 
