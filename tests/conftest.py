@@ -5,6 +5,7 @@ passed nor failed. It is reported as skipped, and named at the end.
 """
 
 import atexit
+import os
 import shutil
 import tempfile
 from collections.abc import Generator, Sequence
@@ -16,6 +17,9 @@ from _pytest.runner import runtestprotocol
 
 from bench.timeshare.wakes import QUIET_US, SOURCE, compile_program, watched
 
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+"""Read when gRPC is imported, which nothing above does. Its handlers run in every child that is forked, and may crash
+there while other threads use gRPC. Whatever is started as another user, or to own a terminal, is forked."""
 TRIES = 4
 REASON = "NOT JUDGED: "
 LATE_US = pytest.StashKey[float]()
