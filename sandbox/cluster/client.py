@@ -39,6 +39,18 @@ class ApiError(Exception):
         self.status = status
         self.reason = reason
 
+    @classmethod
+    def of_answer(cls, status: int, content: bytes) -> ApiError:
+        """The error of an answer: a `Status`, or plain text where no group of that name is served (yet)."""
+        try:
+            body: Any = msgspec.json.decode(content)
+        except msgspec.DecodeError:
+            body = {}
+        if not isinstance(body, dict):
+            body = {}
+        text = content[:200].decode(errors="replace").strip()
+        return cls(status, body.get("reason", ""), body.get("message", text))
+
 
 @dataclass(frozen=True)
 class Credentials:
@@ -165,7 +177,7 @@ class Client:
         try:
             async with self._session.get(path, params=query, timeout=timeout) as reply:
                 if reply.status >= 400:  # noqa: PLR2004
-                    raise _error(reply.status, await reply.read())
+                    raise ApiError.of_answer(reply.status, await reply.read())
                 async for line in reply.content:
                     yield msgspec.json.decode(line)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
@@ -196,21 +208,9 @@ class Client:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ApiError(0, "Unreachable", str(error)) from error
         if reply.status >= 400:  # noqa: PLR2004
-            raise _error(reply.status, content)
+            raise ApiError.of_answer(reply.status, content)
         decoded: Obj = msgspec.json.decode(content)
         return decoded
-
-
-def _error(status: int, content: bytes) -> ApiError:
-    try:
-        body: Any = msgspec.json.decode(content)
-    except msgspec.DecodeError:
-        body = {}
-    if not isinstance(body, dict):
-        body = {}
-    return ApiError(
-        status, body.get("reason", ""), body.get("message", content[:200].decode(errors="replace"))
-    )
 
 
 def _differences(known: dict[str, Obj], items: list[Obj]) -> Iterator[Notice]:

@@ -158,8 +158,7 @@ class Kubectl:
         except urllib3.exceptions.HTTPError as error:
             raise ApiError(0, "Unreachable", str(error)) from error
         if reply.status >= 400:  # noqa: PLR2004
-            status = json.loads(reply.data)
-            raise ApiError(reply.status, status.get("reason", ""), status.get("message", ""))
+            raise ApiError.of_answer(reply.status, reply.data)
         return reply.data
 
     def _apply(self, obj: Obj) -> Obj:

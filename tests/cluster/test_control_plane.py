@@ -14,6 +14,7 @@ from aliquot.sandbox.cluster.kubectl import Kubectl
 from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import program_or_skip
+from tests.integration.test_cluster_apiserver import UNSERVED
 
 pytestmark = pytest.mark.cluster
 
@@ -84,6 +85,14 @@ def test_applying_twice_changes_what_is_there(control_plane: ControlPlane):
         control_plane.kubectl.apply({**settings, "data": {"a": value}})
     assert control_plane.kubectl.get("configmaps", "settings")["data"] == {"a": "2"}
     control_plane.kubectl.delete("configmaps", "settings")
+
+
+@pytest.mark.parametrize(("path", "said"), UNSERVED)
+def test_a_path_that_is_not_served(control_plane: ControlPlane, path: str, said: str):
+    """A definition is applied a moment before its group is served; the pocket cluster answers in the same words."""
+    with pytest.raises(ApiError) as caught:
+        control_plane.kubectl.request("GET", path)
+    assert (caught.value.status, str(caught.value)) == (404, said)
 
 
 def test_apply_without_a_manager_is_refused(control_plane: ControlPlane):

@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 
+UNSERVED = (
+    ("/apis/not.there", "404 page not found"),
+    ("/apis/not.there/v1/things", "404 page not found"),
+    ("/nothing", "404 page not found"),
+    ("/apis/apps/v9", "the server could not find the requested resource"),
+    ("/apis/apps/v1/things", "the server could not find the requested resource"),
+    ("/api/v1/namespaces/default/things", "the server could not find the requested resource"),
+)
+"""Paths that lead nowhere, and what kube-apiserver 1.37 says of each: tests/cluster/test_control_plane.py asks it."""
+
 
 def pod(name: str = "", **changes: Any) -> Obj:
     """A pod that asks for one slice; `limits`, or fields of its spec."""
@@ -93,6 +103,14 @@ def test_defaults_of_a_pod_are_filled_in(kubectl: Kubectl) -> None:
     assert created["spec"]["restartPolicy"] == "Always"
     assert created["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
     assert created["metadata"]["uid"]
+
+
+@pytest.mark.parametrize(("path", "said"), UNSERVED)
+def test_a_path_that_is_not_served(kubectl: Kubectl, path: str, said: str) -> None:
+    """Without its group there is no Status object but plain text, which the client reads as well."""
+    with pytest.raises(ApiError) as caught:
+        kubectl.request("GET", path)
+    assert (caught.value.status, str(caught.value)) == (404, said)
 
 
 def test_generate_name(kubectl: Kubectl) -> None:

@@ -29,7 +29,7 @@ VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 
 def discover(registry: Registry, path: Sequence[str]) -> Obj:
-    """The document under `/api…`, `/apis…` or `/version`; StatusError 404."""
+    """The document under `/api…`, `/apis…` or `/version`; StatusError 404, UnservedPathError."""
     match path:
         case ["version"]:
             return VERSION
@@ -48,13 +48,13 @@ def discover(registry: Registry, path: Sequence[str]) -> Obj:
             return _resources(registry, "", version)
         case ["apis", group, version]:
             return _resources(registry, group, version)
-    raise errors.path_not_found()
+    raise errors.UnservedPathError
 
 
 def _group(registry: Registry, group: str) -> Obj:
     versions = sorted({r.version for r in registry if r.group == group})
     if not versions:
-        raise errors.path_not_found()
+        raise registry.nothing_at(group)
     listed = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
     return {"name": group, "versions": listed, "preferredVersion": listed[0]}
 
@@ -62,7 +62,7 @@ def _group(registry: Registry, group: str) -> Obj:
 def _resources(registry: Registry, group: str, version: str) -> Obj:
     found = [r for r in registry if (r.group, r.version) == (group, version)]
     if not found:
-        raise errors.path_not_found()
+        raise registry.nothing_at(group)
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",

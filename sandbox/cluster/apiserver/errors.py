@@ -36,6 +36,12 @@ class StatusError(Exception):
         }
 
 
+class UnservedPathError(Exception):
+    """404 in plain text, as the real server says it of paths outside of every API group that it serves."""
+
+    TEXT = "404 page not found\n"
+
+
 def bad_request(message: str) -> StatusError:
     """400: the request cannot be read."""
     return StatusError(400, "BadRequest", message)
@@ -60,7 +66,7 @@ def forbidden(user: str, ask: Ask) -> StatusError:
 
 
 def path_not_found() -> StatusError:
-    """404 for a path that no registered resource serves."""
+    """404 for a path within a served group that no registered resource serves."""
     return StatusError(404, "NotFound", "the server could not find the requested resource")
 
 

@@ -114,11 +114,16 @@ class Registry:
         return iter(self._served.values())
 
     def find(self, group: str, version: str, plural: str) -> Resource:
-        """The resource under a path; StatusError 404 when nothing serves it."""
+        """The resource under a path; StatusError 404 when nothing serves it, UnservedPathError without its group."""
         try:
             return self._served[group, version, plural]
         except KeyError:
-            raise errors.path_not_found() from None
+            raise self.nothing_at(group) from None
+
+    def nothing_at(self, group: str) -> Exception:
+        """The error for a path that begins with this group and leads nowhere."""
+        served = any(resource.group == group for resource in self)
+        return errors.path_not_found() if served else errors.UnservedPathError()
 
     def core(self, plural: str) -> Resource:
         """A resource of the core group, known to exist."""

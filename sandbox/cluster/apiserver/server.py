@@ -75,7 +75,7 @@ class Server:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Authenticate, and turn every StatusError into its Status object."""
+        """Authenticate, and answer with what an error says."""
         try:
             if request.path in OPEN_PATHS:
                 return web.Response(text="ok")
@@ -83,6 +83,8 @@ class Server:
             return await handler(request)
         except StatusError as error:
             return _reply(error.body, error.code)
+        except errors.UnservedPathError as error:
+            return web.Response(text=error.TEXT, status=404)
         except web.HTTPRequestEntityTooLarge:
             return _reply(StatusError(413, "RequestEntityTooLarge", "request body too large").body, 413)
 
