@@ -1,8 +1,8 @@
 """Keeps one resource registered with a kubelet that comes and goes.
 
 A kubelet that starts deletes every socket in its directory and makes its own anew, and it must be told
-again of each plugin. So the sign to act on is that `kubelet.sock` is another file than the one we
-registered with, or that our own socket is gone. It is acted on at once: the kubelet admits its pods again within
+again of each plugin. So the sign to act on is that our own socket is gone, or that `kubelet.sock` is another file
+than after we had registered. It is acted on at once: the kubelet admits its pods again within
 a fraction of a second, and fails those of which a container does not run for good where no plugin has registered by
 then. A plugin must be serving before it registers: the kubelet dials back at once.
 """
@@ -89,14 +89,17 @@ class Registration:
     async def _serve_one_kubelet(self) -> None:
         """Serves and registers, and returns when the kubelet is another one or our socket is gone.
 
+        The kubelet's socket is looked at after the call: one that came between our socket and the call has deleted
+        what there was before, and is the one that was told. One that comes after the call deletes our socket.
+
         The server is stopped before the kubelet is told again. One that is told over a socket over which it is
         connected refuses, and then forgets to end that connection: it refuses that socket until it starts anew (1.37).
         """
-        kubelet = file_identity(self._kubelet)
         server = await self._serve()
         try:
             own = file_identity(self.socket)
             await self._register()
+            kubelet = file_identity(self._kubelet)
             self.registered = True
             self._told()
             log.info("registered %s with the kubelet", self._plugin.resource)

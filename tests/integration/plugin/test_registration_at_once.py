@@ -41,6 +41,34 @@ async def told(kubelet: SmallKubelet, registrations: int) -> None:
     assert endpoint.devices == {"card::0": "Healthy"}
 
 
+class Overtaken(Registration):
+    """One that finds the kubelet's socket changed, each time, between its look and its call."""
+
+    async def _register(self) -> None:
+        self._kubelet.chmod(0o700)
+        await super()._register()
+
+
+def test_a_kubelet_whose_socket_came_before_the_call_is_told_once(tmp_path: Path):
+    """Else the plugin's socket is away for a moment, and a pod that is admitted in it fails for good."""
+    kubelet = SmallKubelet(tmp_path)
+
+    async def watch() -> None:
+        await asyncio.to_thread(kubelet.start)
+        serving = asyncio.create_task(Overtaken(kubelet.plugins, plugin_of(tmp_path)).run())
+        for restart in range(1, 4):
+            await told(kubelet, restart)
+            await asyncio.to_thread(kubelet.stop)
+            await asyncio.to_thread(kubelet.start)
+        await told(kubelet, 4)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await asyncio.to_thread(kubelet.stop)
+        assert kubelet.registrations == 4
+
+    asyncio.run(watch())
+
+
 def test_a_kubelet_that_restarts_is_told_without_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Looking at fixed times would leave it without slices while it admits its pods; here no look ever comes."""
     monkeypatch.setattr(registration, "LOOK_EVERY_S", NEVER_S)
