@@ -236,16 +236,24 @@ class Evictable:
         """Whether a pod could have this very place once those have left that are leaving, and whoever else has to."""
         node, borrowing = placement.node, self.borrowing(gone)
         cards = self.ledger.cards_without(node, request.uid)
-        there = self.residents.on(node)
-        away = [_leaver(pod, entry) for pod, entry in there if self._goes(pod, gone)]
+        away = self._away(node, gone)
         if still_fits(placement, relieved(cards, away)):
             return not borrowing.barred(request, node)
         departure = self.departure(request, node, borrowing, may_go, gone=gone)
         if departure is None:
             return False
         uids = {pod.uid for pod in departure.pods if not self._goes(pod, gone)}
-        away += [_leaver(pod, entry) for pod, entry in there if pod.uid in uids]
+        away += [_leaver(pod, entry) for pod, entry in self.residents.on(node) if pod.uid in uids]
         return still_fits(placement, relieved(cards, away))
+
+    def frees(self, request: PodRequest, placement: Placement, gone: Collection[str]) -> bool:
+        """Whether those that are leaving free this very place for a pod, and nobody else has to."""
+        cards = self.ledger.cards_without(placement.node, request.uid)
+        return still_fits(placement, relieved(cards, self._away(placement.node, gone)))
+
+    def _away(self, node: str, gone: Collection[str]) -> list[Leaver]:
+        """What they leave on a node who leave it in any case."""
+        return [_leaver(pod, entry) for pod, entry in self.residents.on(node) if self._goes(pod, gone)]
 
     def place(
         self,
@@ -255,8 +263,7 @@ class Evictable:
         gone: Collection[str],
     ) -> Placement | None:
         """Where a pod goes once those have left that are leaving, and if that is not enough whoever else has to."""
-        there = self.residents.on(node)
-        away = [_leaver(pod, entry) for pod, entry in there if self._goes(pod, gone)]
+        away = self._away(node, gone)
         cards, borrowing = self.ledger.cards_without(node, request.uid), self.borrowing(gone)
         placement = place_after(request, node, cards, away, self.card_policy)
         if placement is not None:
@@ -265,6 +272,7 @@ class Evictable:
         if departure is None:
             return None
         uids = {pod.uid for pod in departure.pods}
+        there = self.residents.on(node)
         away += [_leaver(pod, entry) for pod, entry in there if pod.uid in uids - set(gone)]
         return place_after(request, node, cards, away, self.card_policy)
 

@@ -237,8 +237,9 @@ class Evictor:
 
     def _left_alone(self, waiter: Waiter) -> bool:
         """Whether a pod is about to get a place, or goes with others that cannot yet."""
-        waits = self._decide.waits_for_others(waiter.pod)
-        return waits or bool(self._holds.node_of(waiter.request.uid))
+        uid = waiter.request.uid
+        about_to = bool(self._holds.node_of(uid)) and not self._holds.late(uid)
+        return about_to or self._decide.waits_for_others(waiter.pod)
 
     async def _best(self, waiter: Waiter, ground: Ground) -> Departure | None:
         """The departure that costs least, of all nodes that the pod may have; None where it needs or finds none.
@@ -327,4 +328,5 @@ class Evictor:
         """Whether this is the pod, and no place for it was found or made meanwhile, or none that is of use."""
         gone = pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
         nominated = pod.status.nominated_node_name
-        return not gone and not pod.spec.node_name and nominated in {"", self._holds.lost(uid)}
+        of_use = nominated not in {"", self._holds.lost(uid)} and not self._holds.late(uid)
+        return not gone and not pod.spec.node_name and not of_use

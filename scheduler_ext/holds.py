@@ -8,6 +8,9 @@ priority gets it. A pod of higher priority does, if it finds no other place.
 A place is held, too, for a pod that needs no more than that pods leave which are leaving already (`expect`): what they
 leave is counted for one waiting pod, not for each.
 
+kube-scheduler evicts once: where one of those does not end in time, and the place needs another one then, the pod is
+`late`, and others may be evicted for it while its place is held.
+
 A hold ends when the pod gets its place, loses its nomination, or goes. It ends as well when the pod could not use the
 place: a card has failed, a pod that was to leave has not ended in time, or quotas would say no by then (`review`). A
 fresh extender learns of nominations from the pods themselves. What grows: an entry for each waiting pod that was
@@ -18,10 +21,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import msgspec
+
 from aliquot.kube.objects import Pod
 from aliquot.placement import Placement
 from aliquot.request import PodRequest
-from aliquot.scheduler_ext.evictable import Evictable
+from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS, Evictable
 from aliquot.scheduler_ext.ledger import Ledger, Stage
 from aliquot.scheduler_ext.pods import PlacedPod
 from aliquot.scheduler_ext.waiting import Waiting
@@ -58,6 +63,7 @@ class Holds:
         self._evictable = evictable
         self._claims: dict[str, Claim] = {}
         self._nominated: dict[str, str] = {}
+        self._since: dict[str, float] = {}
         self._granted: dict[str, str] = {}
         self._expected: dict[str, str] = {}
         self._lost: dict[str, str] = {}
@@ -80,15 +86,19 @@ class Holds:
         if node == self._nominated.get(uid, ""):
             return
         self._let_go(uid)
-        self._lost.pop(uid, None)
+        self._not_lost(uid)
         if node:
             self._nominated[uid] = node
+            self._since[uid] = self._evictable.clock()
         else:
             self._nominated.pop(uid, None)
+            self._since.pop(uid, None)
         self._keep(uid)
 
     def grant(self, uid: str, node: str) -> None:
         """Somebody here has others leave this node for a pod that waits: as good as a nomination."""
+        if self._granted.get(uid) != node:
+            self._let_go(uid)
         self._granted[uid] = node
         self._keep(uid)
 
@@ -111,14 +121,32 @@ class Holds:
                         self._waiting.something_changed()
 
     def _lose(self, uid: str) -> None:
-        """The place that a pod was to get cannot be held: it waits for that no longer."""
+        """The place that a pod was to get cannot be held: it waits for that no longer.
+
+        Where kube-scheduler has nominated it, that keeps its CPU and memory there all the same.
+        """
         self._expected.pop(uid, None)
         if uid not in self._granted and uid in self._nominated:
-            self._lost[uid] = self._nominated[uid]
+            self._lost[uid] = node = self._nominated[uid]
+            host = self._claims[uid].request.host
+            self._ledger.hosts.put_pod(uid, node, msgspec.structs.replace(host, slices=0))
+
+    def _not_lost(self, uid: str) -> None:
+        if self._lost.pop(uid, None) and self._ledger.entry(uid) is None:
+            self._ledger.hosts.drop_pod(uid)
 
     def lost(self, uid: str) -> str:
         """The node nominated for a pod, where nothing can be held for it; empty where there is none."""
         return self._lost.get(uid, "")
+
+    def late(self, uid: str) -> bool:
+        """Whether a pod's nomination has stood for long, and its place needs others to leave than those who do."""
+        claim, entry = self._claims.get(uid), self._ledger.entry(uid)
+        if claim is None or entry is None or uid in self._granted or self._nominated.get(uid) != entry.node:
+            return False
+        waited = self._evictable.clock() - self._since[uid]
+        gone = claim.leaving.get(entry.node, ())
+        return waited > OVERDUE_SECONDS and not self._evictable.frees(claim.request, entry.placement, gone)
 
     def granted(self, uid: str) -> str:
         """The node that others leave for a pod by somebody here's doing; empty where there is none."""
@@ -132,8 +160,10 @@ class Holds:
 
     def forget(self, uid: str) -> None:
         """A pod has got its place, or is gone."""
-        for known in (self._nominated, self._granted, self._expected, self._lost):
+        self._not_lost(uid)
+        for known in (self._nominated, self._granted, self._expected):
             known.pop(uid, None)
+        self._since.pop(uid, None)
         if self._claims.pop(uid, None) is not None:  # without a claim nothing is held
             self._let_go(uid)
 
@@ -205,8 +235,8 @@ class Holds:
         for node in nodes:
             placement = self._place(claim, node)
             if placement is not None:
+                self._not_lost(uid)
                 self._ledger.hold(claim.request, placement)
-                self._lost.pop(uid, None)
                 return True
         return False
 

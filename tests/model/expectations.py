@@ -73,8 +73,8 @@ def _preemptable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[s
     """The nodes that a pod may have a place on once pods of lower priority have left them.
 
     Quotas are judged as after the departure. The more pods leave, the more a quota allows, so it is enough to look at
-    the departure of all that may go. Of a quota that the pod would borrow from, one pod may go at the most here, where
-    the quota is beyond its guarantee.
+    the departure of all that may go, but for those that were told to and have not. Of a quota that the pod would borrow
+    from, one pod may go at the most here, where the quota is beyond its guarantee.
     """
     memory = max((card.memory for card in snapshot.cards), default=0)
     if "quota_after_departure" not in served.features and not snapshot.allows(
@@ -82,7 +82,8 @@ def _preemptable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[s
     ):
         return
     for node in snapshot.nodes:
-        lower = [one for one in snapshot.bound if one.node == node and one.priority < pod.priority]
+        there = [one for one in snapshot.bound if one.node == node and not one.leaving]
+        lower = [one for one in there if one.priority < pod.priority]
         lent = [one for one in lower if _lends(snapshot, one, pod)]
         free = [one.uid for one in lower if one not in lent]
         more = [[], *([one.uid] for one in lent if not snapshot.spares(one, pod))]

@@ -324,8 +324,14 @@ class Snapshot:
         """Whether a node has CPU and slices for a pod."""
         there = [one for one in self.bound if one.node == node]
         own = self.nodes[node]
-        cpu = sum(one.cpu for one in there) + pod.cpu <= own.cpu
+        nominated = self._nominated_beside_a_stuck_pod(node, pod) if any(one.leaving for one in there) else []
+        cpu = sum(one.cpu for one in (*there, *nominated)) + pod.cpu <= own.cpu
         return cpu and sum(one.cards for one in there) + pod.cards <= own.slices
+
+    def _nominated_beside_a_stuck_pod(self, node: str, pod: PodView) -> list[PodView]:
+        """For whom kube-scheduler keeps CPU of a node until the pods that leave it have ended, if ever they do."""
+        waiting = (one for one in self.waiting if one.nominated == node and one.uid != pod.uid)
+        return [one for one in waiting if one.priority >= pod.priority]
 
     def has(self, pod: PodView, node: str) -> bool:
         """Whether a pod may have a place on a node now: it fits, and its quota lets it in."""

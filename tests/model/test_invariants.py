@@ -54,6 +54,14 @@ class Desktop:
         bound["spec"]["nodeName"] = "n0"
         self.server.put("pods", bound)
 
+    def leaves(self, name: str) -> None:
+        """A pod is being deleted, and has not ended."""
+        self.server.change("pods", f"a/{name}", lambda pod: pod["metadata"].update(deletionTimestamp="x"))
+
+    def nominate(self, name: str) -> None:
+        """kube-scheduler has nominated the node for a pod."""
+        self.server.change("pods", f"a/{name}", lambda pod: pod["status"].update(nominatedNodeName="n0"))
+
     def waits_in_vain(self) -> dict[str, str]:
         """Who waits and should not, with the kind of the finding."""
         return {one.name: one.kind for one in unserved(Snapshot.of(self.server), ALL)}
@@ -103,6 +111,28 @@ def test_lower_priorities_make_room() -> None:
     desktop.waits("never", gib=16, priority=10, never=True)
     desktop.waits("low", gib=16)
     assert desktop.waits_in_vain() == {"high": "not preempted for"}
+
+
+def test_who_leaves_and_does_not_end_makes_no_room() -> None:
+    """It has been told to leave; nobody can do more."""
+    desktop = Desktop(cards=1)
+    desktop.runs("stuck", 0, gib=10)
+    desktop.leaves("stuck")
+    desktop.waits("high", gib=10, priority=10)
+    assert desktop.waits_in_vain() == {}
+
+
+@pytest.mark.parametrize("stuck", [True, False])
+def test_cpu_is_kept_for_a_nominated_pod_while_its_victims_leave(*, stuck: bool) -> None:
+    """kube-scheduler keeps it, and takes no nomination back before they have ended."""
+    desktop = Desktop(cards=1, cpu=4)
+    desktop.runs("p0", 0, gib=4, cpu=1)
+    if stuck:
+        desktop.leaves("p0")
+    desktop.waits("high", gib=14, cpu=3, priority=10, never=True)
+    desktop.nominate("high")
+    desktop.waits("low", gib=4, cpu=1)
+    assert desktop.waits_in_vain() == ({} if stuck else {"low": "starved"})
 
 
 def test_departures_that_open_a_guarantee_make_no_room() -> None:

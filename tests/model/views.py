@@ -91,6 +91,7 @@ class PodView:
     leaving: bool
     places: tuple[tuple[str, int, int], ...]
     promised: bool = False
+    nominated: str = ""
 
     @property
     def whole(self) -> bool:
@@ -135,6 +136,7 @@ def view(pod: Obj) -> PodView:
         leaving="deletionTimestamp" in meta,
         places=tuple(places) if spec.get("nodeName") else (),
         promised=bool(pod["status"].get("nominatedNodeName") or meta["annotations"].get(PLAN)),
+        nominated=pod["status"].get("nominatedNodeName") or "",
     )
 
 

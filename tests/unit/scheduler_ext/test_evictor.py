@@ -168,6 +168,48 @@ def test_a_victim_that_does_not_end_is_not_waited_for(by: str) -> None:
     assert here.held(pod) == "n1"
 
 
+@pytest.mark.parametrize("lowest", ["n1", "n2"])
+def test_where_a_victim_of_kube_scheduler_does_not_end_another_leaves(lowest: str) -> None:
+    """kube-scheduler evicts nobody again while a pod is leaving the node; the place is held until there is a better."""
+    here = Evicting("n1", "n2")
+    here.runs("stuck", "n1-a", 8)
+    here.runs("on-n1", "n1-a", 8, priority=1 if lowest == "n1" else 3)
+    here.runs("on-n2", "n2-a", 16, priority=2)
+    for firm in ("n1-b", "n2-b"):
+        here.runs(firm, firm, 16, priority=500)
+    pod = waiter(8)
+    here.wants(pod)
+    assert "n1" in here.victims(pod, n1=None)
+    here.leaves("stuck")
+    here.nominate(pod, "n1")
+    assert here.look(GRACE_SECONDS + int(OVERDUE_SECONDS)) == []
+    assert here.held(pod) == "n1"
+    assert here.look(20) == [f"on-{lowest}"]
+    assert here.held(pod) == lowest
+    here.ends(f"on-{lowest}")
+    assert here.wants(pod) == [lowest]
+
+
+def test_where_no_victim_would_help_any_more_kube_scheduler_keeps_its_cpu() -> None:
+    """Until the nomination ends: others find less than the node has left."""
+    here = Evicting("n1")
+    here.ledger.hosts.put_node("n1", HostShare(8000, 8000, 20))
+    here.runs("stuck", "n1-a", 16)
+    here.runs("firm", "n1-b", 16, priority=500)
+    pod = waiter(8, cpu="6")
+    here.wants(pod)
+    assert here.victims(pod, n1=None) == {"n1": {"stuck"}}
+    here.leaves("stuck")
+    here.nominate(pod, "n1")
+    here.now += GRACE_SECONDS + LATE_SECONDS
+    here.look()
+    hosts, wanted = here.ledger.hosts, HostShare(4000, 0, 0)
+    assert here.held(pod) == ""
+    assert hosts.open_to(["n1"], wanted) == []
+    here.nominate(pod, "")
+    assert hosts.open_to(["n1"], wanted) == ["n1"]
+
+
 @pytest.mark.parametrize("by", ["the same leader", "the next leader"])
 def test_a_reclaim_whose_card_fails_is_given_up(by: str) -> None:
     """Another borrower leaves another card instead."""
