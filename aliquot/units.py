@@ -76,7 +76,7 @@ def _parse(written: str) -> Fraction:
         raise QuantityError(f"{written!r} is no quantity; {_meant_suffix(written)}")
     value = _magnitude(written, match)
     if match["sign"] == "-" and value:
-        raise QuantityError(f"{written!r} is negative; a request is never less than nothing")
+        raise QuantityError(f"{written!r} is negative; write 0 or more")
     if value > INT64_MAX:
         raise QuantityError(f"{written!r} is more than a 64-bit number holds (8Ei); write a smaller one")
     return value

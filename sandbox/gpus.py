@@ -344,8 +344,12 @@ def _copy(source: Path, target: Path, missing: Sequence[str]) -> None:
     library = source.read_bytes()
     for symbol in missing:
         library = _without(library, symbol.encode())
-    temporary.write_bytes(library)
-    temporary.rename(target)
+    try:
+        temporary.write_bytes(library)
+        temporary.rename(target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _without(library: bytes, symbol: bytes) -> bytes:

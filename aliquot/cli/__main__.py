@@ -4,10 +4,13 @@ Python's own handler raises KeyboardInterrupt, in the middle of an import, too, 
 and another exit status. So all that takes long to import comes after.
 """
 
+import errno
 import os
 import signal
+import sys
 
 STANDARD_ERROR = 2
+CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def main() -> None:
@@ -17,7 +20,12 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from aliquot.cli.commands import aliquot
 
-    aliquot(prog_name="aliquot")
+    try:
+        aliquot(prog_name="aliquot")
+    except OSError as error:
+        if error.filename is not None or error.errno not in CANNOT_WRITE:
+            raise
+        sys.exit(f"aliquot: what was to be printed cannot be written: {error.strerror}")
 
 
 def _fill_standard_files() -> None:

@@ -15,7 +15,7 @@ from aliquot.cli.machine import Card, Machine, real_machine
 from aliquot.cli.options import refuse_inside, simulate_option
 from aliquot.cli.runs import Registry, Run, living_processes
 from aliquot.cli.survey import Survey, survey
-from aliquot.cli.wording import one_line, size, table
+from aliquot.cli.wording import one_line, pids, size, table
 from aliquot.core_policy import CoreMode
 from aliquot.libshim.usage_page import Usage
 from aliquot.units import MIB
@@ -174,10 +174,9 @@ def _amounts(card: CardReport) -> str:
 
 
 def _row(share: SliceReport) -> tuple[str, ...]:
-    pids = [share.pid] if share.pid is not None else share.processes
     return (
         share.run,
-        " ".join(map(str, pids)) or "?",
+        pids(share.pid, share.processes),
         size(share.memory_bytes),
         "?" if share.used_bytes is None else size(share.used_bytes),
         _core(share),

@@ -5,7 +5,6 @@ NVML, tables and the sandbox take longer to import than most commands take to ru
 
 import importlib
 import io
-import signal
 import sys
 from importlib.util import find_spec
 
@@ -25,8 +24,6 @@ COMMANDS = {
     "demo": ("aliquot.cli.demo", "Show the whole path on this machine: no GPU, no Kubernetes."),
 }
 """Sub-command → its module, which holds a click command of the same name, and what it does."""
-CLEANS_UP = frozenset({"demo"})
-"""Sub-commands that unwind when they are interrupted."""
 
 
 class LazyGroup(click.Group):
@@ -45,8 +42,6 @@ class LazyGroup(click.Group):
         """Imports one sub-command; None when there is no such name."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        if cmd_name in CLEANS_UP and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         module, _ = COMMANDS[cmd_name]
         command = getattr(importlib.import_module(module), cmd_name)
         if not isinstance(command, click.Command):

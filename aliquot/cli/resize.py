@@ -95,8 +95,8 @@ def _resize(machine: Machine, name: str, mem: MemoryAmount | None, core: CoreAmo
 
 def _refuse_unknown(name: str, runs: Sequence[Run]) -> NoReturn:
     known = ", ".join(f"{run.id} ({one_line(shlex.join(run.command), LONGEST_COMMAND)})" for run in runs)
-    listed = f"there are {known}" if known else "none is running"
-    raise Refusal(f"there is no run {name!r}; {listed} (see `aliquot cards`)")
+    listed = f"there are {known}" if known else "none of yours is running"
+    raise Refusal(f"there is no run {name!r}; {listed} (see `aliquot cards`, and `aliquot cards --simulate`)")
 
 
 def _room(found: Survey, run: Run) -> Room:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -134,7 +135,7 @@ def _run(machine: Machine, wish: Wish, command: tuple[str, ...], inherited: Mapp
     arbitration = Arbitration(registry)
     holding = _take(registry, wish, command)
     if inherited.get(names.QUIET_ENV, "") in {"", "0"}:
-        click.echo(f"aliquot: {_told(holding.run)}", err=True)
+        _say(f"aliquot: {_told(holding.run)}")
     try:
         return supervise(
             command,
@@ -144,11 +145,17 @@ def _run(machine: Machine, wish: Wish, command: tuple[str, ...], inherited: Mapp
             stopped=arbitration.set_aside,
         )
     except CommandError as error:
-        click.echo(f"aliquot run: {error}", err=True)
+        _say(f"aliquot run: {error}")
         return error.status
     finally:
         arbitration.end()
         registry.release(holding)
+
+
+def _say(line: str) -> None:
+    """A line on stderr, where that takes it: a command runs all the same beside a full disk."""
+    with suppress(OSError):
+        click.echo(line, err=True)
 
 
 def _take(registry: Registry, wish: Wish, command: tuple[str, ...]) -> Holding:

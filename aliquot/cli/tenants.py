@@ -22,7 +22,8 @@ class TenantReport(msgspec.Struct, frozen=True, rename="camel"):
     """A tenant's part of one card. Ratios are of the card's time over a while; None where nothing measures them.
 
     `waiting` adds up what all threads waited, `denied_allocations` what was refused, or with `observe` would have been,
-    since the tenant came. `id`, `pid` and `command` are those that `aliquot cards` shows of a run; a pod has none.
+    since the tenant came. `id`, `pid`, `processes` and `command` are those that `aliquot cards` shows of a run; a pod
+    has none.
     """
 
     tenant: str
@@ -40,6 +41,7 @@ class TenantReport(msgspec.Struct, frozen=True, rename="camel"):
     trusted: bool
     id: str = ""
     pid: int | None = None
+    processes: tuple[int, ...] = ()
     command: tuple[str, ...] = ()
 
 
@@ -170,6 +172,7 @@ def _tenant(before: Part, now: Part, while_: _While) -> TenantReport:
         trusted=not limit.doubted,
         id=run.id if run else "",
         pid=run.pid if run and run.supervised() else None,
+        processes=now.pids,
         command=run.command if run else (),
     )
 

@@ -17,7 +17,7 @@ from aliquot.cli.machine import runtime_directory, simulated_home, start_nvml
 from aliquot.cli.options import Refusal, simulate_option
 from aliquot.cli.tenants import CardReport, Look, Report, TenantReport, look, report
 from aliquot.cli.utilization import time_used
-from aliquot.cli.wording import one_line, size, table
+from aliquot.cli.wording import one_line, pids, size, table
 
 HEADINGS = (
     *("id", "pid", "command", "memory", "mode", "share", "used", "guaranteed", "lent", "waiting"),
@@ -123,7 +123,7 @@ def _look(run_dir: Path, *, simulate: bool) -> Look:
 def _shown(told: Report, *, simulate: bool) -> Text:
     lines = [line for card in told.cards for line in _lines(card)]
     if not lines:
-        lines = ["no run and no pod has a slice of this machine's cards"]
+        lines = ["no run of yours and no pod has a slice of this machine's cards"]
         if not simulate and any(simulated_home().glob("runs/*/usage")):
             lines.append("there are runs on the simulated machine: aliquot top --simulate")
     return Text("\n".join(lines), no_wrap=True, overflow="crop")
@@ -140,7 +140,7 @@ def _row(one: TenantReport) -> tuple[str, ...]:
     share = f"{_percent(one.share)}" + (f" to {_percent(one.most)}" if one.most > one.share else "")
     return (
         one.id or one.tenant,
-        "-" if one.pid is None else str(one.pid),
+        pids(one.pid, one.processes) if one.id else "-",
         _command(one),
         f"{size(one.used_bytes)} of {size(one.memory_bytes)}",
         one.mode,

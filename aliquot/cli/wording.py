@@ -27,6 +27,11 @@ def limits(share: Slice) -> str:
     return f"{size(share.memory_bytes)}, {core(share)}"
 
 
+def pids(supervisor: int | None, processes: Sequence[int]) -> str:
+    """By which processes a run is known: its `aliquot`, or where that was killed those that use the card."""
+    return str(supervisor) if supervisor is not None else " ".join(map(str, processes)) or "?"
+
+
 def one_line(text: str, longest: int | None = None) -> str:
     """The text without what would move the cursor; runs of blanks become one, and what is too long is cut."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())

@@ -25,6 +25,7 @@
 #define CORE "CUDA_DEVICE_SM_LIMIT"
 #define BESIDE ".aliquot"
 #define NO_SIZE "is no size; write bytes or a number with k, m or g, such as 2g, or 0 for no limit"
+#define NO_CARD(name) "names no card; write " name ", or " name "_0 for card 0, to 15"
 #define NO_PERCENTAGE "is no percentage; write 1 to 100, or 0 for no cap"
 
 /* A limit for all cards, and those for one card. */
@@ -101,7 +102,7 @@ static void read_limit(aq_hami_env *out, limits *into, const char *name, size_t 
   bool memory = !strcmp(prefix, MEMORY);
   int card = which_card(name, length, prefix);
   if (card < 0) {
-    complain(out, name, length, value, "names no card; cards are 0 to 15");
+    complain(out, name, length, value, memory ? NO_CARD(MEMORY) : NO_CARD(CORE));
   } else if (!(memory ? read_memory : read_percent)(value, &into->value[card])) {
     complain(out, name, length, value, memory ? NO_SIZE : NO_PERCENTAGE);
   } else {
@@ -114,7 +115,7 @@ static void read_switch(aq_hami_env *out, const char *name, size_t length) {
   if (!strcasecmp(value, "true") || !strcmp(value, "1")) {
     out->disabled = true;
   } else if (*value && strcasecmp(value, "false") && strcmp(value, "0")) {
-    complain(out, name, length, value, "is neither true nor false");
+    complain(out, name, length, value, "is neither true nor false; write one of them");
   }
 }
 

@@ -10,6 +10,7 @@
 #include "say.h"
 
 #define MIB (UINT64_C(1) << 20)
+#define BLOCK (32 * MIB) /* drivers take memory from the card in blocks of up to so much, those of pools */
 
 typedef struct {
   char text[24];
@@ -34,14 +35,20 @@ static uint64_t card_bytes(CUdevice device) {
   return told ? total : UINT64_MAX;
 }
 
+/* How much larger the slice has to be for `bytes` more, where `left` are left; no more than the card has. */
+static uint64_t lacking(uint64_t bytes, uint64_t left, uint64_t on_card) {
+  uint64_t blocks = (bytes + BLOCK - 1) / BLOCK * BLOCK;
+  return (blocks < on_card ? blocks : on_card) - left;
+}
+
 /* Where it would fit by now, it was refused for another reason; a size that no card can have is a mistake of the program's. */
 void aq_refusal_tell(CUdevice device, int card, uint64_t bytes) {
-  static bool told;
-  if (!aq_slice.run[0] || bytes > AQ_MEMORY_MAX || __atomic_load_n(&told, __ATOMIC_RELAXED)) return;
+  static uint64_t told; /* of this limit */
+  if (!aq_slice.run[0] || bytes > AQ_MEMORY_MAX) return;
   aq_allowance terms = aq_allowance_of(card);
   uint64_t used = aq_allowance_in_use(&terms, aq_ledger_used(aq_slice.usage, card));
   uint64_t left = used < terms.limit ? terms.limit - used : 0;
-  if (bytes <= left || __atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
+  if (bytes <= left || __atomic_exchange_n(&told, terms.limit, __ATOMIC_RELAXED) == terms.limit) return;
   uint64_t whole = card_bytes(device);
   if (used + bytes > whole) {
     aq_say("run %s: refused %s: %s of %s left, and the whole card has %s", aq_slice.run, rounded_up(bytes).text,
@@ -50,5 +57,5 @@ void aq_refusal_tell(CUdevice device, int card, uint64_t bytes) {
   }
   aq_say("run %s: the slice, not the card, refused %s: %s of %s left; to enlarge it: aliquot resize %s --mem +%s",
          aq_slice.run, rounded_up(bytes).text, rounded_down(left).text, rounded_down(terms.limit).text, aq_slice.run,
-         rounded_up(bytes - left).text);
+         rounded_up(lacking(bytes, left, whole - used)).text);
 }

@@ -7,8 +7,8 @@
 
 #include "cuda_abi.h"
 
-/* `bytes` more of a device, which is this card, were refused: says so once in a process, where its slice is a run's
- * (aq_slice.run). Takes no lock, allocates nothing and asks the driver only how large the card is, so it may be called
+/* `bytes` more of a device, which is this card, were refused: says so where the slice is a run's (aq_slice.run), once
+ * in a process for each limit that it has. Takes no lock, allocates nothing and asks the driver only how large the card is, so it may be called
  * wherever memory may be refused. */
 void aq_refusal_tell(CUdevice device, int card, uint64_t bytes);
 

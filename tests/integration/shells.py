@@ -99,6 +99,8 @@ for line in sys.stdin:
     verb, mib = line.split()
     if verb == "alloc":
         print(driver.cuMemAlloc(int(mib) << 20)[0].name, flush=True)
+    elif verb == "alloc-in-pool":
+        print(driver.cuMemAllocAsync(int(mib) << 20, 0)[0].name, flush=True)
     else:
         print(driver.cuMemGetInfo()[2] >> 20, flush=True)
 """

@@ -142,7 +142,11 @@ def test_a_raised_core_limit_speeds_the_run_up(shell: Shell):
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["1", "--mem", "1Gi"], 125, "there is no run '1'; none is running (see `aliquot cards`)"),
+        (
+            ["1", "--mem", "1Gi"],
+            125,
+            "there is no run '1'; none of yours is running (see `aliquot cards`, and",
+        ),
         (["1"], 2, "say what to change: --mem 4Gi, --core 50, or both"),
         (["1", "--mem", "0"], 2, "0 is no slice"),
         (["1", "--core", "101"], 2, "101 is no percentage"),

@@ -406,6 +406,51 @@ def test_a_full_directory_is_named_with_what_helps(shell: Shell, tmp_path: Path)
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("command", "status"), [("true", 0), ("no-such-command", 127)])
+def test_a_command_starts_where_nothing_can_be_said(shell: Shell, command: str, status: int):
+    """Standard error is a file on a full disk."""
+    run = [*ALIQUOT, "run", "--simulate", "--mem", "1Gi", "--", command]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(run, env=shell.environment, stderr=full, timeout=WAIT_S, check=False)
+    assert done.returncode == status
+
+
+@pytest.mark.parametrize("command", [["cards", "--simulate"], ["top", "--simulate", "--once", "--json"]])
+def test_a_table_that_cannot_be_written_is_told(shell: Shell, command: list[str]):
+    """Standard output is a file on a full disk: a sentence, no traceback."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*ALIQUOT, *command],
+            env=shell.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+    said = "aliquot: what was to be printed cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_a_simulated_machine_that_cannot_be_made_leaves_no_part_of_it(shell: Shell, tmp_path: Path):
+    """Or the directory that was full stays full."""
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); os.execvp('sh', sys.argv[1:])"
+    )
+    limited = [sys.executable, "-c", ignoring, "sh", "-c", 'ulimit -f 64; exec "$@"', "sh"]
+    done = subprocess.run(
+        [*limited, *ALIQUOT, "cards", "--simulate"],
+        env=shell.environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 125, done.stderr
+    assert [path.name for path in shell.runtime.rglob(".lib*")] == []
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES])
 def test_each_failure_of_a_file_has_its_cure(code: int):
     """The directory is named where the error names no file."""

@@ -79,13 +79,17 @@ def test_a_variable_of_0_silences_nothing(shell: Shell):
     assert len(refused(shell, 2048 * MIB).stderr.splitlines()) == 2
 
 
-def test_the_command_that_is_told_makes_the_room(shell: Shell):
-    """Typed as it stands, after which the same request is granted."""
+@pytest.mark.parametrize("kind", ["alloc", "alloc-in-pool"])
+def test_the_command_that_is_told_makes_the_room(shell: Shell, kind: str):
+    """Typed as it stands, after which the same request is granted, in whatever blocks the driver takes memory."""
     tenant = Tenant(shell, "--mem", "1Gi", stderr=subprocess.PIPE)
-    assert tenant.ask("alloc", 1500) == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert tenant.ask(kind, 301) == "CUDA_SUCCESS"
+    assert tenant.ask(kind, 1500) == "CUDA_ERROR_OUT_OF_MEMORY"
     told = line_with(tenant.process.stderr, "refused")
     command = told.partition(": aliquot ")[2].split()
     done = shell.aliquot(*command)
     assert done.returncode == 0, done.stderr
-    assert tenant.ask("alloc", 1500) == "CUDA_SUCCESS"
+    assert tenant.ask(kind, 1500) == "CUDA_SUCCESS"
+    assert tenant.ask(kind, 1500) == "CUDA_ERROR_OUT_OF_MEMORY", "and that is told again, of the new limit"
+    assert " resize " in line_with(tenant.process.stderr, "refused")
     tenant.end()

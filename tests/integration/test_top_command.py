@@ -54,6 +54,7 @@ def test_one_document_for_programs(running: Shell) -> None:
     name = tenant.pop("tenant")
     assert tenant.pop("usedBytes") == 0
     assert (f"run/{tenant.pop('id')}", len(tenant.pop("command"))) == (name, 3)
+    assert tenant.pop("processes") == []
     assert tenant.pop("pid") == running.cards()[0]["slices"][0]["pid"]  # type: ignore[index]
     assert tenant == {
         "mode": "capped",
@@ -86,7 +87,10 @@ def test_one_table_for_people(running: Shell) -> None:
 def test_nobody_is_told_in_words(shell: Shell) -> None:
     """An empty table would look like a fault."""
     done = shell.aliquot("top", "--once", "--interval", "0.1")
-    assert (done.returncode, done.stdout) == (0, "no run and no pod has a slice of this machine's cards\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "no run of yours and no pod has a slice of this machine's cards\n",
+    )
 
 
 def test_the_simulated_machines_runs_are_found(running: Shell) -> None:
@@ -163,6 +167,7 @@ def test_where_no_arbiter_leases_nothing_is_made_up(shell: Shell) -> None:
         lines = shell.aliquot("top", "--simulate", "--once").stdout.splitlines()
         assert lines[-1] == "  nothing leases this card's time now: each keeps to its share by its own clock"
         (slice_,) = shell.cards()[0]["slices"]  # type: ignore[misc]
+        assert lines[2].split()[:2] == [slice_["run"], str(slice_["processes"][0])], "as in cards"
         os.kill(slice_["processes"][0], signal.SIGKILL)
 
 

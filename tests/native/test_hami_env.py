@@ -110,10 +110,14 @@ BAD = [
     ("CUDA_DEVICE_MEMORY_LIMIT_0", "18446744073709551615g", "such as 2g"),
     ("CUDA_DEVICE_MEMORY_LIMIT_16", "2g", "names no card"),
     ("CUDA_DEVICE_MEMORY_LIMIT_", "2g", "names no card"),
-    ("CUDA_DEVICE_MEMORY_LIMITS", "2g", "names no card"),
+    (
+        "CUDA_DEVICE_MEMORY_LIMITS",
+        "2g",
+        "write CUDA_DEVICE_MEMORY_LIMIT, or CUDA_DEVICE_MEMORY_LIMIT_0 for card 0",
+    ),
     ("CUDA_DEVICE_SM_LIMIT", "101", "1 to 100"),
     ("CUDA_DEVICE_SM_LIMIT_1", "30%", "1 to 100"),
-    ("CUDA_DISABLE_CONTROL", "maybe", "neither true nor false"),
+    ("CUDA_DISABLE_CONTROL", "maybe", "neither true nor false; write one of them"),
     ("CUDA_DEVICE_MEMORY_SHARED_CACHE", "slice.usage", "no absolute path"),
 ]
 

@@ -122,7 +122,7 @@ def test_zero_may_carry_any_sign():
 
 
 MEMORY = {
-    "-1": "'-1' is negative; a request is never less than nothing",
+    "-1": "'-1' is negative; write 0 or more",
     "4096": "4096 is 4096 bytes; did you mean 4096Mi?",
     "0.1m": "0.1m is 0.0001 bytes; did you mean 1Mi?",
     "8m": "8m is 0.008 bytes; did you mean 8Mi?",

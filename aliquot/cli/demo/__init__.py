@@ -1,5 +1,6 @@
 """`aliquot demo`: from pods' YAML to enforced slices, on simulated cards in a pocket cluster, every claim checked."""
 
+import signal
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from aliquot.sandbox.gpus import SimCard, SimulationError
 
 CARDS = (SimCard(context_mib=256), SimCard(context_mib=256))
 EXAMPLES = MANIFESTS / "examples"
+INTERRUPTED = 128 + signal.SIGINT
 EXTRA = {
     "cel": "common-expression-language",
     "jsonpatch": "jsonpatch",
@@ -33,18 +35,22 @@ def demo(*, keep: bool) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 100
-    root = Path(tempfile.mkdtemp(prefix="aliquot-"))
+    root, status = Path(tempfile.mkdtemp(prefix="aliquot-")), 1
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with Stack(root, {"node-1": CARDS}) as stack:
-            succeeded = Story(stack, console, EXAMPLES).tell()
+            status = 0 if Story(stack, console, EXAMPLES).tell() else 1
     except (StoryError, ProcessError, SimulationError, TimeoutError) as error:
         console.print(f"[red]{error}[/red]")
-        keep, succeeded = True, False
-    if keep:
-        console.print(f"Logs and state are in {root}")
-    else:
-        _remove(root)
-    sys.exit(0 if succeeded else 1)
+        keep = True
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    finally:
+        if keep:
+            console.print(f"Logs and state are in {root}")
+        else:
+            _remove(root)
+    sys.exit(status)
 
 
 def _need_extra() -> None:

@@ -173,7 +173,7 @@ class Stack:
     def _webhook_configuration(self, pair: CertificatePair) -> dict[str, Any]:
         """The shipped configuration, pointed at this machine."""
         configuration: dict[str, Any] = yaml.safe_load(
-            (MANIFESTS / "webhook" / "configuration.yaml").read_text()
+            (MANIFESTS / "webhook" / "configuration.yaml").read_text("utf-8")
         )
         for entry in configuration["webhooks"]:
             entry["clientConfig"] = {

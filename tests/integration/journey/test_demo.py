@@ -1,6 +1,8 @@
 """The demo is a witness, not a show: it fails when what it shows is not true."""
 
 import io
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +14,7 @@ from rich.console import Console
 from aliquot.cli.demo import CARDS, EXAMPLES
 from aliquot.cli.demo.stack import SOURCE_ROOT
 from aliquot.cli.demo.story import Story
+from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.stacks import one_node
 
 
@@ -31,6 +34,18 @@ def test_the_demo_succeeds_and_fits_a_screen() -> None:
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 110
     assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_a_demo_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    """Ctrl-C in the middle: 130, as of any program, and no directory that nobody looks at."""
+    places = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "aliquot.cli", "demo"]
+    with subprocess.Popen(command, cwd=SOURCE_ROOT, env=places, start_new_session=True) as demo:
+        wait_for("the cluster", lambda: any(tmp_path.glob("aliquot-*/c/*")))
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(60) == 130
+    assert [path.name for path in tmp_path.iterdir() if "ports" not in path.name] == []
 
 
 @pytest.fixture
