@@ -188,16 +188,18 @@ class Evictable:
                     evicted.append(pod)
         limit = min(limit, (False, True, True)) if within_budgets else limit
         stuck = {pod.uid for pod, _ in there if pod.uid in gone and not self._goes(pod, gone)} if gone else ()
-        short = self._short_of_slices(
-            request, node, {*gone, *(leaver.uid for leaver in away)}.difference(stuck)
-        )
+        ending = {*gone, *(leaver.uid for leaver in away)}.difference(stuck)
+        short = self._short_of_slices(request, node, ending)
         search = _Search(self, request, node, relieved(cards, away), short, borrowing, evicted, left, limit)
         sure = (
             borrowing.sure(request, node)
             and self.ledger.hosts.takes_pods(node)
             and all(map(_frees_what_it_had, cards))
         )
-        return self._repeat(search, sure=sure, objection=objection)
+        found = self._repeat(search, sure=sure, objection=objection)
+        if found is None or self._short_of_cpu(request, node, {*ending, *(pod.uid for pod in found.pods)}):
+            return None
+        return found
 
     def _repeat(self, search: "_Search", *, sure: bool, objection: Objection) -> Departure | None:
         """Search until quotas and the caller are content with those found; `sure`: quotas are, whoever leaves.
@@ -226,6 +228,10 @@ class Evictable:
         own = [request.uid] if entry is not None and entry.node == node else []
         return request.host.slices - hosts.slices_left(node) - _slices(hosts, [*own, *away])
 
+    def _short_of_cpu(self, request: PodRequest, node: str, away: Iterable[str]) -> bool:
+        """Whether a node lacks CPU or memory for a pod once these have left it, beside what is held for others."""
+        return self.ledger.hosts.lacks(node, request.host, [request.uid, *away])
+
     def stands(
         self,
         request: PodRequest,
@@ -238,7 +244,7 @@ class Evictable:
         cards = self.ledger.cards_without(node, request.uid)
         away = self._away(node, gone)
         if still_fits(placement, relieved(cards, away)):
-            return not borrowing.barred(request, node)
+            return not (borrowing.barred(request, node) or self.has_no_cpu(request, node, gone))
         departure = self.departure(request, node, borrowing, may_go, gone=gone)
         if departure is None:
             return False
@@ -250,6 +256,14 @@ class Evictable:
         """Whether those that are leaving free this very place for a pod, and nobody else has to."""
         cards = self.ledger.cards_without(placement.node, request.uid)
         return still_fits(placement, relieved(cards, self._away(placement.node, gone)))
+
+    def has_no_cpu(self, request: PodRequest, node: str, gone: Collection[str]) -> bool:
+        """Whether a node will lack CPU or memory for a pod beside what is held for others."""
+        if not self._short_of_cpu(request, node, ()):
+            return False
+        stay = {pod.uid for pod, _ in self.residents.on(node) if not self._goes(pod, gone)}
+        leave = {*self.leaving(), *gone}.difference(stay)
+        return self._short_of_cpu(request, node, leave)
 
     def _away(self, node: str, gone: Collection[str]) -> list[Leaver]:
         """What they leave on a node who leave it in any case."""
@@ -267,7 +281,8 @@ class Evictable:
         cards, borrowing = self.ledger.cards_without(node, request.uid), self.borrowing(gone)
         placement = place_after(request, node, cards, away, self.card_policy)
         if placement is not None:
-            return None if borrowing.barred(request, node) else placement
+            out = borrowing.barred(request, node) or self.has_no_cpu(request, node, gone)
+            return None if out else placement
         departure = self.departure(request, node, borrowing, may_go, gone=gone)
         if departure is None:
             return None

@@ -141,8 +141,8 @@ class Filter:
     def _unclosed(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> list[str]:
         """Those of these nodes that nothing but a lack of room keeps a pod from."""
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
-        kept = self.kept_from(pod)
-        return [n for n in nodes if n not in taken and n not in barred and n != kept]
+        kept, full = self.kept_from(pod), self.full_for(request)
+        return [n for n in nodes if not (n in taken or n in barred or n in full or n == kept)]
 
     # ---- whose turn it is ----
 
@@ -153,6 +153,7 @@ class Filter:
             return [node for node in self._unclosed(pod, request, nodes) if node not in failed]
         (node,) = nodes  # of one the quotas say it sooner
         closed = node in failed or node == self.kept_from(pod) or node in self.foreign.nodes_serving(pod)
+        closed = closed or node in self.full_for(request)
         return [] if closed or self.quotas.barred_after(request, node, NO_RELIEF) else [node]
 
     def has_claim(self, uid: str) -> bool:
@@ -240,10 +241,15 @@ class Filter:
 
     def _look(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> "_Looked":
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
-        kept = self.kept_from(pod)
-        closed = taken or barred or kept
-        ours = [n for n in nodes if n not in taken and n not in barred and n != kept] if closed else nodes
-        return _Looked(nodes, self._choose(request, ours), taken, barred, kept)
+        kept, full = self.kept_from(pod), self.full_for(request)
+        closed = taken or barred or kept or full
+        shut = (n in taken or n in barred or n in full or n == kept for n in nodes)
+        ours = [n for n, out in zip(nodes, shut, strict=True) if not out] if closed else nodes
+        return _Looked(nodes, self._choose(request, ours), taken, barred, kept, full)
+
+    def full_for(self, request: PodRequest) -> frozenset[str]:
+        """The nodes whose CPU or memory is kept for pods that others leave them for."""
+        return self.holds.full_nodes(request) if self.holds else frozenset()
 
     def kept_from(self, pod: Pod) -> str:
         """The node that is kept free for a larger pod; empty where there is none."""
@@ -298,6 +304,7 @@ class _Looked:
         taken: Nodes, not only of these, on which another plugin serves what it asks for.
         barred: Nodes, not only of these, that a quota closes to it, with the reason.
         kept: The node that is kept free for a larger pod; empty where there is none.
+        full: Nodes, not only of these, whose CPU or memory is kept for others.
         turns: Nodes that are left to pods whose turn it is, with the reason.
     """
 
@@ -306,6 +313,7 @@ class _Looked:
     taken: set[str]
     barred: dict[str, str]
     kept: str = ""
+    full: frozenset[str] = frozenset()
     turns: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -316,12 +324,19 @@ class _Looked:
         nearest = self.choice.nearest
         if self.barred and not (nearest and nearest.curable):
             return QUOTA
-        return (nearest or (Reason.KEPT if self.kept in self.nodes else Reason.FOREIGN)).name.lower()
+        return (nearest or self._closest()).name.lower()
+
+    def _closest(self) -> Reason:
+        """Where no node was open to the pod."""
+        if self.full.intersection(self.nodes):
+            return Reason.HOST_KEPT
+        return Reason.KEPT if self.kept in self.nodes else Reason.FOREIGN
 
     def refusal(self) -> FilterResult:
         """Why not, node by node."""
         refused = {
             **self.choice.refused,
+            **dict.fromkeys(self.full.intersection(self.nodes), Reason.HOST_KEPT),
             **({self.kept: Reason.KEPT} if self.kept in self.nodes else {}),
             **dict.fromkeys(self.taken.intersection(self.nodes), Reason.FOREIGN),
         }

@@ -172,6 +172,18 @@ class Holds:
         nominated = "" if uid in self._lost else self._nominated.get(uid, "")
         return self._granted.get(uid) or nominated or self._expected.get(uid, "")
 
+    def full_nodes(self, request: PodRequest) -> frozenset[str]:
+        """The nodes that have no CPU or memory for a pod beside those that places are held for."""
+        found = set[str]()
+        for uid in {**self._nominated, **self._granted, **self._expected}:
+            claim, entry = self._claims.get(uid), self._ledger.entry(uid)
+            if claim is None or entry is None or entry.stage is not Stage.HELD or uid == request.uid:
+                continue
+            gone = claim.leaving.get(entry.node, ())
+            if self._evictable.has_no_cpu(request, entry.node, gone):
+                found.add(entry.node)
+        return frozenset(found)
+
     def step_aside(self, priority: int) -> list[str]:
         """Give up what is held for pods of lower priority; theirs are the UIDs to hold for again afterwards."""
         lower = self.below(priority)

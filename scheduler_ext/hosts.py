@@ -133,6 +133,15 @@ class Hosts:
             and left.slices >= LEAST.slices
         )
 
+    def lacks(self, node: str, share: HostShare, gone: Iterable[str] = ()) -> bool:
+        """Whether a node has less CPU or memory left than this, once these pods have left; unknown is enough."""
+        whole = self._whole.get(node)
+        if whole is None:
+            return False
+        given = (guest.share for guest in map(self._pods.get, gone) if guest and guest.node == node)
+        left = sum(given, whole - self._used.get(node, NO_HOST))
+        return left.cpu_milli < share.cpu_milli or left.memory_mib < share.memory_mib
+
     def slices_left(self, node: str) -> int:
         """Device ids that nobody has on a node; fewer than none where it has come to offer less than pods hold."""
         whole = self._whole.get(node)

@@ -89,8 +89,9 @@ class Judge:
         ours = self._filter
         barred = ours.quotas.barred(request, imagined.ledger.accounts if imagined else None)
         taken = ours.foreign.nodes_serving(pod) | self._foreign(pod, imagined)
-        kept = ours.kept_from(pod)
-        asked = [name for name in names if name not in taken and name not in barred and name != kept]
+        kept, full = ours.kept_from(pod), ours.full_for(request)
+        closed = taken.union(barred, full, {kept})
+        asked = [name for name in names if name not in closed]
         there = imagined.ledger.table if imagined else ()
         known = survey(ours.ledger.table, request, [name for name in asked if name not in there])
         fits, refused, cards = set(known.fits), dict(known.refused), known.cards
@@ -98,6 +99,7 @@ class Judge:
             told = survey(imagined.ledger.table, request, [name for name in asked if name in there])
             fits.update(told.fits)
             refused.update(told.refused)
+        refused.update(dict.fromkeys(full.intersection(names).difference(barred), Reason.HOST_KEPT))
         if kept in names and kept not in barred:
             refused[kept] = Reason.KEPT
         refused.update(dict.fromkeys(taken.intersection(names).difference(barred), Reason.FOREIGN))

@@ -29,6 +29,7 @@ class Reason(Enum):
     RATE_LIMITED = ("node publishes other cards too often, so that none of them is used", "", False)
     FOREIGN = ("another device plugin serves this resource on the node", "", False)
     KEPT = ("node is kept free for a larger pod that has waited longer", "", False)
+    HOST_KEPT = ("CPU or memory of the node is kept for a pod that others leave it for", "", False)
     NO_CARD = ("node has no card", "node has no card", False)
     UNHEALTHY = ("card unhealthy", "too few healthy cards", False)
     MIG = ("every card in MIG mode", "too few cards outside MIG mode", False)

@@ -8,7 +8,9 @@ import pytest
 
 from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
+from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
 from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
+from aliquot.scheduler_ext.imagined import Imagination, Known
 from aliquot.scheduler_ext.residents import Resident
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting
 from tests.unit.scheduler_ext.neighbours import budget, waiter
@@ -208,6 +210,57 @@ def test_where_no_victim_would_help_any_more_kube_scheduler_keeps_its_cpu() -> N
     assert hosts.open_to(["n1"], wanted) == []
     here.nominate(pod, "")
     assert hosts.open_to(["n1"], wanted) == ["n1"]
+
+
+def with_cpu(cores: int) -> tuple[Evicting, Pod]:
+    """A node of so many cores, of which two are kept for a pod that another leaves a card for."""
+    here = Evicting("n1", "n2")
+    for card in ("n2-a", "n2-b"):
+        here.runs(card, card, 16, priority=500)
+    here.ledger.hosts.put_node("n1", HostShare(1000 * cores, 64 * 1024, 20))
+    here.runs("low", "n1-a", 16)
+    here.runs("other", "n1-b", 8, priority=50)
+    first = waiter(16, cpu="2")
+    here.wants(first)
+    assert here.look() == ["low"]
+    assert here.held(first) == "n1"
+    return here, first
+
+
+@pytest.mark.parametrize("ends", ["the pod that leaves", "the pod that waits"])
+def test_cpu_is_kept_for_whom_others_leave_a_card(ends: str) -> None:
+    """kube-scheduler knows nothing of it; without CPU the card would be of no use, and the eviction in vain."""
+    here, first = with_cpu(cores=2)
+    second = waiter(8, cpu="1")
+    assert here.wants(second) == []
+    assert here.filter.reason_against(second, here.filter.request_of(second), ["n1"]) == "host_kept"
+    assert not here.filter.would_place(second, here.filter.request_of(second), ["n1"])
+    told = DryRun(here.filter, Imagination(Known())).answer(DryRunArgs(Pod=second, NodeNames=("n1",)))
+    assert (told.NodeNames, "CPU or memory" in str(told.FailedAndUnresolvableNodes)) == ([], True)
+    if ends == "the pod that waits":
+        here.ends(first.metadata.uid)
+        assert here.wants(second) == ["n1"]
+    else:
+        assert here.wants(waiter(8)) == ["n1"], "which needs no CPU"
+        here.ends("low")
+        assert here.wants(first) == ["n1"]
+
+
+def test_cpu_is_kept_from_nobody_of_a_higher_priority() -> None:
+    """As with cards."""
+    here, first = with_cpu(cores=2)
+    assert here.wants(waiter(8, priority=200, cpu="1")) == ["n1"]
+    here.ends("low")
+    here.holds.review()
+    assert here.held(first) == "", "what is left of the CPU is not enough for it"
+
+
+@pytest.mark.parametrize("cores", [3, 4])
+def test_nobody_is_evicted_where_cpu_is_kept_for_others(cores: int) -> None:
+    """The pod could not start beside the first one."""
+    here, _ = with_cpu(cores)
+    here.wants(waiter(12, cpu="2"))
+    assert here.look(20) == (["low"] if cores == 3 else ["low", "other"])
 
 
 @pytest.mark.parametrize("by", ["the same leader", "the next leader"])
