@@ -333,6 +333,11 @@ class Snapshot:
         waiting = (one for one in self.waiting if one.nominated == node and one.uid != pod.uid)
         return [one for one in waiting if one.priority >= pod.priority]
 
+    def awaits_victims(self, pod: PodView) -> bool:
+        """Whether a lower pod is leaving the node nominated for a pod; until then kube-scheduler preempts no more."""
+        there = (one for one in self.bound if one.node == pod.nominated and one.leaving)
+        return any(one.priority < pod.priority for one in there)
+
     def has(self, pod: PodView, node: str) -> bool:
         """Whether a pod may have a place on a node now: it fits, and its quota lets it in."""
         cards = self.place(pod, node)

@@ -135,6 +135,19 @@ def test_cpu_is_kept_for_a_nominated_pod_while_its_victims_leave(*, stuck: bool)
     assert desktop.waits_in_vain() == ({} if stuck else {"low": "starved"})
 
 
+@pytest.mark.parametrize("nominated", [True, False])
+def test_for_cpu_nobody_leaves_a_node_that_a_victim_does_not_leave(*, nominated: bool) -> None:
+    """kube-scheduler waits for the victim; the extender evicts for cards alone."""
+    desktop = Desktop(cards=2, cpu=4)
+    desktop.runs("stuck", 0, gib=10, cpu=1)
+    desktop.leaves("stuck")
+    desktop.runs("low", 1, gib=10, cpu=3)
+    desktop.waits("high", gib=10, cpu=2, priority=10)
+    if nominated:
+        desktop.nominate("high")
+    assert desktop.waits_in_vain() == ({} if nominated else {"high": "not preempted for"})
+
+
 def test_departures_that_open_a_guarantee_make_no_room() -> None:
     """What a pod within its guarantee leaves is kept for its namespace."""
     desktop = Desktop(cards=1)
