@@ -171,6 +171,14 @@ class Accounts:
         """What a namespace has of a pool."""
         return self._used.get((pool, namespace), NOTHING)
 
+    def parts(self, uids: Iterable[str]) -> Relief:
+        """What these pods have, by pool and namespace, whatever their departure would free."""
+        used = defaultdict[tuple[str, str], Amounts](Amounts)
+        for place in filter(None, map(self._place_of, uids)):
+            for pool, amounts in self.split(place.placement).items():
+                used[pool, place.namespace] += amounts
+        return Relief(used, NO_RELIEF.free)
+
     def relief(self, uids: Iterable[str]) -> Relief:
         """What the departure of these pods gives back; a card that takes no pods has nothing more free."""
         places = [place for uid in sorted({*uids}) if (place := self._place_of(uid)) is not None]

@@ -5,8 +5,9 @@ which a quota guarantees nothing says nothing about it, unless it guarantees not
 borrowed from those below the same parent what is beyond its own guarantee; from others it has borrowed only what is
 beyond the parent's, too.
 
-Preemption and reclaim judge by this alone. Pods that are leaving, or have been evicted, count as gone: what they
-have is not borrowed any more, and guarantees that they have used are open again.
+Preemption and reclaim judge by this alone. What is held for pods that wait is theirs where they ask for more, and no
+reason for a pod that runs within its guarantee to leave. Pods that are leaving, or have been evicted, count as gone:
+what they have is not borrowed any more, and guarantees that they have used are open again.
 """
 
 from collections import defaultdict
@@ -46,11 +47,18 @@ class _Stand:
         owner: Whose it is, for telling apart: the quota's title, or the namespace that has none.
         bound: What the quota says.
         used: What it has.
+        promised: Of that, what is held for pods that wait.
     """
 
     owner: str
     bound: Bound
     used: Amounts
+    promised: Amounts
+
+    @property
+    def runs(self) -> Amounts:
+        """What its pods have that have their places."""
+        return self.used - self.promised
 
 
 @dataclass(frozen=True)
@@ -75,14 +83,16 @@ class Borrowing:
         reclaims: Whether any quota reclaims what it is guaranteed.
     """
 
-    def __init__(self, quotas: Quotas, leaving: Collection[str] = ()) -> None:
+    def __init__(self, quotas: Quotas, leaving: Collection[str] = (), waiting: Collection[str] = ()) -> None:
         """Look at the quotas.
 
         Args:
             quotas: What each namespace has and may have.
             leaving: The UIDs of the pods that count as gone.
+            waiting: The UIDs of pods that wait, for which places are held.
         """
         self.leaving = frozenset(leaving)
+        self._promised = quotas.accounts.parts(frozenset(waiting) - self.leaving)
         self._quotas = quotas
         self._accounts = quotas.accounts
         self._relief = quotas.accounts.relief(self.leaving) if leaving else NO_RELIEF
@@ -114,7 +124,7 @@ class Borrowing:
 
     def _over_in(self, pool: str, namespace: str, gone: Mapping[tuple[str, str], Amounts] = NOBODY) -> bool:
         own = self._stand(pool, namespace)[0]
-        names, used = _guaranteed(own.bound) or NAMES, own.used - gone.get((pool, own.owner), NOTHING)
+        names, used = _guaranteed(own.bound) or NAMES, own.runs - gone.get((pool, own.owner), NOTHING)
         return any(used.of(name) > own.bound.guaranteed.of(name) for name in names)
 
     def _stand(self, pool: str, namespace: str) -> "tuple[_Stand, ...]":
@@ -130,7 +140,8 @@ class Borrowing:
         theirs = bound.namespaces or (namespace,)
         used = sum((self._accounts.used(pool, one) for one in theirs), NOTHING)
         owner = bound.title or f"namespace {namespace}"
-        return _Stand(owner, bound, used - self._relief.given(pool, theirs))
+        used -= self._relief.given(pool, theirs)
+        return _Stand(owner, bound, used, self._promised.given(pool, theirs))
 
     def _against(self, pool: str, namespace: str, other: str) -> "list[_Stand]":
         """Where a namespace stands that this other one has no part in; nothing where both have the same quota."""
@@ -236,7 +247,7 @@ class Borrowing:
         for pool in self._pools:
             has = self._has(pod, pool)
             for stand in self._against(pool, pod.namespace, namespace):
-                left = stand.used - has - gone.get((pool, stand.owner), NOTHING)
+                left = stand.runs - has - gone.get((pool, stand.owner), NOTHING)
                 guaranteed = stand.bound.guaranteed
                 if any(has.of(name) and left.of(name) < guaranteed.of(name) for name in NAMES):
                     return True
@@ -329,7 +340,7 @@ def _is_beyond(
 ) -> bool:
     """Whether a quota has no less than its guarantee without those that are gone, or more with the one that is kept."""
     whose = pool, stand.owner
-    beyond = (stand.used - gone[whose] - stand.bound.guaranteed).of(name)
+    beyond = (stand.runs - gone[whose] - stand.bound.guaranteed).of(name)
     return beyond >= 0 or beyond + kept[whose].of(name) > 0
 
 

@@ -64,9 +64,13 @@ class Displacement:
             return waiter.reason in _CURABLE_OR_UNKNOWN
         if borrowing.leaving:  # which may let it in when they have left
             return True
+        return bool(self._lower(waiter, borrowing))
+
+    def _lower(self, waiter: Waiter, borrowing: Borrowing) -> list[Resident]:
+        """Pods of lower priority by whose departure a quota may let a pod in: of its own, and who has borrowed."""
         residents, priority = self.evictable.residents, waiter.pod.spec.priority or 0
         over = {namespace for namespace in residents.namespaces() if borrowing.over[namespace]}
-        return bool(residents.below(over | borrowing.together(waiter.request.namespace), priority))
+        return residents.below(over | borrowing.together(waiter.request.namespace), priority)
 
     def departure(
         self,
@@ -97,12 +101,11 @@ class Displacement:
             )
             if found is not None or never or not borrowing.barred(request, node):
                 return found
-            if planned is None:
-                lower = residents.below(borrowing.together(request.namespace), priority)
-            else:
-                lower = [pod for pod in map(residents.get, planned) if pod is not None]
             within = QuotaPreemption(self.evictable, request, node, borrowing, may_go, objection)
-            return within.departure(lower, gone)
+            if planned is not None:
+                return within.departure([pod for pod in map(residents.get, planned) if pod is not None], gone)
+            own = residents.below(borrowing.together(request.namespace), priority)
+            return within.departure(own, gone) or within.departure(self._lower(waiter, borrowing), gone)
 
     def told(self, evictee: Evictee, waiter: Waiter, node: str) -> tuple[tuple[str, str], tuple[str, str]]:
         """Reason and message of the events: on the pod that has gone, and on the one that it was for."""

@@ -27,7 +27,7 @@ from aliquot.scheduler_ext.cards import CardState
 from aliquot.scheduler_ext.disruption import Budgets
 from aliquot.scheduler_ext.fit import still_fits
 from aliquot.scheduler_ext.hosts import Hosts
-from aliquot.scheduler_ext.ledger import Entry, Ledger
+from aliquot.scheduler_ext.ledger import Entry, Ledger, Stage
 from aliquot.scheduler_ext.quotas import Quotas
 from aliquot.scheduler_ext.residents import Resident, Residents
 from aliquot.scheduler_ext.victims import Leaver, Leavers, least, place_after, relieved, willing_first
@@ -120,7 +120,8 @@ class Evictable:
     def borrowing(self, gone: Collection[str] = ()) -> Borrowing:
         """Who is beyond their guarantee once those that leave, and these, have left: good for one decision."""
         told = (pod.uid for pod in map(self.residents.get, gone) if pod and self._goes(pod, gone))
-        return Borrowing(self.quotas, {*self.leaving(), *told})
+        held = (entry.uid for entry in self.ledger.unconfirmed() if entry.stage is Stage.HELD)
+        return Borrowing(self.quotas, {*self.leaving(), *told}, frozenset(held))
 
     def leaves(self, pod: Resident) -> bool:
         """Whether a pod is being deleted and will have ended soon, as far as is known."""

@@ -86,6 +86,22 @@ def test_for_a_quota_that_is_used_up_it_acts_where_the_quota_has_a_lower_pod() -
     assert goes(here, refused(here, waiter(8, namespace="others"))) is None
 
 
+def test_for_what_is_kept_for_others_those_leave_who_have_borrowed() -> None:
+    """A card has room, a guarantee keeps it free; as much as the pod asks for has to become free anywhere."""
+    here = Neighbours("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None)))
+    here.runs("high", "n2-a", 16, namespace="guest", priority=500)
+    for name in ("one", "two", "three"):
+        here.runs(name, "n1-a" if name == "one" else "n1-b", 8, namespace="guest", priority=1)
+    pod = waiter(8)
+    found = goes(here, refused(here, pod))
+    assert found is not None
+    assert set(found) < {"one", "two", "three"}
+    assert len(found) == 2
+    here.quotas.put(quota("guest", "guest", guaranteed=(40, None, None)))
+    assert goes(here, refused(here, pod)) is None, "who has borrowed nothing stays"
+
+
 def test_pods_that_have_gone_are_not_lower_any_more() -> None:
     """The extender keeps count of the priorities there are."""
     here = full(priority=1)

@@ -263,6 +263,23 @@ def test_nobody_is_evicted_where_cpu_is_kept_for_others(cores: int) -> None:
     assert here.look(20) == (["low"] if cores == 3 else ["low", "other"])
 
 
+def test_what_is_held_for_a_pod_that_waits_makes_no_borrower_of_one_that_runs() -> None:
+    """The namespace is beyond its guarantee only once its other pod has started; then one of both may go."""
+    here = Evicting("n1", "n2")
+    here.quotas.put(quota("guest", "guest", guaranteed=(8, None, None)))
+    here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None), reclaim=True))
+    here.runs("within", "n1-a", 8, namespace="guest")
+    for where in ("n1-b", "n2-a", "n2-b"):
+        here.runs(where, where, 16, namespace="owner" if where == "n1-b" else "default", priority=1)
+    more = waiter(16, namespace="guest")
+    here.holds.claim(more, here.filter.request_of(more), {"n2": ("n2-a",)})
+    here.holds.grant(more.metadata.uid, "n2")
+    assert here.held(more) == "n2"
+    here.wants(waiter(16, priority=0, namespace="owner"))
+    assert "within" not in here.look(3)
+    assert here.evictions
+
+
 @pytest.mark.parametrize("by", ["the same leader", "the next leader"])
 def test_a_reclaim_whose_card_fails_is_given_up(by: str) -> None:
     """Another borrower leaves another card instead."""
