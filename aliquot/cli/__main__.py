@@ -5,6 +5,7 @@ and another exit status. So all that takes long to import comes after.
 """
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -21,10 +22,15 @@ def main() -> None:
     from aliquot.cli.commands import aliquot
 
     try:
-        aliquot(prog_name="aliquot")
+        try:
+            aliquot(prog_name="aliquot")
+        finally:
+            if sys.stdout:
+                sys.stdout.flush()
     except OSError as error:
         if error.filename is not None or error.errno not in CANNOT_WRITE:
             raise
+        sys.stdout = io.StringIO()  # the old one would be tried again at the end
         sys.exit(f"aliquot: what was to be printed cannot be written: {error.strerror}")
 
 

@@ -1,9 +1,9 @@
 """`aliquot run`: a command confined to a slice of a card, with no Kubernetes."""
 
+import io
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -154,8 +154,10 @@ def _run(machine: Machine, wish: Wish, command: tuple[str, ...], inherited: Mapp
 
 def _say(line: str) -> None:
     """A line on stderr, where that takes it: a command runs all the same beside a full disk."""
-    with suppress(OSError):
+    try:
         click.echo(line, err=True)
+    except OSError:
+        sys.stderr = io.StringIO()  # the old one would be tried again at the end, and spoil the exit status
 
 
 def _take(registry: Registry, wish: Wish, command: tuple[str, ...]) -> Holding:

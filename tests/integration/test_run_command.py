@@ -406,18 +406,22 @@ def test_a_full_directory_is_named_with_what_helps(shell: Shell, tmp_path: Path)
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(("command", "status"), [("true", 0), ("no-such-command", 127)])
-def test_a_command_starts_where_nothing_can_be_said(shell: Shell, command: str, status: int):
+def test_a_command_starts_where_nothing_can_be_said(shell: Shell, command: str, status: int, unbuffered: str):
     """Standard error is a file on a full disk."""
+    shell.environment["PYTHONUNBUFFERED"] = unbuffered
     run = [*ALIQUOT, "run", "--simulate", "--mem", "1Gi", "--", command]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(run, env=shell.environment, stderr=full, timeout=WAIT_S, check=False)
     assert done.returncode == status
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", [["cards", "--simulate"], ["top", "--simulate", "--once", "--json"]])
-def test_a_table_that_cannot_be_written_is_told(shell: Shell, command: list[str]):
+def test_a_table_that_cannot_be_written_is_told(shell: Shell, command: list[str], unbuffered: str):
     """Standard output is a file on a full disk: a sentence, no traceback."""
+    shell.environment["PYTHONUNBUFFERED"] = unbuffered
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [*ALIQUOT, *command],
