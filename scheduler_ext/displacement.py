@@ -8,7 +8,7 @@ kube-scheduler it breaks no disruption budget.
 Where the room was lost all the same, others are chosen, after a time that doubles.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,14 +88,11 @@ class Displacement:
         def may_go(pod: Resident) -> bool:
             return not never and pod.priority < priority and (planned is None or pod.uid in planned)
 
-        def objection(pods: Iterable[Resident]) -> Collection[str]:
-            return borrowing.spared(pods, request.namespace, wanted, request.uid)
-
         request, residents = waiter.request, self.evictable.residents
-        wanted = self.evictable.quotas.wanted(request, node)
         with self.waiting.trial(), self.holds.aside(priority) as lower_holds:
             if lower_holds:  # what is not held is not used, either
                 borrowing = self.evictable.borrowing(gone)
+            objection = self.evictable.objection(request, node, borrowing)
             found = self.evictable.departure(
                 request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection
             )

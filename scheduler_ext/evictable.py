@@ -233,6 +233,11 @@ class Evictable:
         """Whether a node lacks CPU or memory for a pod once these have left it, beside what is held for others."""
         return self.ledger.hosts.lacks(node, request.host, [request.uid, *away])
 
+    def objection(self, request: PodRequest, node: str, borrowing: Borrowing) -> Objection:
+        """Who has to stay where a pod would borrow: whoever is within a guarantee."""
+        wanted = self.quotas.wanted(request, node)
+        return lambda pods: borrowing.spared(pods, request.namespace, wanted, request.uid)
+
     def stands(
         self,
         request: PodRequest,
@@ -246,7 +251,8 @@ class Evictable:
         away = self._away(node, gone)
         if still_fits(placement, relieved(cards, away)):
             return not (borrowing.barred(request, node) or self.has_no_cpu(request, node, gone))
-        departure = self.departure(request, node, borrowing, may_go, gone=gone)
+        objection = self.objection(request, node, borrowing)
+        departure = self.departure(request, node, borrowing, may_go, gone=gone, objection=objection)
         if departure is None:
             return False
         uids = {pod.uid for pod in departure.pods if not self._goes(pod, gone)}
@@ -284,7 +290,8 @@ class Evictable:
         if placement is not None:
             out = borrowing.barred(request, node) or self.has_no_cpu(request, node, gone)
             return None if out else placement
-        departure = self.departure(request, node, borrowing, may_go, gone=gone)
+        objection = self.objection(request, node, borrowing)
+        departure = self.departure(request, node, borrowing, may_go, gone=gone, objection=objection)
         if departure is None:
             return None
         uids = {pod.uid for pod in departure.pods}

@@ -192,6 +192,27 @@ def test_where_a_victim_of_kube_scheduler_does_not_end_another_leaves(lowest: st
     assert here.wants(pod) == [lowest]
 
 
+@pytest.mark.parametrize("guaranteed", [8, 0])
+def test_no_place_is_held_that_only_a_pod_within_its_guarantee_could_leave(guaranteed: int) -> None:
+    """Nobody evicts it for one that borrows, so the place would be held for ever."""
+    here = Evicting("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(guaranteed, None, None)))
+    here.runs("stuck", "n1-a", 4)
+    here.runs("owned", "n1-a", 8, namespace="owner", priority=1)
+    for firm, gib in {"n1-b": 16, "n2-a": 12, "n2-b": 12}.items():
+        here.runs(firm, firm, gib, priority=500)
+    pod = waiter(8)
+    here.wants(pod)
+    assert here.victims(pod, n1=None) == {"n1": {"stuck"}}
+    here.leaves("stuck")
+    here.nominate(pod, "n1")
+    assert here.look() == []
+    assert here.held(pod) == "n1"
+    here.now += GRACE_SECONDS + OVERDUE_SECONDS
+    assert here.look(20) == ([] if guaranteed else ["owned"])
+    assert here.held(pod) == ("" if guaranteed else "n1")
+
+
 def test_where_no_victim_would_help_any_more_kube_scheduler_keeps_its_cpu() -> None:
     """Until the nomination ends: others find less than the node has left."""
     here = Evicting("n1")
