@@ -114,7 +114,7 @@ def _reclaimable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[t
         there = [
             one
             for one in snapshot.bound
-            if one.node == node and guarantor not in snapshot.levels(one.namespace)
+            if one.node == node and not one.leaving and guarantor not in snapshot.levels(one.namespace)
         ]
         if not snapshot.without(one.uid for one in there).place(pod, node):
             continue
@@ -132,7 +132,8 @@ def _reclaimable_anywhere(
 ) -> Iterator[tuple[str, str]]:
     """A node with room that is kept for others, and the borrowers on any node that have to make up for it."""
     node = next((name for name in snapshot.nodes if snapshot.place(pod, name)), "")
-    others = [one for one in snapshot.bound if guarantor not in snapshot.levels(one.namespace)]
+    staying = [one for one in snapshot.bound if not one.leaving]
+    others = [one for one in staying if guarantor not in snapshot.levels(one.namespace)]
     sets = (itertools.combinations(others, count) for count in range(1, len(others) + 1) if node)
     for victims in itertools.islice(itertools.chain.from_iterable(sets), MOST_SETS):
         after = _gives_back(snapshot, pod, victims, owed)
@@ -189,7 +190,7 @@ def _preempts_together(snapshot: Snapshot, some: tuple[PodView, ...], members: l
     priority = min(one.priority for one in members)
     if any(one.never for one in some) or not snapshot.cards:
         return False
-    lower = [one for one in snapshot.bound if one.priority < priority]
+    lower = [one for one in snapshot.bound if one.priority < priority and not one.leaving]
     gone = [one.uid for one in lower if not any(_lends(snapshot, one, pod) for pod in some)]
     return bool(gone) and snapshot.without_cards_of(gone).places_together(some)
 

@@ -113,13 +113,18 @@ def test_lower_priorities_make_room() -> None:
     assert desktop.waits_in_vain() == {"high": "not preempted for"}
 
 
-def test_who_leaves_and_does_not_end_makes_no_room() -> None:
-    """It has been told to leave; nobody can do more."""
+@pytest.mark.parametrize("leaves", [True, False])
+def test_who_leaves_and_does_not_end_makes_no_room(*, leaves: bool) -> None:
+    """It has been told to leave; nobody can do more, neither for a higher priority nor for an owner."""
     desktop = Desktop(cards=1)
-    desktop.runs("stuck", 0, gib=10)
-    desktop.leaves("stuck")
+    desktop.quota("owner", guaranteed=10, reclaim=True)
+    desktop.runs("stuck", 0, gib=10, namespace="a")
+    if leaves:
+        desktop.leaves("stuck")
     desktop.waits("high", gib=10, priority=10)
-    assert desktop.waits_in_vain() == {}
+    desktop.waits("owned", gib=10, namespace="owner")
+    found = {} if leaves else {"high": "not preempted for", "owned": "not reclaimed for"}
+    assert desktop.waits_in_vain() == found
 
 
 @pytest.mark.parametrize("stuck", [True, False])
