@@ -97,7 +97,8 @@ class Holds:
 
     def grant(self, uid: str, node: str) -> None:
         """Somebody here has others leave this node for a pod that waits: as good as a nomination."""
-        if self._granted.get(uid) != node:
+        entry = self._ledger.entry(uid)
+        if entry is not None and entry.node != node:
             self._let_go(uid)
         self._granted[uid] = node
         self._keep(uid)

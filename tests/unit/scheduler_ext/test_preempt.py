@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.kube.objects import Pod
+from aliquot.placement import Placement
 from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
 from aliquot.scheduler_ext.evictable import Departure
 from aliquot.scheduler_ext.groups import PLUGINS, GroupKey, Terms
@@ -335,6 +336,24 @@ def test_room_that_is_granted_here_is_held_as_for_a_nomination() -> None:
     here.ends("low")
     assert here.place_of(waiter(16, priority=0)) == []
     assert here.place_of(first) == ["n1"]
+
+
+def test_a_place_that_is_held_on_the_granted_node_stays_the_very_same() -> None:
+    """That of a group's member was found together with the others'."""
+    here = Neighbours()
+    pod = waiter(8)
+    request = here.filter.request_of(pod)
+    here.runs("low", "n1-a", 8)
+    found = here.filter.find(pod, request, ["n1"])
+    assert isinstance(found, Placement)
+    here.ledger.hold(request, found)
+    here.runs("more", "n1-a" if "n1-b" in found.charges() else "n1-b", 4)
+    here.ends("low")
+    here.holds.claim(pod, request)
+    here.holds.grant(request.uid, "n1")
+    entry = here.ledger.entry(request.uid)
+    assert entry is not None
+    assert entry.placement is found
 
 
 def test_reclaim_would_rather_evict_nobody_than_violate_a_budget() -> None:
