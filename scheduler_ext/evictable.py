@@ -252,7 +252,9 @@ class Evictable:
         if still_fits(placement, relieved(cards, away)):
             return not (borrowing.barred(request, node) or self.has_no_cpu(request, node, gone))
         objection = self.objection(request, node, borrowing)
-        departure = self.departure(request, node, borrowing, may_go, gone=gone, objection=objection)
+        departure = self.departure(
+            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection
+        )
         if departure is None:
             return False
         uids = {pod.uid for pod in departure.pods if not self._goes(pod, gone)}
@@ -264,13 +266,15 @@ class Evictable:
         cards = self.ledger.cards_without(placement.node, request.uid)
         return still_fits(placement, relieved(cards, self._away(placement.node, gone)))
 
-    def has_no_cpu(self, request: PodRequest, node: str, gone: Collection[str]) -> bool:
-        """Whether a node will lack CPU or memory for a pod beside what is held for others."""
+    def has_no_cpu(
+        self, request: PodRequest, node: str, gone: Collection[str], aside: Collection[str] = ()
+    ) -> bool:
+        """Whether a node will lack CPU or memory for a pod beside what is held for others, but for these aside."""
         if not self._short_of_cpu(request, node, ()):
             return False
         stay = {pod.uid for pod, _ in self.residents.on(node) if not self._goes(pod, gone)}
         leave = {*self.leaving(), *gone}.difference(stay)
-        return self._short_of_cpu(request, node, leave)
+        return self._short_of_cpu(request, node, leave.union(aside))
 
     def _away(self, node: str, gone: Collection[str]) -> list[Leaver]:
         """What they leave on a node who leave it in any case."""
@@ -291,7 +295,9 @@ class Evictable:
             out = borrowing.barred(request, node) or self.has_no_cpu(request, node, gone)
             return None if out else placement
         objection = self.objection(request, node, borrowing)
-        departure = self.departure(request, node, borrowing, may_go, gone=gone, objection=objection)
+        departure = self.departure(
+            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection
+        )
         if departure is None:
             return None
         uids = {pod.uid for pod in departure.pods}

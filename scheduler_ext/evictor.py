@@ -328,5 +328,5 @@ class Evictor:
         """Whether this is the pod, and no place for it was found or made meanwhile, or none that is of use."""
         gone = pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
         nominated = pod.status.nominated_node_name
-        of_use = nominated not in {"", self._holds.lost(uid)} and not self._holds.late(uid)
-        return not gone and not pod.spec.node_name and not of_use
+        useless = {"", self._holds.lost(uid), self._holds.late(uid)}
+        return not gone and not pod.spec.node_name and nominated in useless

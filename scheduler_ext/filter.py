@@ -141,7 +141,7 @@ class Filter:
     def _unclosed(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> list[str]:
         """Those of these nodes that nothing but a lack of room keeps a pod from."""
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
-        kept, full = self.kept_from(pod), self.full_for(request)
+        kept, full = self.kept_from(pod), self.full_for(pod, request)
         return [n for n in nodes if not (n in taken or n in barred or n in full or n == kept)]
 
     # ---- whose turn it is ----
@@ -153,7 +153,7 @@ class Filter:
             return [node for node in self._unclosed(pod, request, nodes) if node not in failed]
         (node,) = nodes  # of one the quotas say it sooner
         closed = node in failed or node == self.kept_from(pod) or node in self.foreign.nodes_serving(pod)
-        closed = closed or node in self.full_for(request)
+        closed = closed or node in self.full_for(pod, request)
         return [] if closed or self.quotas.barred_after(request, node, NO_RELIEF) else [node]
 
     def has_claim(self, uid: str) -> bool:
@@ -241,15 +241,15 @@ class Filter:
 
     def _look(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> "_Looked":
         taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
-        kept, full = self.kept_from(pod), self.full_for(request)
+        kept, full = self.kept_from(pod), self.full_for(pod, request)
         closed = taken or barred or kept or full
         shut = (n in taken or n in barred or n in full or n == kept for n in nodes)
         ours = [n for n, out in zip(nodes, shut, strict=True) if not out] if closed else nodes
         return _Looked(nodes, self._choose(request, ours), taken, barred, kept, full)
 
-    def full_for(self, request: PodRequest) -> frozenset[str]:
-        """The nodes whose CPU or memory is kept for pods that others leave them for."""
-        return self.holds.full_nodes(request) if self.holds else frozenset()
+    def full_for(self, pod: Pod, request: PodRequest) -> frozenset[str]:
+        """The nodes whose CPU or memory is kept for pods of no lower priority that others leave them for."""
+        return self.holds.full_nodes(request, pod.spec.priority or 0) if self.holds else frozenset()
 
     def kept_from(self, pod: Pod) -> str:
         """The node that is kept free for a larger pod; empty where there is none."""

@@ -21,8 +21,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import msgspec
-
 from aliquot.kube.objects import Pod
 from aliquot.placement import Placement
 from aliquot.request import PodRequest
@@ -86,7 +84,7 @@ class Holds:
         if node == self._nominated.get(uid, ""):
             return
         self._let_go(uid)
-        self._not_lost(uid)
+        self._lost.pop(uid, None)
         if node:
             self._nominated[uid] = node
             self._since[uid] = self._evictable.clock()
@@ -122,32 +120,24 @@ class Holds:
                         self._waiting.something_changed()
 
     def _lose(self, uid: str) -> None:
-        """The place that a pod was to get cannot be held: it waits for that no longer.
-
-        Where kube-scheduler has nominated it, that keeps its CPU and memory there all the same.
-        """
+        """The place that a pod was to get cannot be held: it waits for that no longer."""
         self._expected.pop(uid, None)
         if uid not in self._granted and uid in self._nominated:
-            self._lost[uid] = node = self._nominated[uid]
-            host = self._claims[uid].request.host
-            self._ledger.hosts.put_pod(uid, node, msgspec.structs.replace(host, slices=0))
-
-    def _not_lost(self, uid: str) -> None:
-        if self._lost.pop(uid, None) and self._ledger.entry(uid) is None:
-            self._ledger.hosts.drop_pod(uid)
+            self._lost[uid] = self._nominated[uid]
 
     def lost(self, uid: str) -> str:
         """The node nominated for a pod, where nothing can be held for it; empty where there is none."""
         return self._lost.get(uid, "")
 
-    def late(self, uid: str) -> bool:
-        """Whether a pod's nomination has stood for long, and its place needs others to leave than those who do."""
+    def late(self, uid: str) -> str:
+        """The node nominated for a pod long ago where its place needs others to leave than those who do; else empty."""
         claim, entry = self._claims.get(uid), self._ledger.entry(uid)
         if claim is None or entry is None or uid in self._granted or self._nominated.get(uid) != entry.node:
-            return False
+            return ""
         waited = self._evictable.clock() - self._since[uid]
         gone = claim.leaving.get(entry.node, ())
-        return waited > OVERDUE_SECONDS and not self._evictable.frees(claim.request, entry.placement, gone)
+        comes = waited <= OVERDUE_SECONDS or self._evictable.frees(claim.request, entry.placement, gone)
+        return "" if comes else entry.node
 
     def granted(self, uid: str) -> str:
         """The node that others leave for a pod by somebody here's doing; empty where there is none."""
@@ -161,8 +151,7 @@ class Holds:
 
     def forget(self, uid: str) -> None:
         """A pod has got its place, or is gone."""
-        self._not_lost(uid)
-        for known in (self._nominated, self._granted, self._expected):
+        for known in (self._nominated, self._granted, self._expected, self._lost):
             known.pop(uid, None)
         self._since.pop(uid, None)
         if self._claims.pop(uid, None) is not None:  # without a claim nothing is held
@@ -173,15 +162,15 @@ class Holds:
         nominated = "" if uid in self._lost else self._nominated.get(uid, "")
         return self._granted.get(uid) or nominated or self._expected.get(uid, "")
 
-    def full_nodes(self, request: PodRequest) -> frozenset[str]:
-        """The nodes that have no CPU or memory for a pod beside those that places are held for."""
+    def full_nodes(self, request: PodRequest, priority: int) -> frozenset[str]:
+        """The nodes that have no CPU or memory for a pod beside those of no lower priority that places are held for."""
         found = set[str]()
         for uid in {**self._nominated, **self._granted, **self._expected}:
             claim, entry = self._claims.get(uid), self._ledger.entry(uid)
             if claim is None or entry is None or entry.stage is not Stage.HELD or uid == request.uid:
                 continue
             gone = claim.leaving.get(entry.node, ())
-            if self._evictable.has_no_cpu(request, entry.node, gone):
+            if self._evictable.has_no_cpu(request, entry.node, gone, self.below(priority)):
                 found.add(entry.node)
         return frozenset(found)
 
@@ -248,8 +237,8 @@ class Holds:
         for node in nodes:
             placement = self._place(claim, node)
             if placement is not None:
-                self._not_lost(uid)
                 self._ledger.hold(claim.request, placement)
+                self._lost.pop(uid, None)
                 return True
         return False
 

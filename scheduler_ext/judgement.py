@@ -89,7 +89,7 @@ class Judge:
         ours = self._filter
         barred = ours.quotas.barred(request, imagined.ledger.accounts if imagined else None)
         taken = ours.foreign.nodes_serving(pod) | self._foreign(pod, imagined)
-        kept, full = ours.kept_from(pod), ours.full_for(request)
+        kept, full = ours.kept_from(pod), ours.full_for(pod, request)
         closed = taken.union(barred, full, {kept})
         asked = [name for name in names if name not in closed]
         there = imagined.ledger.table if imagined else ()

@@ -35,10 +35,10 @@ static uint64_t card_bytes(CUdevice device) {
   return told ? total : UINT64_MAX;
 }
 
-/* How much larger the slice has to be for `bytes` more, where `left` are left; no more than the card has. */
-static uint64_t lacking(uint64_t bytes, uint64_t left, uint64_t on_card) {
+/* How much larger than `limit` the slice has to be for `bytes` more, of which the card has `on_card` beside what is used. */
+static uint64_t lacking(uint64_t bytes, uint64_t used, uint64_t limit, uint64_t on_card) {
   uint64_t blocks = (bytes + BLOCK - 1) / BLOCK * BLOCK;
-  return (blocks < on_card ? blocks : on_card) - left;
+  return used + (blocks < on_card ? blocks : on_card) - limit;
 }
 
 /* Where it would fit by now, it was refused for another reason; a size that no card can have is a mistake of the program's. */
@@ -57,5 +57,5 @@ void aq_refusal_tell(CUdevice device, int card, uint64_t bytes) {
   }
   aq_say("run %s: the slice, not the card, refused %s: %s of %s left; to enlarge it: aliquot resize %s --mem +%s",
          aq_slice.run, rounded_up(bytes).text, rounded_down(left).text, rounded_down(terms.limit).text, aq_slice.run,
-         rounded_up(lacking(bytes, left, whole - used)).text);
+         rounded_up(lacking(bytes, used, terms.limit, whole - used)).text);
 }

@@ -84,6 +84,7 @@ def test_the_command_that_is_told_makes_the_room(shell: Shell, kind: str):
     """Typed as it stands, after which the same request is granted, in whatever blocks the driver takes memory."""
     tenant = Tenant(shell, "--mem", "1Gi", stderr=subprocess.PIPE)
     assert tenant.ask(kind, 301) == "CUDA_SUCCESS"
+    assert shell.aliquot("resize", tenant.name, "--mem", "256Mi").returncode == 0, "less than it has"
     assert tenant.ask(kind, 1500) == "CUDA_ERROR_OUT_OF_MEMORY"
     told = line_with(tenant.process.stderr, "refused")
     command = told.partition(": aliquot ")[2].split()

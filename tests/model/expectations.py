@@ -82,7 +82,7 @@ def _preemptable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[s
     ):
         return
     for node in snapshot.nodes:
-        if snapshot.awaits_victims(pod) and not snapshot.has_host_room(pod, node):
+        if snapshot.awaits_victims(pod) and not snapshot.has_cpu(pod, node):
             continue  # only kube-scheduler evicts for CPU, and for this pod it does not
         there = [one for one in snapshot.bound if one.node == node and not one.leaving]
         lower = [one for one in there if one.priority < pod.priority]

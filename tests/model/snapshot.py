@@ -324,14 +324,18 @@ class Snapshot:
         """Whether a node has CPU and slices for a pod."""
         there = [one for one in self.bound if one.node == node]
         own = self.nodes[node]
-        nominated = self._nominated_beside_a_stuck_pod(node, pod) if any(one.leaving for one in there) else []
-        cpu = sum(one.cpu for one in (*there, *nominated)) + pod.cpu <= own.cpu
-        return cpu and sum(one.cards for one in there) + pod.cards <= own.slices
+        return self.has_cpu(pod, node) and sum(one.cards for one in there) + pod.cards <= own.slices
 
-    def _nominated_beside_a_stuck_pod(self, node: str, pod: PodView) -> list[PodView]:
-        """For whom kube-scheduler keeps CPU of a node until the pods that leave it have ended, if ever they do."""
-        waiting = (one for one in self.waiting if one.nominated == node and one.uid != pod.uid)
-        return [one for one in waiting if one.priority >= pod.priority]
+    def has_cpu(self, pod: PodView, node: str) -> bool:
+        """Whether a node has CPU for a pod, beside what kube-scheduler keeps there for pods whose victims leave."""
+        there = [one for one in self.bound if one.node == node]
+        used = sum(one.cpu for one in (*there, *self._awaiting_victims(node, pod)))
+        return used + pod.cpu <= self.nodes[node].cpu
+
+    def _awaiting_victims(self, node: str, pod: PodView) -> list[PodView]:
+        """For whom kube-scheduler keeps CPU of a node from a pod until their victims have ended, if ever they do."""
+        others = (one for one in self.waiting if one.nominated == node and one.uid != pod.uid)
+        return [one for one in others if one.priority >= pod.priority and self.awaits_victims(one)]
 
     def awaits_victims(self, pod: PodView) -> bool:
         """Whether a lower pod is leaving the node nominated for a pod; until then kube-scheduler preempts no more."""

@@ -36,7 +36,8 @@ def demo(*, keep: bool) -> None:
     if not console.is_terminal:
         console.width = 100
     root, status = Path(tempfile.mkdtemp(prefix="aliquot-")), 1
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with Stack(root, {"node-1": CARDS}) as stack:
             status = 0 if Story(stack, console, EXAMPLES).tell() else 1

@@ -12,6 +12,7 @@ from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
 from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
 from aliquot.scheduler_ext.imagined import Imagination, Known
 from aliquot.scheduler_ext.residents import Resident
+from aliquot.scheduler_ext.wire import FilterArgs
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting
 from tests.unit.scheduler_ext.neighbours import budget, waiter
 from tests.unit.scheduler_ext.teams import quota
@@ -192,11 +193,14 @@ def test_where_a_victim_of_kube_scheduler_does_not_end_another_leaves(lowest: st
     assert here.wants(pod) == [lowest]
 
 
-@pytest.mark.parametrize("guaranteed", [8, 0])
-def test_no_place_is_held_that_only_a_pod_within_its_guarantee_could_leave(guaranteed: int) -> None:
-    """Nobody evicts it for one that borrows, so the place would be held for ever."""
+@pytest.mark.parametrize(("guaranteed", "allowed"), [(8, 1), (0, 0), (0, 1)])
+def test_no_place_is_held_that_only_a_pod_could_leave_that_nobody_evicts(
+    guaranteed: int, allowed: int
+) -> None:
+    """One within its guarantee, for one that borrows, or one with a budget: the place would be held for ever."""
     here = Evicting("n1", "n2")
     here.quotas.put(quota("owner", "owner", guaranteed=(guaranteed, None, None)))
+    here.budgets.put(budget("owner", allowed))
     here.runs("stuck", "n1-a", 4)
     here.runs("owned", "n1-a", 8, namespace="owner", priority=1)
     for firm, gib in {"n1-b": 16, "n2-a": 12, "n2-b": 12}.items():
@@ -209,28 +213,9 @@ def test_no_place_is_held_that_only_a_pod_within_its_guarantee_could_leave(guara
     assert here.look() == []
     assert here.held(pod) == "n1"
     here.now += GRACE_SECONDS + OVERDUE_SECONDS
-    assert here.look(20) == ([] if guaranteed else ["owned"])
-    assert here.held(pod) == ("" if guaranteed else "n1")
-
-
-def test_where_no_victim_would_help_any_more_kube_scheduler_keeps_its_cpu() -> None:
-    """Until the nomination ends: others find less than the node has left."""
-    here = Evicting("n1")
-    here.ledger.hosts.put_node("n1", HostShare(8000, 8000, 20))
-    here.runs("stuck", "n1-a", 16)
-    here.runs("firm", "n1-b", 16, priority=500)
-    pod = waiter(8, cpu="6")
-    here.wants(pod)
-    assert here.victims(pod, n1=None) == {"n1": {"stuck"}}
-    here.leaves("stuck")
-    here.nominate(pod, "n1")
-    here.now += GRACE_SECONDS + LATE_SECONDS
-    here.look()
-    hosts, wanted = here.ledger.hosts, HostShare(4000, 0, 0)
-    assert here.held(pod) == ""
-    assert hosts.open_to(["n1"], wanted) == []
-    here.nominate(pod, "")
-    assert hosts.open_to(["n1"], wanted) == ["n1"]
+    may_go = allowed and not guaranteed
+    assert here.look(20) == (["owned"] if may_go else [])
+    assert here.held(pod) == ("n1" if may_go else "")
 
 
 def with_cpu(cores: int) -> tuple[Evicting, Pod]:
@@ -274,6 +259,19 @@ def test_cpu_is_kept_from_nobody_of_a_higher_priority() -> None:
     here.ends("low")
     here.holds.review()
     assert here.held(first) == "", "what is left of the CPU is not enough for it"
+
+
+def test_cpu_that_is_kept_for_a_lower_pod_stops_no_preemption() -> None:
+    """A pod of higher priority finds no other place, and gets the lower one's."""
+    here, first = with_cpu(cores=2)
+    here.runs("more", "n1-b", 8, priority=60)
+    urgent = waiter(16, priority=200, cpu="1")
+    assert here.wants(urgent) == []
+    refused = here.filter.answer(FilterArgs(Pod=urgent, NodeNames=("n1",)))
+    assert list(refused.FailedNodes or ()) == ["n1"], "kube-scheduler preempts nowhere else"
+    here.look(2)
+    assert here.held(urgent) == "n1"
+    assert here.held(first) == ""
 
 
 @pytest.mark.parametrize("cores", [3, 4])
