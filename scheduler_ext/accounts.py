@@ -171,30 +171,30 @@ class Accounts:
         """What a namespace has of a pool."""
         return self._used.get((pool, namespace), NOTHING)
 
-    def parts(self, uids: Iterable[str]) -> Relief:
-        """What these pods have, by pool and namespace, whatever their departure would free."""
-        used = defaultdict[tuple[str, str], Amounts](Amounts)
-        for place in filter(None, map(self._place_of, uids)):
+    def parts(self, uids: Iterable[str]) -> Mapping[tuple[str, str], Amounts]:
+        """What these pods have, by pool and namespace."""
+        return self._parts(filter(None, map(self._place_of, uids)))
+
+    def _parts(self, places: Iterable[Place]) -> Mapping[tuple[str, str], Amounts]:
+        found = defaultdict[tuple[str, str], Amounts](Amounts)
+        for place in places:
             for pool, amounts in self.split(place.placement).items():
-                used[pool, place.namespace] += amounts
-        return Relief(used, NO_RELIEF.free)
+                found[pool, place.namespace] += amounts
+        return found
 
     def relief(self, uids: Iterable[str]) -> Relief:
         """What the departure of these pods gives back; a card that takes no pods has nothing more free."""
         places = [place for uid in sorted({*uids}) if (place := self._place_of(uid)) is not None]
         if not places:
             return NO_RELIEF
-        used, free = defaultdict[tuple[str, str], Amounts](Amounts), defaultdict[str, Amounts](Amounts)
-        on_node = defaultdict[str, list[Place]](list)
+        free, on_node = defaultdict[str, Amounts](Amounts), defaultdict[str, list[Place]](list)
         for place in places:
             on_node[place.placement.node].append(place)
-            for pool, amounts in self.split(place.placement).items():
-                used[pool, place.namespace] += amounts
         self._settle()
         for node, gone in on_node.items():
             for pool, amounts in self._free_without(node, gone).items():
                 free[pool] += amounts - self._free.get(node, {}).get(pool, NOTHING)
-        return Relief(used, free)
+        return Relief(self._parts(places), free)
 
     def by_node(self, uids: Iterable[str]) -> dict[str, list[str]]:
         """Pods that have cards, by UID, on their nodes."""

@@ -83,16 +83,16 @@ class Borrowing:
         reclaims: Whether any quota reclaims what it is guaranteed.
     """
 
-    def __init__(self, quotas: Quotas, leaving: Collection[str] = (), waiting: Collection[str] = ()) -> None:
+    def __init__(self, quotas: Quotas, leaving: Collection[str] = (), held: Collection[str] = ()) -> None:
         """Look at the quotas.
 
         Args:
             quotas: What each namespace has and may have.
             leaving: The UIDs of the pods that count as gone.
-            waiting: The UIDs of pods that wait, for which places are held.
+            held: The UIDs of the pods that wait and for which places are held.
         """
         self.leaving = frozenset(leaving)
-        self._promised = quotas.accounts.parts(frozenset(waiting) - self.leaving)
+        self._promised = quotas.accounts.parts(frozenset(held) - self.leaving)
         self._quotas = quotas
         self._accounts = quotas.accounts
         self._relief = quotas.accounts.relief(self.leaving) if leaving else NO_RELIEF
@@ -140,8 +140,8 @@ class Borrowing:
         theirs = bound.namespaces or (namespace,)
         used = sum((self._accounts.used(pool, one) for one in theirs), NOTHING)
         owner = bound.title or f"namespace {namespace}"
-        used -= self._relief.given(pool, theirs)
-        return _Stand(owner, bound, used, self._promised.given(pool, theirs))
+        promised = sum((self._promised.get((pool, one), NOTHING) for one in theirs), NOTHING)
+        return _Stand(owner, bound, used - self._relief.given(pool, theirs), promised)
 
     def _against(self, pool: str, namespace: str, other: str) -> "list[_Stand]":
         """Where a namespace stands that this other one has no part in; nothing where both have the same quota."""

@@ -198,7 +198,7 @@ class Evictable:
             and all(map(_frees_what_it_had, cards))
         )
         found = self._repeat(search, sure=sure, objection=objection)
-        if found is None or self._short_of_cpu(request, node, {*ending, *(pod.uid for pod in found.pods)}):
+        if found is None or self._short_of_host(request, node, {*ending, *(pod.uid for pod in found.pods)}):
             return None
         return found
 
@@ -229,7 +229,7 @@ class Evictable:
         own = [request.uid] if entry is not None and entry.node == node else []
         return request.host.slices - hosts.slices_left(node) - _slices(hosts, [*own, *away])
 
-    def _short_of_cpu(self, request: PodRequest, node: str, away: Iterable[str]) -> bool:
+    def _short_of_host(self, request: PodRequest, node: str, away: Iterable[str]) -> bool:
         """Whether a node lacks CPU or memory for a pod once these have left it, beside what is held for others."""
         return self.ledger.hosts.lacks(node, request.host, [request.uid, *away])
 
@@ -250,7 +250,7 @@ class Evictable:
         cards = self.ledger.cards_without(node, request.uid)
         away = self._away(node, gone)
         if still_fits(placement, relieved(cards, away)):
-            return not (borrowing.barred(request, node) or self.has_no_cpu(request, node, gone))
+            return not (borrowing.barred(request, node) or self.will_be_short_of_host(request, node, gone))
         objection = self.objection(request, node, borrowing)
         departure = self.departure(
             request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection
@@ -266,15 +266,15 @@ class Evictable:
         cards = self.ledger.cards_without(placement.node, request.uid)
         return still_fits(placement, relieved(cards, self._away(placement.node, gone)))
 
-    def has_no_cpu(
+    def will_be_short_of_host(
         self, request: PodRequest, node: str, gone: Collection[str], aside: Collection[str] = ()
     ) -> bool:
         """Whether a node will lack CPU or memory for a pod beside what is held for others, but for these aside."""
-        if not self._short_of_cpu(request, node, ()):
+        if not self._short_of_host(request, node, ()):
             return False
         stay = {pod.uid for pod, _ in self.residents.on(node) if not self._goes(pod, gone)}
         leave = {*self.leaving(), *gone}.difference(stay)
-        return self._short_of_cpu(request, node, leave.union(aside))
+        return self._short_of_host(request, node, leave.union(aside))
 
     def _away(self, node: str, gone: Collection[str]) -> list[Leaver]:
         """What they leave on a node who leave it in any case."""
@@ -292,7 +292,7 @@ class Evictable:
         cards, borrowing = self.ledger.cards_without(node, request.uid), self.borrowing(gone)
         placement = place_after(request, node, cards, away, self.card_policy)
         if placement is not None:
-            out = borrowing.barred(request, node) or self.has_no_cpu(request, node, gone)
+            out = borrowing.barred(request, node) or self.will_be_short_of_host(request, node, gone)
             return None if out else placement
         objection = self.objection(request, node, borrowing)
         departure = self.departure(

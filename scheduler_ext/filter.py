@@ -5,7 +5,7 @@ node, so that kube-scheduler has nothing left to choose, or gives the cause for 
 """
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -17,6 +17,7 @@ from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
 from aliquot.scheduler_ext.accounts import NO_RELIEF
 from aliquot.scheduler_ext.choose import Choice, Placer
+from aliquot.scheduler_ext.closed_nodes import ClosedNodes
 from aliquot.scheduler_ext.empty_cluster import beyond_quotas
 from aliquot.scheduler_ext.fit import still_fits
 from aliquot.scheduler_ext.foreign import ForeignAgents
@@ -132,29 +133,32 @@ class Filter:
             offered = held.node in nodes and self.ledger.hosts.slices_left(held.node) >= 0
             refusal = self.quotas.refusal(request.namespace, held.placement, anew=True)
             return offered and still_fits(held.placement, there) and not refusal
-        ours = self._unclosed(pod, request, nodes)
+        ours = self.closed_to(pod, request).open_of(nodes)
         if not ours or self.placer.place(request, ours) is not None:
             return bool(ours)
         with self._saved_aside(pod) as saved:
             return bool(saved) and self.placer.place(request, ours) is not None
 
-    def _unclosed(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> list[str]:
-        """Those of these nodes that nothing but a lack of room keeps a pod from."""
-        taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
-        kept, full = self.kept_from(pod), self.full_for(pod, request)
-        return [n for n in nodes if not (n in taken or n in barred or n in full or n == kept)]
+    def closed_to(
+        self, pod: Pod, request: PodRequest, barred: Mapping[str, str] | None = None
+    ) -> ClosedNodes:
+        """The nodes that something else than a lack of room keeps a pod from; `barred`: those that quotas close."""
+        return ClosedNodes(
+            foreign=self.foreign.nodes_serving(pod),
+            barred=self.quotas.barred(request) if barred is None else barred,
+            full=self.holds.full_nodes(request, pod.spec.priority or 0) if self.holds else frozenset(),
+            kept=self._kept_from(pod),
+        )
 
     # ---- whose turn it is ----
 
     def open_nodes(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> list[str]:
         """Those of these nodes that are not closed to a pod and have not just failed it, whatever room they have."""
         failed = self.passed_over.nodes(request.uid)
-        if len(nodes) != 1:
-            return [node for node in self._unclosed(pod, request, nodes) if node not in failed]
-        (node,) = nodes  # of one the quotas say it sooner
-        closed = node in failed or node == self.kept_from(pod) or node in self.foreign.nodes_serving(pod)
-        closed = closed or node in self.full_for(pod, request)
-        return [] if closed or self.quotas.barred_after(request, node, NO_RELIEF) else [node]
+        alone = len(nodes) == 1  # of one the quotas say it sooner
+        there = self.closed_to(pod, request, {} if alone else None).open_of(nodes)
+        ours = [node for node in there if node not in failed]
+        return [] if alone and ours and self.quotas.barred_after(request, ours[0], NO_RELIEF) else ours
 
     def has_claim(self, uid: str) -> bool:
         """Whether room was made for a pod."""
@@ -179,7 +183,7 @@ class Filter:
 
     def shut_to(self, pod: Pod) -> AbstractSet[str]:
         """The nodes that a pod cannot have whoever leaves: another plugin serves them, or they are kept for a pod."""
-        kept = self.kept_from(pod)
+        kept = self._kept_from(pod)
         return self.closed_for_good(pod) | ({kept} if kept else set())
 
     def closed_for_good(self, pod: Pod) -> AbstractSet[str]:
@@ -240,18 +244,10 @@ class Filter:
         return replace(looked, nodes=nodes, turns=theirs)
 
     def _look(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> "_Looked":
-        taken, barred = self.foreign.nodes_serving(pod), self.quotas.barred(request)
-        kept, full = self.kept_from(pod), self.full_for(pod, request)
-        closed = taken or barred or kept or full
-        shut = (n in taken or n in barred or n in full or n == kept for n in nodes)
-        ours = [n for n, out in zip(nodes, shut, strict=True) if not out] if closed else nodes
-        return _Looked(nodes, self._choose(request, ours), taken, barred, kept, full)
+        closed = self.closed_to(pod, request)
+        return _Looked(nodes, self._choose(request, closed.open_of(nodes)), closed)
 
-    def full_for(self, pod: Pod, request: PodRequest) -> frozenset[str]:
-        """The nodes whose CPU or memory is kept for pods of no lower priority that others leave them for."""
-        return self.holds.full_nodes(request, pod.spec.priority or 0) if self.holds else frozenset()
-
-    def kept_from(self, pod: Pod) -> str:
+    def _kept_from(self, pod: Pod) -> str:
         """The node that is kept free for a larger pod; empty where there is none."""
         return self.gangs.kept_from(pod.metadata.uid, pod.spec.priority or 0) if self.gangs else ""
 
@@ -301,19 +297,13 @@ class _Looked:
     Attributes:
         nodes: Where.
         choice: The place, or why there is none on nodes that were open to the pod.
-        taken: Nodes, not only of these, on which another plugin serves what it asks for.
-        barred: Nodes, not only of these, that a quota closes to it, with the reason.
-        kept: The node that is kept free for a larger pod; empty where there is none.
-        full: Nodes, not only of these, whose CPU or memory is kept for others.
+        closed: Nodes, not only of these, that are closed to it.
         turns: Nodes that are left to pods whose turn it is, with the reason.
     """
 
     nodes: Sequence[str]
     choice: Choice
-    taken: set[str]
-    barred: dict[str, str]
-    kept: str = ""
-    full: frozenset[str] = frozenset()
+    closed: ClosedNodes
     turns: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -322,25 +312,14 @@ class _Looked:
         if self.turns:
             return TURN
         nearest = self.choice.nearest
-        if self.barred and not (nearest and nearest.curable):
+        if self.closed.barred and not (nearest and nearest.curable):
             return QUOTA
-        return (nearest or self._closest()).name.lower()
-
-    def _closest(self) -> Reason:
-        """Where no node was open to the pod."""
-        if self.full.intersection(self.nodes):
-            return Reason.HOST_KEPT
-        return Reason.KEPT if self.kept in self.nodes else Reason.FOREIGN
+        return (nearest or self.closed.nearest(self.nodes)).name.lower()
 
     def refusal(self) -> FilterResult:
         """Why not, node by node."""
-        refused = {
-            **self.choice.refused,
-            **dict.fromkeys(self.full.intersection(self.nodes), Reason.HOST_KEPT),
-            **({self.kept: Reason.KEPT} if self.kept in self.nodes else {}),
-            **dict.fromkeys(self.taken.intersection(self.nodes), Reason.FOREIGN),
-        }
-        barred = {n: self.barred[n] for n in self.nodes if n in self.barred} | self.turns
+        refused = {**self.choice.refused, **self.closed.reasons(self.nodes)}
+        barred = {n: why for n in self.nodes if (why := self.closed.barred.get(n))} | self.turns
         return refusal(refused, self.choice.cards, barred)
 
 

@@ -164,13 +164,13 @@ class Holds:
 
     def full_nodes(self, request: PodRequest, priority: int) -> frozenset[str]:
         """The nodes that have no CPU or memory for a pod beside those of no lower priority that places are held for."""
-        found = set[str]()
+        found, aside = set[str](), self.below(priority)
         for uid in {**self._nominated, **self._granted, **self._expected}:
             claim, entry = self._claims.get(uid), self._ledger.entry(uid)
             if claim is None or entry is None or entry.stage is not Stage.HELD or uid == request.uid:
                 continue
             gone = claim.leaving.get(entry.node, ())
-            if self._evictable.has_no_cpu(request, entry.node, gone, self.below(priority)):
+            if self._evictable.will_be_short_of_host(request, entry.node, gone, aside):
                 found.add(entry.node)
         return frozenset(found)
 

@@ -5,7 +5,7 @@ others: that they are passed over for a while is no reason against them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aliquot.kube.objects import Node, Pod
 from aliquot.request import PodRequest
@@ -88,10 +88,9 @@ class Judge:
         """The same, with all that is kept for others."""
         ours = self._filter
         barred = ours.quotas.barred(request, imagined.ledger.accounts if imagined else None)
-        taken = ours.foreign.nodes_serving(pod) | self._foreign(pod, imagined)
-        kept, full = ours.kept_from(pod), ours.full_for(pod, request)
-        closed = taken.union(barred, full, {kept})
-        asked = [name for name in names if name not in closed]
+        closed = ours.closed_to(pod, request, barred)
+        closed = replace(closed, foreign=closed.foreign | self._foreign(pod, imagined))
+        asked = closed.open_of(names)
         there = imagined.ledger.table if imagined else ()
         known = survey(ours.ledger.table, request, [name for name in asked if name not in there])
         fits, refused, cards = set(known.fits), dict(known.refused), known.cards
@@ -99,10 +98,7 @@ class Judge:
             told = survey(imagined.ledger.table, request, [name for name in asked if name in there])
             fits.update(told.fits)
             refused.update(told.refused)
-        refused.update(dict.fromkeys(full.intersection(names).difference(barred), Reason.HOST_KEPT))
-        if kept in names and kept not in barred:
-            refused[kept] = Reason.KEPT
-        refused.update(dict.fromkeys(taken.intersection(names).difference(barred), Reason.FOREIGN))
+        refused.update(closed.reasons(names))
         turns = {name: why for name, why in ours.turns_against(pod, request).items() if name in fits}
         return Judgement(
             tuple(name for name in asked if name in fits and name not in turns),

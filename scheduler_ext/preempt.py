@@ -118,10 +118,10 @@ class Preemption:
         leaving = [pod for pod in map(residents.get, uids) if pod is not None]
         if any(pod.priority >= priority or not evictable.settled(pod, borrowing) for pod in leaving):
             return None
-        wanted = evictable.quotas.wanted(request, node)
+        spared = evictable.objection(request, node, borrowing)
 
         def objection(pods: Sequence[Resident]) -> Collection[str]:
-            return borrowing.spared([*leaving, *pods], request.namespace, wanted, request.uid)
+            return spared([*leaving, *pods])
 
         if objection(()):
             return None

@@ -19,19 +19,24 @@ def main() -> None:
     _fill_standard_files()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from aliquot.cli.commands import aliquot
-
     try:
-        try:
-            aliquot(prog_name="aliquot")
-        finally:
-            if sys.stdout:
-                sys.stdout.flush()
+        _call()
     except OSError as error:
         if error.filename is not None or error.errno not in CANNOT_WRITE:
             raise
         sys.stdout = io.StringIO()  # the old one would be tried again at the end
-        sys.exit(f"aliquot: what was to be printed cannot be written: {error.strerror}")
+        sys.exit(f"aliquot: cannot write: {error.strerror}")
+
+
+def _call() -> None:
+    """Run the sub-command, and have all of its output written while a failure can be told."""
+    from aliquot.cli.commands import aliquot
+
+    try:
+        aliquot(prog_name="aliquot")
+    finally:
+        if sys.stdout:
+            sys.stdout.flush()
 
 
 def _fill_standard_files() -> None:

@@ -432,7 +432,7 @@ def test_a_table_that_cannot_be_written_is_told(shell: Shell, command: list[str]
             timeout=WAIT_S,
             check=False,
         )
-    said = "aliquot: what was to be printed cannot be written: No space left on device\n"
+    said = "aliquot: cannot write: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, said)
 
 

@@ -41,6 +41,20 @@ async def told(kubelet: SmallKubelet, registrations: int) -> None:
     assert endpoint.devices == {"card::0": "Healthy"}
 
 
+async def three_restarts(kubelet: SmallKubelet, registration: Registration) -> None:
+    """Return once a kubelet that restarts three times has been told each time."""
+    await asyncio.to_thread(kubelet.start)
+    serving = asyncio.create_task(registration.run())
+    for restart in range(1, 4):
+        await told(kubelet, restart)
+        await asyncio.to_thread(kubelet.stop)
+        await asyncio.to_thread(kubelet.start)
+    await told(kubelet, 4)
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    await asyncio.to_thread(kubelet.stop)
+
+
 class Overtaken(Registration):
     """One that finds the kubelet's socket changed, each time, between its look and its call."""
 
@@ -52,21 +66,8 @@ class Overtaken(Registration):
 def test_a_kubelet_whose_socket_came_before_the_call_is_told_once(tmp_path: Path):
     """Else the plugin's socket is away for a moment, and a pod that is admitted in it fails for good."""
     kubelet = SmallKubelet(tmp_path)
-
-    async def watch() -> None:
-        await asyncio.to_thread(kubelet.start)
-        serving = asyncio.create_task(Overtaken(kubelet.plugins, plugin_of(tmp_path)).run())
-        for restart in range(1, 4):
-            await told(kubelet, restart)
-            await asyncio.to_thread(kubelet.stop)
-            await asyncio.to_thread(kubelet.start)
-        await told(kubelet, 4)
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        await asyncio.to_thread(kubelet.stop)
-        assert kubelet.registrations == 4
-
-    asyncio.run(watch())
+    asyncio.run(three_restarts(kubelet, Overtaken(kubelet.plugins, plugin_of(tmp_path))))
+    assert kubelet.registrations == 4
 
 
 def test_a_kubelet_that_restarts_is_told_without_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -74,17 +75,4 @@ def test_a_kubelet_that_restarts_is_told_without_a_look(tmp_path: Path, monkeypa
     monkeypatch.setattr(registration, "LOOK_EVERY_S", NEVER_S)
     monkeypatch.setattr(registration, "RETRY_MOST_S", NEVER_S)
     kubelet = SmallKubelet(tmp_path)
-
-    async def watch() -> None:
-        await asyncio.to_thread(kubelet.start)
-        serving = asyncio.create_task(Registration(kubelet.plugins, plugin_of(tmp_path)).run())
-        for restart in range(1, 4):
-            await told(kubelet, restart)
-            await asyncio.to_thread(kubelet.stop)
-            await asyncio.to_thread(kubelet.start)
-        await told(kubelet, 4)
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        await asyncio.to_thread(kubelet.stop)
-
-    asyncio.run(watch())
+    asyncio.run(three_restarts(kubelet, Registration(kubelet.plugins, plugin_of(tmp_path))))

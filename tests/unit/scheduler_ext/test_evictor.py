@@ -8,11 +8,8 @@ import pytest
 
 from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
-from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
 from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
-from aliquot.scheduler_ext.imagined import Imagination, Known
 from aliquot.scheduler_ext.residents import Resident
-from aliquot.scheduler_ext.wire import FilterArgs
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting
 from tests.unit.scheduler_ext.neighbours import budget, waiter
 from tests.unit.scheduler_ext.teams import quota
@@ -169,134 +166,6 @@ def test_a_victim_that_does_not_end_is_not_waited_for(by: str) -> None:
     here.now += GRACE_SECONDS + LATE_SECONDS
     assert "n1-a" in here.look(20)
     assert here.held(pod) == "n1"
-
-
-@pytest.mark.parametrize("lowest", ["n1", "n2"])
-def test_where_a_victim_of_kube_scheduler_does_not_end_another_leaves(lowest: str) -> None:
-    """kube-scheduler evicts nobody again while a pod is leaving the node; the place is held until there is a better."""
-    here = Evicting("n1", "n2")
-    here.runs("stuck", "n1-a", 8)
-    here.runs("on-n1", "n1-a", 8, priority=1 if lowest == "n1" else 3)
-    here.runs("on-n2", "n2-a", 16, priority=2)
-    for firm in ("n1-b", "n2-b"):
-        here.runs(firm, firm, 16, priority=500)
-    pod = waiter(8)
-    here.wants(pod)
-    assert "n1" in here.victims(pod, n1=None)
-    here.leaves("stuck")
-    here.nominate(pod, "n1")
-    assert here.look(GRACE_SECONDS + int(OVERDUE_SECONDS)) == []
-    assert here.held(pod) == "n1"
-    assert here.look(20) == [f"on-{lowest}"]
-    assert here.held(pod) == lowest
-    here.ends(f"on-{lowest}")
-    assert here.wants(pod) == [lowest]
-
-
-@pytest.mark.parametrize(("guaranteed", "allowed"), [(8, 1), (0, 0), (0, 1)])
-def test_no_place_is_held_that_only_a_pod_could_leave_that_nobody_evicts(
-    guaranteed: int, allowed: int
-) -> None:
-    """One within its guarantee, for one that borrows, or one with a budget: the place would be held for ever."""
-    here = Evicting("n1", "n2")
-    here.quotas.put(quota("owner", "owner", guaranteed=(guaranteed, None, None)))
-    here.budgets.put(budget("owner", allowed))
-    here.runs("stuck", "n1-a", 4)
-    here.runs("owned", "n1-a", 8, namespace="owner", priority=1)
-    for firm, gib in {"n1-b": 16, "n2-a": 12, "n2-b": 12}.items():
-        here.runs(firm, firm, gib, priority=500)
-    pod = waiter(8)
-    here.wants(pod)
-    assert here.victims(pod, n1=None) == {"n1": {"stuck"}}
-    here.leaves("stuck")
-    here.nominate(pod, "n1")
-    assert here.look() == []
-    assert here.held(pod) == "n1"
-    here.now += GRACE_SECONDS + OVERDUE_SECONDS
-    may_go = allowed and not guaranteed
-    assert here.look(20) == (["owned"] if may_go else [])
-    assert here.held(pod) == ("n1" if may_go else "")
-
-
-def with_cpu(cores: int) -> tuple[Evicting, Pod]:
-    """A node of so many cores, of which two are kept for a pod that another leaves a card for."""
-    here = Evicting("n1", "n2")
-    for card in ("n2-a", "n2-b"):
-        here.runs(card, card, 16, priority=500)
-    here.ledger.hosts.put_node("n1", HostShare(1000 * cores, 64 * 1024, 20))
-    here.runs("low", "n1-a", 16)
-    here.runs("other", "n1-b", 8, priority=50)
-    first = waiter(16, cpu="2")
-    here.wants(first)
-    assert here.look() == ["low"]
-    assert here.held(first) == "n1"
-    return here, first
-
-
-@pytest.mark.parametrize("ends", ["the pod that leaves", "the pod that waits"])
-def test_cpu_is_kept_for_whom_others_leave_a_card(ends: str) -> None:
-    """kube-scheduler knows nothing of it; without CPU the card would be of no use, and the eviction in vain."""
-    here, first = with_cpu(cores=2)
-    second = waiter(8, cpu="1")
-    assert here.wants(second) == []
-    assert here.filter.reason_against(second, here.filter.request_of(second), ["n1"]) == "host_kept"
-    assert not here.filter.would_place(second, here.filter.request_of(second), ["n1"])
-    told = DryRun(here.filter, Imagination(Known())).answer(DryRunArgs(Pod=second, NodeNames=("n1",)))
-    assert (told.NodeNames, "CPU or memory" in str(told.FailedAndUnresolvableNodes)) == ([], True)
-    if ends == "the pod that waits":
-        here.ends(first.metadata.uid)
-        assert here.wants(second) == ["n1"]
-    else:
-        assert here.wants(waiter(8)) == ["n1"], "which needs no CPU"
-        here.ends("low")
-        assert here.wants(first) == ["n1"]
-
-
-def test_cpu_is_kept_from_nobody_of_a_higher_priority() -> None:
-    """As with cards."""
-    here, first = with_cpu(cores=2)
-    assert here.wants(waiter(8, priority=200, cpu="1")) == ["n1"]
-    here.ends("low")
-    here.holds.review()
-    assert here.held(first) == "", "what is left of the CPU is not enough for it"
-
-
-def test_cpu_that_is_kept_for_a_lower_pod_stops_no_preemption() -> None:
-    """A pod of higher priority finds no other place, and gets the lower one's."""
-    here, first = with_cpu(cores=2)
-    here.runs("more", "n1-b", 8, priority=60)
-    urgent = waiter(16, priority=200, cpu="1")
-    assert here.wants(urgent) == []
-    refused = here.filter.answer(FilterArgs(Pod=urgent, NodeNames=("n1",)))
-    assert list(refused.FailedNodes or ()) == ["n1"], "kube-scheduler preempts nowhere else"
-    here.look(2)
-    assert here.held(urgent) == "n1"
-    assert here.held(first) == ""
-
-
-@pytest.mark.parametrize("cores", [3, 4])
-def test_nobody_is_evicted_where_cpu_is_kept_for_others(cores: int) -> None:
-    """The pod could not start beside the first one."""
-    here, _ = with_cpu(cores)
-    here.wants(waiter(12, cpu="2"))
-    assert here.look(20) == (["low"] if cores == 3 else ["low", "other"])
-
-
-def test_what_is_held_for_a_pod_that_waits_makes_no_borrower_of_one_that_runs() -> None:
-    """The namespace is beyond its guarantee only once its other pod has started; then one of both may go."""
-    here = Evicting("n1", "n2")
-    here.quotas.put(quota("guest", "guest", guaranteed=(8, None, None)))
-    here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None), reclaim=True))
-    here.runs("within", "n1-a", 8, namespace="guest")
-    for where in ("n1-b", "n2-a", "n2-b"):
-        here.runs(where, where, 16, namespace="owner" if where == "n1-b" else "default", priority=1)
-    more = waiter(16, namespace="guest")
-    here.holds.claim(more, here.filter.request_of(more), {"n2": ("n2-a",)})
-    here.holds.grant(more.metadata.uid, "n2")
-    assert here.held(more) == "n2"
-    here.wants(waiter(16, priority=0, namespace="owner"))
-    assert "within" not in here.look(3)
-    assert here.evictions
 
 
 @pytest.mark.parametrize("by", ["the same leader", "the next leader"])
