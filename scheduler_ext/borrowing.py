@@ -163,6 +163,10 @@ class Borrowing:
             self._barred[key] = self._quotas.barred_after(request, node, self._relief_with({request.uid}))
         return self._barred[key]
 
+    def beyond_limit(self, request: PodRequest, node: str) -> str:
+        """The same, whatever others are guaranteed, of a pod whose own place is given up first."""
+        return self._quotas.beyond_limit(request, node, self._relief_with({request.uid}))
+
     def _relief_with(self, uids: AbstractSet[str]) -> Relief:
         """What is given back by those that leave and by these; worked out anew for the nodes of these alone."""
         relief, accounts = self._relief, self._accounts

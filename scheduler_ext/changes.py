@@ -83,7 +83,7 @@ class Changes:
 
     def _room(self, request: PodRequest, nodes: Sequence[str]) -> list[str]:
         """The nodes that would have room."""
-        barred = self._filter.quotas.barred(request)
+        barred = self._filter.barred(request)
         return roomy(self._filter.ledger.table, request, [name for name in nodes if name not in barred])
 
     async def _less(

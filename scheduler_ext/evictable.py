@@ -160,6 +160,7 @@ class Evictable:
         limit: Class = WORST,
         cards: Sequence[CardState] | None = None,
         objection: Objection = lambda _: (),
+        kept: bool = False,
     ) -> Departure | None:
         """Who would have to leave a node for a pod; None where nobody's leaving helps.
 
@@ -173,6 +174,7 @@ class Evictable:
             limit: Rather nobody than one of a worse class.
             cards: The node's cards as they are, where the caller has read them.
             objection: Which of those found the caller would rather have stay.
+            kept: Whether room there is the pod's own already: only its own limits can keep it out.
         """
         there = self.residents.on(node)
         spared = self.min_run_seconds or borrowing.spares_anybody
@@ -192,7 +194,8 @@ class Evictable:
         ending = {*gone, *(leaver.uid for leaver in away)}.difference(stuck)
         short = self._short_of_slices(request, node, ending)
         search = _Search(self, request, node, relieved(cards, away), short, borrowing, evicted, left, limit)
-        sure = (
+        own = kept and not borrowing.beyond_limit(request, node)
+        sure = own or (
             borrowing.sure(request, node)
             and self.ledger.hosts.takes_pods(node)
             and all(map(_frees_what_it_had, cards))
@@ -245,15 +248,16 @@ class Evictable:
         may_go: Callable[[Resident], bool],
         gone: Collection[str],
     ) -> bool:
-        """Whether a pod could have this very place once those have left that are leaving, and whoever else has to."""
+        """Whether a pod could have the very place held for it, once those have left that leave, and who else has to."""
         node, borrowing = placement.node, self.borrowing(gone)
         cards = self.ledger.cards_without(node, request.uid)
         away = self._away(node, gone)
         if still_fits(placement, relieved(cards, away)):
-            return not (borrowing.barred(request, node) or self.will_be_short_of_host(request, node, gone))
+            out = borrowing.beyond_limit(request, node)
+            return not (out or self.will_be_short_of_host(request, node, gone))
         objection = self.objection(request, node, borrowing)
         departure = self.departure(
-            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection
+            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection, kept=True
         )
         if departure is None:
             return False
@@ -286,17 +290,22 @@ class Evictable:
         node: str,
         may_go: Callable[[Resident], bool],
         gone: Collection[str],
+        *,
+        kept: bool = False,
     ) -> Placement | None:
-        """Where a pod goes once those have left that are leaving, and if that is not enough whoever else has to."""
+        """Where a pod goes once those have left that are leaving, and if that is not enough whoever else has to.
+
+        `kept`: whether room there is the pod's own already, for which only its own limits count.
+        """
         away = self._away(node, gone)
         cards, borrowing = self.ledger.cards_without(node, request.uid), self.borrowing(gone)
         placement = place_after(request, node, cards, away, self.card_policy)
         if placement is not None:
-            out = borrowing.barred(request, node) or self.will_be_short_of_host(request, node, gone)
-            return None if out else placement
+            out = borrowing.beyond_limit(request, node) if kept else borrowing.barred(request, node)
+            return None if out or self.will_be_short_of_host(request, node, gone) else placement
         objection = self.objection(request, node, borrowing)
         departure = self.departure(
-            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection
+            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection, kept=kept
         )
         if departure is None:
             return None

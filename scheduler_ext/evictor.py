@@ -295,17 +295,27 @@ class Evictor:
     async def _carry_out(self, waiter: Waiter, work: _Work) -> None:
         """Evict those of a plan that are needed yet, each once."""
         plan, borrowing = work.plan, self._evictable.borrowing(work.done)
+        offered = plan.node in waiter.nodes or not waiter.reason
+        if not offered or not self._open([plan.node]):
+            self._give_up(waiter, work, work.ground.again_after)
+            return
+        if self._is_carried_out(work) and self._holds.comes(waiter.request.uid, work.done):
+            return
         departure = work.ground.departure(
             waiter, plan.node, borrowing, planned=plan.uids, gone=frozenset(work.done)
         )
-        offered = plan.node in waiter.nodes or not waiter.reason
-        if departure is None or not offered or not self._open([plan.node]):
+        if departure is None:
             self._give_up(waiter, work, work.ground.again_after)
             return
         for pod in departure.pods:
             evictee = Evictee(pod.namespace, pod.name, pod.uid)
             if evictee.uid not in work.done and await self._evict(evictee, waiter, work):
                 work.done.add(evictee.uid)
+
+    def _is_carried_out(self, work: _Work) -> bool:
+        """Whether everybody in a plan has been told to leave, or is gone."""
+        there = (self._evictable.residents.get(uid) for uid in work.plan.uids if uid not in work.done)
+        return all(pod is None or pod.deleted for pod in there)
 
     def _give_up(self, waiter: Waiter, work: _Work, pause: float) -> None:
         """The room is lost, or is no use to the pod any more: keep nothing, and look anew after a pause."""

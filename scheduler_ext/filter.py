@@ -15,7 +15,7 @@ from aliquot.kube.objects import Pod
 from aliquot.names import ResourceNames
 from aliquot.placement import Placement
 from aliquot.request import PodRequest, RequestError, read_pod_request
-from aliquot.scheduler_ext.accounts import NO_RELIEF
+from aliquot.scheduler_ext.accounts import NO_RELIEF, Accounts
 from aliquot.scheduler_ext.choose import Choice, Placer
 from aliquot.scheduler_ext.closed_nodes import ClosedNodes
 from aliquot.scheduler_ext.empty_cluster import beyond_quotas
@@ -131,8 +131,7 @@ class Filter:
         if held is not None and held.stage is Stage.HELD:
             there = self.ledger.cards_without(held.node, request.uid)
             offered = held.node in nodes and self.ledger.hosts.slices_left(held.node) >= 0
-            refusal = self.quotas.refusal(request.namespace, held.placement, anew=True)
-            return offered and still_fits(held.placement, there) and not refusal
+            return offered and still_fits(held.placement, there) and not self._barred_from_held(request, held)
         ours = self.closed_to(pod, request).open_of(nodes)
         if not ours or self.placer.place(request, ours) is not None:
             return bool(ours)
@@ -145,10 +144,33 @@ class Filter:
         """The nodes that something else than a lack of room keeps a pod from; `barred`: those that quotas close."""
         return ClosedNodes(
             foreign=self.foreign.nodes_serving(pod),
-            barred=self.quotas.barred(request) if barred is None else barred,
+            barred=self.barred(request) if barred is None else barred,
             full=self.holds.full_nodes(request, pod.spec.priority or 0) if self.holds else frozenset(),
             kept=self._kept_from(pod),
         )
+
+    def barred(self, request: PodRequest, imagined: Accounts | None = None) -> dict[str, str]:
+        """The nodes that quotas close to a pod, each with the reason.
+
+        The room that others left for a pod stays its own, whatever happens to what others are guaranteed: there it is
+        held to its own limits alone.
+        """
+        barred = self.quotas.barred(request, imagined)
+        own = self._own_node(request.uid)
+        if own in barred and not self.quotas.beyond_limit(request, own):
+            del barred[own]
+        return barred
+
+    def _own_node(self, uid: str) -> str:
+        """The node on which room is held for a pod; empty where there is none."""
+        return self.holds.kept_on(uid) if self.holds else ""
+
+    def _barred_from_held(self, request: PodRequest, held: Entry) -> str:
+        """Why quotas would not let a pod have the place that is held for it; empty when they would."""
+        if self._own_node(request.uid) == held.node:
+            relief = self.quotas.accounts.relief([request.uid])
+            return self.quotas.beyond_limit(request, held.node, relief)
+        return self.quotas.refusal(request.namespace, held.placement, anew=True)
 
     # ---- whose turn it is ----
 
@@ -192,7 +214,7 @@ class Filter:
 
     def quota_against(self, request: PodRequest, nodes: Sequence[str]) -> str:
         """The quota that keeps a pod from each of these nodes with cards; empty where there is none."""
-        barred = self.quotas.barred(request)
+        barred = self.barred(request)
         whys = [barred.get(name, "") for name in nodes if name in self.ledger.table] if barred else []
         return whys[0].partition(":")[0] if whys and all(whys) else ""
 
@@ -214,7 +236,7 @@ class Filter:
         if placed is not None:
             return placed
         self.waiting.refused(args.Pod, request, nodes, looked.reason)
-        if self.quotas.barred(request):
+        if self.barred(request):
             self.quotas.note_refusal(request.namespace)
         return looked.refusal()
 

@@ -11,6 +11,9 @@ leave is counted for one waiting pod, not for each.
 kube-scheduler evicts once: where one of those does not end in time, and the place needs another one then, the pod is
 `late`, and others may be evicted for it while its place is held.
 
+What is held counts as the pod's own, as if it ran there: whatever room is lost elsewhere, and whatever others are
+guaranteed, only its own limits can keep it from there.
+
 A hold ends when the pod gets its place, loses its nomination, or goes. It ends as well when the pod could not use the
 place: a card has failed, a pod that was to leave has not ended in time, or quotas would say no by then (`review`). A
 fresh extender learns of nominations from the pods themselves. What grows: an entry for each waiting pod that was
@@ -65,6 +68,7 @@ class Holds:
         self._granted: dict[str, str] = {}
         self._expected: dict[str, str] = {}
         self._lost: dict[str, str] = {}
+        self._kept_on: dict[str, str] = {}
         waiting.on_refusal(self.claim)
 
     def claim(
@@ -98,6 +102,8 @@ class Holds:
         entry = self._ledger.entry(uid)
         if entry is not None and entry.node != node:
             self._let_go(uid)
+        elif entry is not None and entry.stage is Stage.HELD:
+            self._kept_on[uid] = node
         self._granted[uid] = node
         self._keep(uid)
 
@@ -139,6 +145,16 @@ class Holds:
         comes = waited <= OVERDUE_SECONDS or self._evictable.frees(claim.request, entry.placement, gone)
         return "" if comes else entry.node
 
+    def comes(self, uid: str, gone: Collection[str]) -> bool:
+        """Whether nobody else has to leave for the place held where others leave by somebody here's doing.
+
+        `gone`: the UIDs of those that were evicted.
+        """
+        claim, entry = self._claims.get(uid), self._ledger.entry(uid)
+        if claim is None or entry is None or self._granted.get(uid) != entry.node:
+            return False
+        return self._evictable.frees(claim.request, entry.placement, gone)
+
     def granted(self, uid: str) -> str:
         """The node that others leave for a pod by somebody here's doing; empty where there is none."""
         return self._granted.get(uid, "")
@@ -162,6 +178,10 @@ class Holds:
         nominated = "" if uid in self._lost else self._nominated.get(uid, "")
         return self._granted.get(uid) or nominated or self._expected.get(uid, "")
 
+    def kept_on(self, uid: str) -> str:
+        """The node on which room is held for a pod, or was until a moment ago; empty where there is none."""
+        return self._kept_on.get(uid, "")
+
     def full_nodes(self, request: PodRequest, priority: int) -> frozenset[str]:
         """The nodes that have no CPU or memory for a pod beside those of no lower priority that places are held for."""
         found, aside = set[str](), self.below(priority)
@@ -174,13 +194,6 @@ class Holds:
                 found.add(entry.node)
         return frozenset(found)
 
-    def step_aside(self, priority: int) -> list[str]:
-        """Give up what is held for pods of lower priority; theirs are the UIDs to hold for again afterwards."""
-        lower = self.below(priority)
-        for uid in lower:
-            self._let_go(uid)
-        return lower
-
     def below(self, priority: int) -> list[str]:
         """The UIDs of pods of lower priority for which a place is held."""
         return [
@@ -191,23 +204,28 @@ class Holds:
 
     @contextmanager
     def aside(self, priority: int) -> Iterator[list[str]]:
-        """Nothing is held for pods of lower priority meanwhile; their UIDs."""
-        lower = self.step_aside(priority)
+        """Nothing is held for pods of lower priority meanwhile; their UIDs.
+
+        Where others have taken places by then, these get theirs again only as far as quotas let them.
+        """
+        lower, kept_on = self.below(priority), dict(self._kept_on)
+        before = {entry.uid for entry in self._ledger.unconfirmed()} if lower else set[str]()
+        for uid in lower:
+            self._let_go(uid)
         try:
             yield lower
         finally:
-            self.resume(lower)
-
-    def resume(self, uids: Collection[str]) -> None:
-        """Hold again what can be held yet for those that have stepped aside."""
-        for uid in uids:
-            self._keep(uid)
+            if lower and all(entry.uid in before for entry in self._ledger.unconfirmed()):
+                self._kept_on = kept_on
+            for uid in lower:
+                self._keep(uid)
 
     def _held(self, uid: str) -> bool:
         entry = self._ledger.entry(uid)
         return entry is not None and entry.stage is Stage.HELD
 
     def _let_go(self, uid: str) -> None:
+        self._kept_on.pop(uid, None)
         if self._held(uid):
             self._ledger.release(uid)
 
@@ -220,10 +238,9 @@ class Holds:
         claim, nodes = self._claims.get(uid), self._nodes_for(uid)
         if claim is None or not nodes or self._ledger.entry(uid) is not None or self._hold(claim, nodes):
             return
-        lower = self.step_aside(claim.priority)
-        if lower:
-            self._hold(claim, nodes)
-            self.resume(lower)
+        with self.aside(claim.priority) as lower:
+            if lower:
+                self._hold(claim, nodes)
 
     def _nodes_for(self, uid: str) -> list[str]:
         """Where a pod's place may be held, the first that has one."""
@@ -238,6 +255,7 @@ class Holds:
             placement = self._place(claim, node)
             if placement is not None:
                 self._ledger.hold(claim.request, placement)
+                self._kept_on[uid] = node
                 self._lost.pop(uid, None)
                 return True
         return False
@@ -258,4 +276,5 @@ class Holds:
             node,
             lambda pod: pod.priority < claim.priority,
             frozenset(claim.leaving.get(node, ())),
+            kept=self._kept_on.get(claim.request.uid) == node,
         )

@@ -87,7 +87,7 @@ class Judge:
     ) -> Judgement:
         """The same, with all that is kept for others."""
         ours = self._filter
-        barred = ours.quotas.barred(request, imagined.ledger.accounts if imagined else None)
+        barred = ours.barred(request, imagined.ledger.accounts if imagined else None)
         closed = ours.closed_to(pod, request, barred)
         closed = replace(closed, foreign=closed.foreign | self._foreign(pod, imagined))
         asked = closed.open_of(names)

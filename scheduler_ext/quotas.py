@@ -207,6 +207,13 @@ class Quotas:
             return ""
         return self._refusal(request.namespace, partial(_on, kind, request), relief=relief, opening=opening)
 
+    def beyond_limit(self, request: PodRequest, node: str, relief: Relief = NO_RELIEF) -> str:
+        """Why a pod may not go to a node whatever others are guaranteed, once this is given back; empty when it may."""
+        kind = self.accounts.kind_of(node)
+        if kind is None or not self.bounds_anybody(request.namespace):
+            return ""
+        return self._refusal(request.namespace, partial(_on, kind, request), relief=relief, guarantees=False)
+
     def wanted(self, request: PodRequest, node: str) -> dict[str, Amounts]:
         """What a pod takes of each pool's cards on a node, at most; of pools that have quotas of their own."""
         kind = self.accounts.kind_of(node) or frozenset()
@@ -237,8 +244,12 @@ class Quotas:
         relief: Relief = NO_RELIEF,
         anew: bool = False,
         opening: bool = False,
+        guarantees: bool = True,
     ) -> str:
-        """Why not, for what has so much now and wants so much, once this is given back; empty when all is right."""
+        """Why not, for what has so much now and wants so much, once this is given back; empty when all is right.
+
+        `guarantees`: whether it counts what others are guaranteed.
+        """
         for pool, book in self._books.items():
 
             def asking(bound: Bound, book: Book = book, pool: str = pool) -> Asking:
@@ -247,7 +258,8 @@ class Quotas:
 
             levels = [(bound, asking(bound)) for bound in book.levels(namespace) or (NO_QUOTA,)]
             why = next(filter(None, (_beyond(bound, asked) for bound, asked in levels)), "")
-            why = why or self._beyond_others(book, levels, relief, opening)
+            if guarantees and not why:
+                why = self._beyond_others(book, levels, relief, opening)
             if why:
                 return why
         for bound in self._native.get(namespace, {}).values():

@@ -139,3 +139,73 @@ def test_what_is_held_for_a_pod_that_waits_makes_no_borrower_of_one_that_runs() 
     here.wants(waiter(16, priority=0, namespace="owner"))
     assert "within" not in here.look(3)
     assert here.evictions
+
+
+def beside_a_guarantee() -> tuple[Evicting, Pod]:
+    """A pod that borrows, for which another has been told to leave: as much is free beside what is guaranteed."""
+    here = Evicting("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(24, None, None)))
+    here.runs("low", "n1-a", 16, priority=1)
+    here.runs("firm", "n1-b", 16, priority=500)
+    pod = waiter(16)
+    assert here.wants(pod) == []
+    assert here.look() == ["low"]
+    return here, pod
+
+
+def dry_run(here: Evicting, pod: Pod) -> list[str]:
+    """The nodes that a dry run names."""
+    return (
+        DryRun(here.filter, Imagination(Known()))
+        .answer(DryRunArgs(Pod=pod, NodeNames=("n1", "n2")))
+        .NodeNames
+    )
+
+
+@pytest.mark.parametrize("loss", ["a card fails", "a node is cordoned", "the last slice of a node goes"])
+def test_room_that_others_left_stays_whatever_others_are_guaranteed(loss: str) -> None:
+    """What the pod may have beside a guarantee was judged when it had others leave; else they left in vain."""
+    here, pod = beside_a_guarantee()
+    if loss == "a card fails":
+        here.card_fails("n2-a")
+    else:
+        here.ledger.hosts.put_node("n2", HostShare(64_000, 64 * 1024, 1), closed=loss == "a node is cordoned")
+        if loss == "the last slice of a node goes":
+            here.runs("little", "n2-a", 1, namespace="owner")
+    other = waiter(1)
+    assert here.wants(other) == [], "what is kept for the owner is kept from everybody else"
+    assert here.look(10) == ["low"]
+    assert here.held(pod) == "n1"
+    here.ends("low")
+    assert here.held(pod) == "n1"
+    assert here.filter.would_place(pod, here.filter.request_of(pod), ["n1"])
+    assert dry_run(here, pod) == ["n1"]
+    assert here.wants(pod) == ["n1"]
+
+
+def test_room_that_others_left_is_lost_to_a_limit() -> None:
+    """It would not let in a pod that runs no more, either."""
+    here, pod = beside_a_guarantee()
+    here.quotas.put(quota("most", "default", limit=(32, None, None)))
+    here.look(2)
+    assert here.held(pod) == "n1"
+    here.quotas.put(quota("most", "default", limit=(31, None, None)))
+    here.look(2)
+    assert here.held(pod) == ""
+    here.ends("low")
+    assert here.wants(pod) == []
+
+
+def test_room_is_given_to_a_higher_pod_and_is_ones_own_no_more() -> None:
+    """What it gets later is judged as for any pod."""
+    here, pod = beside_a_guarantee()
+    here.ends("low")
+    here.card_fails("n2-a")
+    here.runs("more", "n2-b", 16, namespace="owner", priority=500)
+    urgent = waiter(16, priority=300, namespace="owner")
+    assert here.wants(urgent) == ["n1"]
+    here.look(2)
+    assert here.held(pod) == ""
+    here.ends(urgent.metadata.uid)
+    here.ledger.release(urgent.metadata.uid)
+    assert here.wants(pod) == [], "of 16 GiB that are free 8 are kept for the owner"
