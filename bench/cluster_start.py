@@ -1,10 +1,11 @@
-"""How long a pod takes from its creation to Ready on a real kubelet, with a slice and without one.
+"""How long a pod takes from its creation to Ready on a real kubelet: with a slice, plain, and plain with a volume.
 
     python bench/cluster_start.py [--pods 24] [--rounds 3]
 
-Prints one JSON object a line. It needs what docs/test-cluster.md says of the node. Pods are created at once, with a
-slice and without one in turns; each waits for nothing but its own container. Single pods are measured with the volume
-of their account's token, as pods have it that do not refuse it, and without: the kubelet looks for volumes every 0.3 s.
+Prints one JSON object a line. It needs what docs/test-cluster.md says of the node. Pods of the three kinds are created
+in turns; each waits for nothing but its own container. Single pods are measured with the volume of their account's
+token, as pods have it that do not refuse it, and without: the kubelet looks for volumes every 0.3 s. The volume of the
+third kind is one in memory, such as usage pages are on: what that costs, it costs whoever has one.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from aliquot.names import USAGE_VOLUME_SIZE
 from aliquot.sandbox.cluster.processes import wait_for
 from aliquot.sandbox.gpus import SimCard
 from tests.cluster.installation import Installation
@@ -29,16 +31,27 @@ SERVICES = {
 }
 
 
-def started(
-    installed: Installation, count: int, limits: dict[str, str], kind: str, *, token: bool = True
-) -> list[float]:
+IN_MEMORY: dict[str, Any] = {"emptyDir": {"medium": "Memory", "sizeLimit": USAGE_VOLUME_SIZE}}
+KINDS = ("plain", "volume", "slice")
+
+
+def made(kind: str, name: str, *, token: bool) -> dict[str, Any]:
+    """A pod of one of the kinds."""
+    limits = {"mem": "256Mi", "core": "1"} if kind == "slice" else {}
+    mounts = [{"name": "scratch", "mountPath": "/scratch"}] if kind == "volume" else []
+    volumes = [{"name": "scratch", **IN_MEMORY}] if kind == "volume" else []
+    main = container("main", limits, volumeMounts=mounts)
+    return pod(name, main, automountServiceAccountToken=token, volumes=volumes)
+
+
+def started(installed: Installation, count: int, kind: str, *, token: bool = True) -> list[float]:
     """Seconds from creation to Ready of so many pods at once, on a node that is at rest."""
     names = [f"{kind}-{number}" for number in range(count)]
     before = sandboxes(installed)
     watch = Watch(installed, set(names))
     for name in names:
         watch.created[name] = time.time()
-        installed.kubectl.create(pod(name, container("main", limits), automountServiceAccountToken=token))
+        installed.kubectl.create(made(kind, name, token=token))
         watch.look()
     wait_for(f"{kind} pods to be ready", watch.look, 300, growth=0)
     for name in names:
@@ -89,18 +102,19 @@ def resident(installed: Installation, script: str) -> float:
 
 
 def compare(installed: Installation, count: int, rounds: int, *, token: bool) -> None:
-    """Print what pods take with a slice and without one, and the ratio."""
-    taken: dict[str, list[float]] = {"plain": [], "slice": []}
+    """Print what pods of each kind take, and the ratios."""
+    taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for _ in range(rounds):
-        taken["plain"] += started(installed, count, {}, "plain", token=token)
-        taken["slice"] += started(installed, count, {"mem": "256Mi", "core": "1"}, "slice", token=token)
+        for kind in KINDS:
+            taken[kind] += started(installed, count, kind, token=token)
     about = {"at once": count, "token": token}
     middle = {kind: statistics.median(values) for kind, values in taken.items()}
     for kind, p50 in middle.items():
         figures = {"p50 s": round(p50, 3), "of": len(taken[kind])}
         print(json.dumps({"what": f"{kind} pod to Ready", **about, **figures}))
-    ratio = round(middle["slice"] / middle["plain"], 2)
-    print(json.dumps({"what": "slice over plain", **about, "ratio": ratio}), flush=True)
+    for other in ("plain", "volume"):
+        ratio = round(middle["slice"] / middle[other], 2)
+        print(json.dumps({"what": f"slice over {other}", **about, "ratio": ratio}), flush=True)
 
 
 def main() -> None:
