@@ -20,10 +20,12 @@ fresh extender learns of nominations from the pods themselves. What grows: an en
 nominated or whose preemption was asked for.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
 from aliquot.placement import Placement
 from aliquot.request import PodRequest
@@ -177,6 +179,15 @@ class Holds:
         """The node that a waiting pod is about to get; empty where there is none."""
         nominated = "" if uid in self._lost else self._nominated.get(uid, "")
         return self._granted.get(uid) or nominated or self._expected.get(uid, "")
+
+    def nominated_hosts(self, priority: int) -> Mapping[str, HostShare]:
+        """What kube-scheduler keeps of nodes for pods of no lower priority for which nothing is held here."""
+        kept = defaultdict[str, HostShare](HostShare)
+        for uid, node in self._nominated.items():
+            claim = self._claims.get(uid)
+            if claim is not None and claim.priority >= priority and not self._held(uid):
+                kept[node] += claim.request.host
+        return kept
 
     def kept_on(self, uid: str) -> str:
         """The node on which room is held for a pod, or was until a moment ago; empty where there is none."""

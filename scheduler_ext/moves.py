@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from aliquot.host import HostShare
+from aliquot.host import NO_HOST, HostShare
 from aliquot.placement import Charge, Placement
 from aliquot.policy import Policy
 from aliquot.request import PodRequest, RequestError, SliceRequest
@@ -153,9 +153,16 @@ class Moves:
             request = self._filter.request_of(pod)
         except RequestError:
             return None  # it would not be let in again
-        table = self._ledger.table
-        names = self._ledger.hosts.open_to(sorted(n for n in table.nodes() if n != left), request.host)
+        table, hosts = self._ledger.table, self._ledger.hosts
+        kept = self._kept_of_hosts(pod)
+        names = hosts.open_to(sorted(n for n in table.nodes() if n != left), request.host)
+        names = [n for n in names if n not in kept or hosts.with_room([n], kept[n] + request.host)]
         return Mover(pod, request, held_mib, tuple(roomy(table, request, names)[:MOST_TRIES]))
+
+    def _kept_of_hosts(self, pod: Tenant) -> Mapping[str, HostShare]:
+        """What kube-scheduler keeps of nodes for others than this pod, without the extender's doing."""
+        holds = self._filter.holds
+        return holds.nominated_hosts(pod.spec.priority or 0) if holds else {}
 
     def _nearest(self, request: PodRequest, nodes: Sequence[str]) -> list[str]:
         """The nodes that lack least of what the largest container asks for."""
@@ -214,9 +221,10 @@ class Moves:
         Those that move with it are no neighbours that it would mind, for it has been beside them; `taken` is their CPU
         and memory on each node.
         """
-        request = mover.request
+        request, kept = mover.request, self._kept_of_hosts(mover.pod)
         for name in mover.nodes:
-            if not self._ledger.hosts.with_room([name], taken[name] + request.host):
+            beside = taken[name] + kept.get(name, NO_HOST)
+            if not self._ledger.hosts.with_room([name], beside + request.host):
                 continue
             if not confines.admit(mover.pod, name):
                 continue

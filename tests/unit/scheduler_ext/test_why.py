@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,8 +19,13 @@ from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Condition, PodStatus
 from aliquot.quota import GPUQuota
+from aliquot.scheduler_ext.disruption import Budgets
+from aliquot.scheduler_ext.evictable import Evictable
+from aliquot.scheduler_ext.holds import Holds
 from aliquot.scheduler_ext.imagined import Known
 from aliquot.scheduler_ext.ledger import Stage
+from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.residents import Residents
 from aliquot.scheduler_ext.why import Why
 from aliquot.why import Answer, CauseKind, Change, ChangeKind, State
 from tests.tools.examples import examples
@@ -372,6 +378,29 @@ def test_no_pod_is_to_be_moved_to_a_node_that_takes_none():
     assert ChangeKind.MOVES in {change.kind for change in ask(cluster, whole).changes}
     cluster.ledger.hosts.put_node("n2", HostShare(0, 0, 10), closed=True)
     assert {change.kind for change in ask(cluster, whole).changes} == {ChangeKind.PART}
+
+
+@pytest.mark.parametrize(("priority", "moves"), [(0, False), (-1, True)])
+def test_no_pod_is_to_be_moved_where_kube_scheduler_keeps_the_cpu_for_another(priority: int, moves: bool):
+    """For one nominated long ago that finds no place there; for a lower one it keeps nothing."""
+    cluster = Cluster({"n1": cards("n1", 1), "n2": cards("n2", 1)})
+    evictable = Evictable(cluster.ledger, Residents(cluster.ledger), Budgets(), cluster.quotas)
+    holds = Holds(cluster.ledger, cluster.filter.waiting, evictable)
+    cluster.filter = replace(cluster.filter, holds=holds)
+    for name, cores in {"n1": 1, "n2": 5}.items():
+        cluster.ledger.hosts.put_node(name, HostShare(1000 * cores, 64_000, 10))
+        there = pod_document([{"gpu": "1", "gpu-mem": "4Gi"}])
+        there["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1"}
+        cluster.settle(read(there), name)
+    nominated = pod_document([{"gpu": "1"}])
+    nominated["spec"] |= {"priority": priority}
+    nominated["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "4"}
+    pod = read(nominated)
+    holds.claim(pod, cluster.filter.request_of(pod))
+    meta = {"uid": pod.metadata.uid, "name": pod.metadata.name, "namespace": pod.metadata.namespace}
+    holds.see(msgspec.convert({"metadata": meta, "status": {"nominatedNodeName": "n2"}}, PlacedPod))
+    told = ask(cluster, pod_document([{"gpu": "1"}]))
+    assert [change.moves[0].to_node for change in told.changes if change.moves] == (["n2"] if moves else [])
 
 
 def test_nobody_but_the_pod_is_named():
