@@ -111,6 +111,10 @@ class Evictable:
         """
         self._evicted[uid] = self.clock()
 
+    def told(self, uids: Iterable[str]) -> bool:
+        """Whether all of these pods are being deleted, were evicted here, or are gone."""
+        return all(pod.deleted or pod.uid in self._evicted for pod in map(self.residents.get, uids) if pod)
+
     def leaving(self) -> list[str]:
         """The UIDs of the pods that will have ended soon, as far as is known."""
         evicted = [pod for pod in map(self.residents.get, self._evicted) if pod and not pod.deleted]
@@ -247,17 +251,22 @@ class Evictable:
         placement: Placement,
         may_go: Callable[[Resident], bool],
         gone: Collection[str],
+        *,
+        kept: bool,
     ) -> bool:
-        """Whether a pod could have the very place held for it, once those have left that leave, and who else has to."""
+        """Whether a pod could have the very place held for it, once those have left that leave, and who else has to.
+
+        `kept`: whether room there is the pod's own already, for which only its own limits count.
+        """
         node, borrowing = placement.node, self.borrowing(gone)
         cards = self.ledger.cards_without(node, request.uid)
         away = self._away(node, gone)
         if still_fits(placement, relieved(cards, away)):
-            out = borrowing.beyond_limit(request, node)
+            out = borrowing.beyond_limit(request, node) if kept else borrowing.barred(request, node)
             return not (out or self.will_be_short_of_host(request, node, gone))
         objection = self.objection(request, node, borrowing)
         departure = self.departure(
-            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection, kept=True
+            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection, kept=kept
         )
         if departure is None:
             return False

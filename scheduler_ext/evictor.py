@@ -96,10 +96,16 @@ class Ground(Protocol):
 
 @dataclass
 class _Work:
-    """A plan, and the UIDs of those that have been evicted or are gone."""
+    """A plan that is carried out.
+
+    Attributes:
+        done: The UIDs of those that have been evicted or are gone.
+        ended: When one of them was last there, in monotonic seconds.
+    """
 
     plan: Plan
     ground: Ground
+    ended: float
     done: set[str] = field(default_factory=set)
 
 
@@ -198,7 +204,7 @@ class Evictor:
 
     def _begin(self, waiter: Waiter, plan: Plan) -> _Work:
         uid = waiter.request.uid
-        work = self._works[uid] = _Work(plan, self._grounds[plan.ground])
+        work = self._works[uid] = _Work(plan, self._grounds[plan.ground], self._clock())
         self._holds.claim(waiter.pod, waiter.request, {plan.node: plan.uids})
         self._holds.grant(uid, plan.node)
         return work
@@ -295,11 +301,14 @@ class Evictor:
     async def _carry_out(self, waiter: Waiter, work: _Work) -> None:
         """Evict those of a plan that are needed yet, each once."""
         plan, borrowing = work.plan, self._evictable.borrowing(work.done)
-        offered = plan.node in waiter.nodes or not waiter.reason
+        told = self._evictable.told(plan.uids)
+        offered = (
+            plan.node in waiter.nodes or not waiter.reason or (told and self._may_be_offered(waiter, work))
+        )
         if not offered or not self._open([plan.node]):
             self._give_up(waiter, work, work.ground.again_after)
             return
-        if self._is_carried_out(work) and self._holds.comes(waiter.request.uid, work.done):
+        if told and self._holds.comes(waiter.request.uid, work.done):
             return
         departure = work.ground.departure(
             waiter, plan.node, borrowing, planned=plan.uids, gone=frozenset(work.done)
@@ -312,10 +321,12 @@ class Evictor:
             if evictee.uid not in work.done and await self._evict(evictee, waiter, work):
                 work.done.add(evictee.uid)
 
-    def _is_carried_out(self, work: _Work) -> bool:
-        """Whether everybody in a plan has been told to leave, or is gone."""
-        there = (self._evictable.residents.get(uid) for uid in work.plan.uids if uid not in work.done)
-        return all(pod is None or pod.deleted for pod in there)
+    def _may_be_offered(self, waiter: Waiter, work: _Work) -> bool:
+        """Whether kube-scheduler cannot have offered the node again yet: it may lack CPU until those have ended."""
+        now = self._clock()
+        if any(map(self._evictable.residents.get, work.plan.uids)):
+            work.ended = now
+        return waiter.asked <= work.ended and now - work.ended <= OFFER_SECONDS
 
     def _give_up(self, waiter: Waiter, work: _Work, pause: float) -> None:
         """The room is lost, or is no use to the pod any more: keep nothing, and look anew after a pause."""

@@ -190,8 +190,12 @@ class Holds:
         return kept
 
     def kept_on(self, uid: str) -> str:
-        """The node on which room is held for a pod, or was until a moment ago; empty where there is none."""
-        return self._kept_on.get(uid, "")
+        """The node on which a pod has room of its own, as all have been told to leave that it was to have it from.
+
+        It is held, or was until a moment ago. Empty where there is none.
+        """
+        claim, node = self._claims.get(uid), self._kept_on.get(uid, "")
+        return node if claim is not None and self._evictable.told(claim.leaving.get(node, ())) else ""
 
     def full_nodes(self, request: PodRequest, priority: int) -> frozenset[str]:
         """The nodes that have no CPU or memory for a pod beside those of no lower priority that places are held for."""
@@ -279,6 +283,7 @@ class Holds:
             entry.placement,
             lambda pod: pod.priority < claim.priority,
             frozenset(claim.leaving.get(entry.node, ())),
+            kept=self.kept_on(claim.request.uid) == entry.node,
         )
 
     def _place(self, claim: Claim, node: str) -> Placement | None:
@@ -287,5 +292,5 @@ class Holds:
             node,
             lambda pod: pod.priority < claim.priority,
             frozenset(claim.leaving.get(node, ())),
-            kept=self._kept_on.get(claim.request.uid) == node,
+            kept=self.kept_on(claim.request.uid) == node,
         )

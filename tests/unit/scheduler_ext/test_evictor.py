@@ -1,5 +1,6 @@
 """The worker that evicts for pods that wait always ends, evicts nobody in vain, and waits for no pod that stays."""
 
+import asyncio
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
 from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
+from aliquot.scheduler_ext.evictor import OFFER_SECONDS
 from aliquot.scheduler_ext.residents import Resident
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting
 from tests.unit.scheduler_ext.neighbours import budget, waiter
@@ -491,3 +493,30 @@ def test_a_pod_that_is_not_deleted_for_long_after_its_eviction_stays() -> None:
     assert here.evictable.leaving() == ["first"]
     here.now += OVERDUE_SECONDS
     assert here.evictable.leaving() == []
+
+
+@pytest.mark.parametrize("then", ["offered", "not offered", "not asked"])
+def test_a_node_that_lacks_cpu_until_victims_end_need_not_be_offered_before(then: str) -> None:
+    """kube-scheduler counts their CPU until they have gone, and offers the node no sooner."""
+    here = Evicting("n1", "n2")
+    for where in ("n1-a", "n1-b", "n2-a", "n2-b"):
+        here.runs(where, where, 16, priority=500 if where != "n1-a" else 0)
+    pod = waiter(16)
+    here.wants(pod)
+    assert here.look() == ["n1-a"]
+    here.nodes = ("n2",)
+    assert here.wants(pod) == []
+    for _ in range(3):
+        asyncio.run(here.evictor.look())
+        assert here.held(pod) == "n1"
+        here.now += 5
+    here.ends("n1-a")
+    asyncio.run(here.evictor.look())
+    assert here.held(pod) == "n1"
+    here.now += OFFER_SECONDS if then == "not asked" else 1
+    here.nodes = ("n1", "n2") if then == "offered" else ("n2",)
+    if then != "not asked":
+        assert here.wants(pod) == (["n1"] if then == "offered" else [])
+    asyncio.run(here.evictor.look())
+    assert here.held(pod) == ""
+    assert here.ledger.accounts.free("").memory_mib == (0 if then == "offered" else 16 * 1024)

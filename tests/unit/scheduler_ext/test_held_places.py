@@ -209,3 +209,34 @@ def test_room_is_given_to_a_higher_pod_and_is_ones_own_no_more() -> None:
     here.ends(urgent.metadata.uid)
     here.ledger.release(urgent.metadata.uid)
     assert here.wants(pod) == [], "of 16 GiB that are free 8 are kept for the owner"
+
+
+class Impatient(Evicting):
+    """kube-scheduler asks for a pod after each eviction."""
+
+    pod: Pod | None = None
+
+    def __init__(self, *nodes: str) -> None:
+        super().__init__(*nodes)
+        self.placed: list[bool] = []
+
+    async def evict_pod(self, namespace: str, name: str, uid: str, /) -> None:
+        """Evict a pod, which is gone at once."""
+        await super().evict_pod(namespace, name, uid)
+        self.ends(uid)
+        if self.pod is not None:
+            self.placed.append(bool(self.place_of(self.pod)))
+
+
+def test_room_is_a_pods_own_only_once_all_have_left_that_it_is_to_have_it_from() -> None:
+    """It has room on a node at once; what others are guaranteed lets it in when both borrowers have left another."""
+    here = Impatient("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None), reclaim=True))
+    here.quotas.put(quota("other", "other", guaranteed=(32, None, None)))
+    for number, where in enumerate(("n1-a", "n1-a", "n1-b", "n1-b")):
+        here.runs(f"guest-{number}", where, 8, namespace="guest", second=number)
+    here.nodes = ("n2",)
+    here.pod = waiter(16, priority=0, namespace="owner")
+    assert here.wants(here.pod) == []
+    assert len(here.look()) == 2
+    assert here.placed == [False, True]
