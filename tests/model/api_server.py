@@ -186,7 +186,8 @@ class ApiServer:
         if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Succeeded", "Failed"):
             self.remove("pods", key)
         else:
-            self.put("pods", merged(pod, {"metadata": {"deletionTimestamp": CLOCK.stamp()}}))
+            by = CLOCK.stamp(CLOCK.now + pod["spec"].get("terminationGracePeriodSeconds", 1))
+            self.put("pods", merged(pod, {"metadata": {"deletionTimestamp": by}}))
 
 
 def key_of(obj: Obj) -> str:

@@ -6,6 +6,7 @@ And what must hold of every eviction: it serves the pod for which it was made.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -247,8 +248,8 @@ class Evictions:
         )
         evicted = view(victim)
         if ground != "kube-scheduler":  # which may not have seen yet who is leaving
-            gone = (pod.uid for pod in snapshot.pods if pod.leaving and pod.uid != evicted.uid)
-            snapshot = snapshot.without(gone)
+            ending = (pod for pod in snapshot.pods if CLOCK.now < pod.leaves_by + OVERDUE_SECONDS < math.inf)
+            snapshot = snapshot.without(pod.uid for pod in ending if pod.uid != evicted.uid)
         if snapshot.with_promises(uid).spares(evicted, view(waiter)):
             text = f"{new.victim} is evicted for {new.waiter} ({ground}), which borrows from its guarantee"
             self._found(Finding("evicted within its guarantee", text, CLOCK.now))

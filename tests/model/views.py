@@ -6,10 +6,12 @@ No code is shared with the extender. Where the rules come from: docs/requests.md
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tests.model.objects import GIB, GROUP_LABEL, MEMBERS, PLAN
+from tests.model.virtual_time import CLOCK
 
 if TYPE_CHECKING:
     from tests.model.api_server import Obj
@@ -73,6 +75,7 @@ class PodView:
     Attributes:
         places: The cards that it was given, each with MiB and cores.
         promised: It waits, and others leave a node for it.
+        leaves_by: When it is to have ended, for one that is being deleted.
     """
 
     name: str
@@ -92,6 +95,7 @@ class PodView:
     places: tuple[tuple[str, int, int], ...]
     promised: bool = False
     nominated: str = ""
+    leaves_by: float = math.inf
 
     @property
     def whole(self) -> bool:
@@ -134,6 +138,7 @@ def view(pod: Obj) -> PodView:
         members=int(meta["annotations"].get(MEMBERS, "0")),
         node=spec.get("nodeName", ""),
         leaving="deletionTimestamp" in meta,
+        leaves_by=CLOCK.read(meta["deletionTimestamp"]) if "deletionTimestamp" in meta else math.inf,
         places=tuple(places) if spec.get("nodeName") else (),
         promised=bool(pod["status"].get("nominatedNodeName") or meta["annotations"].get(PLAN)),
         nominated=pod["status"].get("nominatedNodeName") or "",

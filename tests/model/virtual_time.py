@@ -48,6 +48,11 @@ class Clock:
         moment = _real_datetime.fromtimestamp(BEGIN + (self.now if at is None else at), dt.UTC)
         return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
+    @staticmethod
+    def read(stamp: str) -> float:
+        """The seconds of such a time."""
+        return _real_datetime.fromisoformat(stamp).timestamp() - BEGIN
+
 
 CLOCK: Final = Clock()
 
