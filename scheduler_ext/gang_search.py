@@ -3,17 +3,18 @@
 The hardest to place come first: those with the least choice of nodes, then the largest. Where members do not fit in
 that order, the kind that found no place comes first and all are placed anew, as often as that puts another kind first;
 then the same with other preferences of nodes and cards than the pods' own, because several slices fill cards exactly
-only in certain patterns. It is no proof where it fails. For members of one kind with one card each it is exact.
+only in certain patterns. It is no proof where it fails. For members of one kind with one card each it is exact, but for
+quotas.
 
 What grows: one search for each member that finds a place, one for each kind that finds none. Further attempts are made
-only where each kind by itself would have room for all its members, and cost `MOST_FINDS` searches in all.
+only where each kind by itself would have room for all its members, or a quota keeps one out, and cost `MOST_FINDS`
+searches in all.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -32,7 +33,7 @@ from aliquot.scheduler_ext.table import CardTable
 from aliquot.scheduler_ext.waiting import Waiting
 from aliquot.scheduler_ext.wire import FilterResult
 
-MOST_FINDS: Final = 64
+MOST_FINDS: Final = 96
 _PREFERENCES: Final = (
     SILENT,
     Preference(Policy.SPREAD, Policy.SPREAD),
@@ -122,8 +123,18 @@ class Arranger(Generic[_Found]):
     def _further(
         self, first: Arrangement[_Found]
     ) -> Iterator[tuple[Preference, list[int], Arrangement[_Found]]]:
-        """Further attempts, each with its preference and order."""
+        """Further attempts, each with its preference and order.
+
+        Where fewer than all are enough the first have the easiest first: quotas may bear those alone.
+        """
         finds, kinds = 0, [one.kind for one in self._members]
+        easiest = list(reversed(range(len(kinds))))
+        choice = len(set(kinds)) > 1 and self._enough(len(kinds) - 1)
+        for preference in _PREFERENCES if choice else ():
+            finds += len(kinds)
+            if finds > MOST_FINDS:
+                return
+            yield preference, easiest, self._attempt(preference, easiest)
         for preference in _PREFERENCES:
             order, tried, now = list(range(len(kinds))), set[Hashable](), first
             while True:  # each time another kind comes first
@@ -217,10 +228,10 @@ class GangSearch:
             return self._place_all(gang, finder, nodes)
 
     def _place_all(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> tuple[list[str], Look]:
-        short_of_host = False
+        short_of_host = kept_out = False
 
         def take(member: Member, preference: Preference) -> str | None:
-            nonlocal short_of_host
+            nonlocal short_of_host, kept_out
             if member.request is None:
                 return None
             request = _preferring(member.request, preference)
@@ -229,14 +240,19 @@ class GangSearch:
             short_of_host |= roomy is not offered
             found = finder.find(member.pod, request, roomy)
             if not isinstance(found, Placement):
+                kept_out = kept_out or bool(finder.quota_against(request, roomy))
                 return None
             self._ledger.reserve(request, found)
             return request.uid
 
+        def worthwhile(members: Sequence[Member]) -> bool:
+            # How much is left beside guarantees depends on whose nodes' last slices are taken.
+            return kept_out or each_kind_fits(self._ledger.table, members)
+
         members, had = gang.seekers(), gang.covered
         least = gang.terms.members or 0
         arranger = Arranger(members, take, self._ledger.release, lambda number: had + number >= least)
-        done = arranger.run(partial(each_kind_fits, self._ledger.table))
+        done = arranger.run(worthwhile)
         barred = ""
         if not gang.whole:
             against = (

@@ -299,8 +299,8 @@ class Snapshot:
         found = list[tuple[int, PodView]]()
         for members in self.groups().values():
             waiting, priority = [one for one in members if not one.node], min(one.priority for one in members)
-            quota = self.quota_of(members[0].namespace)
-            if waiting and (priority > victim.priority or (quota is not None and quota.reclaim)):
+            reclaims = any(quota.reclaim for quota in self.levels(members[0].namespace))
+            if waiting and (priority > victim.priority or reclaims):
                 found.append((-priority, waiting[0]))
         return min(found, key=lambda one: one[0], default=(0, None))[1]
 

@@ -7,7 +7,12 @@ import random
 
 import pytest
 
+from aliquot.host import HostShare
+from aliquot.inventory import Card as Told
+from aliquot.inventory import GPUNodeStatus
 from tests.unit.scheduler_ext.drill import Drill, pod_in
+from tests.unit.scheduler_ext.placing import GIB
+from tests.unit.scheduler_ext.teams import quota
 
 Wanted = tuple[int, int, int]
 """GiB and percent on each of so many cards of one node."""
@@ -102,3 +107,31 @@ def test_nearly_all_mixed_groups_find_the_places_that_there_are():
         if not is_placed(members, cards):
             missed.append((cards, members))
     assert len(missed) <= 2, missed
+
+
+def test_those_of_a_group_start_that_a_quota_bears():
+    """It needs three members of five; with one of the two largest the quota bears two."""
+    drill = Drill(cards=3)
+    drill.quotas.put(quota("most", "default", limit=(15, None, None)))
+    pods = [pod_in("train", gib) for gib in (10, 9, 6, 5, 4)]
+    drill.needs("train", 3)
+    drill.create(*pods)
+    drill.where(pods[0])
+    assert drill.holds(*pods) == 3
+    assert drill.ledger.entry(pods[0].metadata.uid) is None
+
+
+def test_a_group_takes_no_last_slice_that_others_guarantees_need():
+    """What is free on a node without a slice is lent to nobody: with the best fit first the quota is short."""
+    drill = Drill()
+    for name, sizes, slices in (("n1", (4, 12), 1), ("n2", (8,), 10)):
+        there = [Told(uuid=f"{name}-{n}", model="T4", memory_mib=gib * GIB) for n, gib in enumerate(sizes)]
+        drill.ledger.put_node(name, GPUNodeStatus(cards=tuple(there)))
+        drill.ledger.hosts.put_node(name, HostShare(0, 0, slices))
+    drill.where(pod_in("", limits={"gpu": "1", "gpu-mem": "3Gi"}), ["n2"])
+    drill.quotas.put(quota("owner", "owner", guaranteed=(4, None, None)))
+    pods = [pod_in("train", limits={"gpu": "1", "gpu-mem": "4Gi"}) for _ in range(2)]
+    drill.needs("train", 2)
+    drill.create(*pods)
+    drill.where(pods[0])
+    assert drill.holds(*pods) == 2
