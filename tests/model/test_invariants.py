@@ -56,7 +56,9 @@ class Desktop:
 
     def leaves(self, name: str) -> None:
         """A pod is being deleted, and has not ended."""
-        self.server.change("pods", f"a/{name}", lambda pod: pod["metadata"].update(deletionTimestamp="x"))
+        self.server.change(
+            "pods", f"a/{name}", lambda pod: pod["metadata"].update(deletionTimestamp=CLOCK.stamp())
+        )
 
     def nominate(self, name: str) -> None:
         """kube-scheduler has nominated the node for a pod."""
