@@ -155,7 +155,18 @@ class Binder:
         return True
 
     def _is_valid(self, entry: Entry) -> bool:
-        """Whether a place is as good as it was when it was reserved."""
+        """Whether a place is as good as it was when it was reserved, beside all that are there.
+
+        What is held for pods that wait does not count: some of it may be what others have yet to leave.
+        """
+        if self._fits(entry):
+            return True
+        with self._ledger.without(
+            *(one.uid for one in self._ledger.unconfirmed() if one.stage is Stage.HELD)
+        ):
+            return self._fits(entry)
+
+    def _fits(self, entry: Entry) -> bool:
         fits = still_fits(entry.placement, self._ledger.cards_of(entry))
         return fits and self._ledger.hosts.slices_left(entry.node) >= 0
 

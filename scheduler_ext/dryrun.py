@@ -101,8 +101,11 @@ class DryRun:
         standing = self._standing(request, names)
         if standing is not None:
             return _as_dry_run(standing)
+        own = self._filter.own_place(pod, request, names)
         with self._filter.waiting.trial(), self._filter.ledger.without(request.uid):
             told = self._judge.judge(pod, request, names, imagined)
+        if own is not None:
+            told = told.with_room([own.node], names)
         result = _as_dry_run(refusal(dict(told.refused), told.cards, {**told.barred, **told.turns}))
         result.NodeNames = list(told.fits)
         return result

@@ -129,14 +129,28 @@ class Filter:
             return together
         held = self.ledger.entry(request.uid)
         if held is not None and held.stage is Stage.HELD:
-            there = self.ledger.cards_without(held.node, request.uid)
-            offered = held.node in nodes and self.ledger.hosts.slices_left(held.node) >= 0
-            return offered and still_fits(held.placement, there) and not self._barred_from_held(request, held)
+            return self.own_place(pod, request, nodes) is not None
         ours = self.closed_to(pod, request).open_of(nodes)
         if not ours or self.placer.place(request, ours) is not None:
             return bool(ours)
         with self._saved_aside(pod) as saved:
             return bool(saved) and self.placer.place(request, ours) is not None
+
+    def own_place(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> Placement | None:
+        """The place that is held for a pod, once those have left it that were to; None before, or where none is held.
+
+        It is beside all that are there and all for whom places were held before; who came later waits for those that
+        still have to leave.
+        """
+        held = self.ledger.entry(request.uid)
+        if self.holds is None or held is None or held.stage is not Stage.HELD or held.node not in nodes:
+            return None
+        if held.node in self.closed_for_good(pod) or self._barred_from_held(request, held):
+            return None
+        with self.waiting.trial(), self.ledger.without(*self.holds.held_later(request.uid)):
+            there = self.ledger.cards_without(held.node, request.uid)
+            fits = still_fits(held.placement, there) and self.ledger.hosts.slices_left(held.node) >= 0
+        return held.placement if fits else None
 
     def closed_to(
         self, pod: Pod, request: PodRequest, barred: Mapping[str, str] | None = None
@@ -227,7 +241,10 @@ class Filter:
         return self.ledger.entry(uid) is not None or (self.gangs is not None and self.gangs.differs(uid))
 
     def _place(self, request: PodRequest, args: FilterArgs, nodes: Sequence[str]) -> FilterResult:
+        own = self.own_place(args.Pod, request, nodes)
         self.ledger.release(request.uid)
+        if own is not None:
+            return self._reserve(request, own)
         self.placer.demand.note(request)
         looked = self._look_in_turn(args.Pod, request, nodes)
         if looked.choice.placement is not None:

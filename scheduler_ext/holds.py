@@ -20,10 +20,12 @@ fresh extender learns of nominations from the pods themselves. What grows: an en
 nominated or whose preemption was asked for.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
@@ -33,6 +35,8 @@ from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS, Evictable
 from aliquot.scheduler_ext.ledger import Ledger, Stage
 from aliquot.scheduler_ext.pods import PlacedPod
 from aliquot.scheduler_ext.waiting import Waiting
+
+NOWHERE: Final = ("", -1)
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,8 @@ class Holds:
         self._granted: dict[str, str] = {}
         self._expected: dict[str, str] = {}
         self._lost: dict[str, str] = {}
-        self._kept_on: dict[str, str] = {}
+        self._kept_on: dict[str, tuple[str, int]] = {}
+        self._numbers = itertools.count()
         waiting.on_refusal(self.claim)
 
     def claim(
@@ -105,7 +110,7 @@ class Holds:
         if entry is not None and entry.node != node:
             self._let_go(uid)
         elif entry is not None and entry.stage is Stage.HELD:
-            self._kept_on[uid] = node
+            self._own(uid, node)
         self._granted[uid] = node
         self._keep(uid)
 
@@ -194,8 +199,13 @@ class Holds:
 
         It is held, or was until a moment ago. Empty where there is none.
         """
-        claim, node = self._claims.get(uid), self._kept_on.get(uid, "")
+        claim, (node, _) = self._claims.get(uid), self._kept_on.get(uid, NOWHERE)
         return node if claim is not None and self._evictable.told(claim.leaving.get(node, ())) else ""
+
+    def held_later(self, uid: str) -> list[str]:
+        """The UIDs of the pods for which places came to be held after this one's: what still has to leave is theirs."""
+        number = self._kept_on.get(uid, NOWHERE)[1]
+        return [other for other, (_, later) in self._kept_on.items() if later > number and self._held(other)]
 
     def full_nodes(self, request: PodRequest, priority: int) -> frozenset[str]:
         """The nodes that have no CPU or memory for a pod beside those of no lower priority that places are held for."""
@@ -239,6 +249,11 @@ class Holds:
         entry = self._ledger.entry(uid)
         return entry is not None and entry.stage is Stage.HELD
 
+    def _own(self, uid: str, node: str) -> None:
+        """What is held for a pod is its own, after whatever is held already."""
+        if self._kept_on.get(uid, NOWHERE)[0] != node:
+            self._kept_on[uid] = node, next(self._numbers)
+
     def _let_go(self, uid: str) -> None:
         self._kept_on.pop(uid, None)
         if self._held(uid):
@@ -270,7 +285,7 @@ class Holds:
             placement = self._place(claim, node)
             if placement is not None:
                 self._ledger.hold(claim.request, placement)
-                self._kept_on[uid] = node
+                self._own(uid, node)
                 self._lost.pop(uid, None)
                 return True
         return False

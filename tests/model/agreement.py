@@ -131,7 +131,7 @@ class Agreement:
         """Whether all that would move find room where they are to go, and the pod has a place then.
 
         Quotas are not asked about a move: what a pod has does not become more. It is made anew as it was asked for,
-        whatever size it was given meanwhile. Nobody is evicted for the pod, so guarantees that are open then may be lent.
+        whatever size it was given meanwhile. Nobody is evicted for it: guarantees open then may be lent.
         """
         rooms = [replace(snapshot.without(move["uid"] for move in moves), before=None)]
         for move in moves:

@@ -1,16 +1,25 @@
 """Places that are held for pods that wait: with the CPU that they need, for no longer than they can be had."""
 
+import asyncio
+from dataclasses import replace
+
+import msgspec
 import pytest
 
+from aliquot.dialects.hami import HamiDialect
 from aliquot.host import HostShare
-from aliquot.kube.objects import Pod
+from aliquot.kube.objects import Node, Pod
+from aliquot.scheduler_ext.bind import Binder, BindError
+from aliquot.scheduler_ext.choose import Placer
 from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
 from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
+from aliquot.scheduler_ext.foreign import ForeignAgents
 from aliquot.scheduler_ext.imagined import Imagination, Known
-from aliquot.scheduler_ext.wire import FilterArgs
+from aliquot.scheduler_ext.wire import BindArgs, FilterArgs
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting
 from tests.unit.scheduler_ext.neighbours import budget, waiter
 from tests.unit.scheduler_ext.teams import quota
+from tests.unit.scheduler_ext.world import World, WorldPod
 
 
 @pytest.mark.parametrize("lowest", ["n1", "n2"])
@@ -240,3 +249,102 @@ def test_room_is_a_pods_own_only_once_all_have_left_that_it_is_to_have_it_from()
     assert here.wants(here.pod) == []
     assert len(here.look()) == 2
     assert here.placed == [False, True]
+
+
+def two_on_a_card() -> tuple[Evicting, Pod, Pod]:
+    """A card that one pod has left for the first, and that another has been told to leave for the second."""
+    here = Evicting()
+    here.runs("stays", "n1-b", 16, priority=500)
+    here.runs("stuck", "n1-a", 6)
+    here.runs("low", "n1-a", 10)
+    first, second = waiter(9), waiter(6)
+    here.wants(first)
+    assert here.look() == ["low"]
+    here.wants(second)
+    assert here.look() == ["low", "stuck"]
+    here.ends("low")
+    return here, first, second
+
+
+def bind(here: Evicting, pod: Pod) -> None:
+    """kube-scheduler has its pod bound to the node that it was named; BindError where that cannot be."""
+    meta, world = pod.metadata, World()
+    world.pods[meta.name] = WorldPod(pod)
+    binder = Binder(world, here.ledger, Placer(here.ledger.table), quotas=here.quotas)
+    asyncio.run(
+        binder.bind(BindArgs(PodName=meta.name, PodNamespace=meta.namespace, PodUID=meta.uid, Node="n1"))
+    )
+
+
+def test_a_pod_has_its_place_at_once_when_those_have_gone_that_were_to_leave_it() -> None:
+    """Others for whom somebody else has still to leave the same card wait for that one, and do not take it."""
+    here, first, second = two_on_a_card()
+    assert here.wants(second) == [], "it would be the first one's"
+    assert dry_run(here, second) == []
+    assert here.filter.would_place(first, here.filter.request_of(first), ["n1"])
+    assert dry_run(here, first) == ["n1"]
+    assert here.wants(first) == ["n1"]
+    bind(here, first)
+    assert here.held(second) == "n1"
+    here.ends("stuck")
+    assert here.wants(second) == ["n1"]
+    bind(here, second)
+
+
+@pytest.mark.parametrize("loss", ["a card", "slices"])
+def test_a_place_that_is_none_any_more_is_nobodys(loss: str) -> None:
+    """Whether it is lost before filter, or between filter and binding."""
+    for asked in (False, True):
+        here, first, _ = two_on_a_card()
+        if asked:
+            assert here.wants(first) == ["n1"]
+        if loss == "a card":
+            here.card_fails("n1-a")
+        else:
+            here.ledger.hosts.put_node("n1", HostShare(0, 0, 1))
+        if not asked:
+            assert not here.filter.would_place(first, here.filter.request_of(first), ["n1"])
+            assert dry_run(here, first) == here.wants(first) == []
+        else:
+            with pytest.raises(BindError, match="no room on n1"):
+                bind(here, first)
+
+
+def test_a_place_on_a_node_that_serves_the_pods_own_words_itself_is_not_taken() -> None:
+    """The other device plugin has come since the place is held."""
+    here = Evicting()
+    here.runs("low", "n1-a", 16)
+    here.runs("firm", "n1-b", 16, priority=500)
+    pod = waiter(16, **{"nvidia.com/gpu": "1"})
+    here.wants(pod)
+    assert here.look() == ["low"]
+    here.ends("low")
+    agents = ForeignAgents((HamiDialect(),))
+    after = replace(here.filter, foreign=agents)
+    request = here.filter.request_of(pod)
+    assert after.own_place(pod, request, ["n1"]) is not None
+    meta, told = {"name": "n1"}, {"allocatable": {"nvidia.com/gpu": "8"}}
+    agents.put_node(msgspec.convert({"metadata": meta, "status": told}, Node))
+    assert after.own_place(pod, request, ["n1"]) is None
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_for_ones_own_place_it_is_nobodys_turn(own: bool) -> None:
+    """Others have left for it: a pod whose namespace has less does not go first there, as it does elsewhere."""
+    here, first, _ = two_on_a_card()
+    here.ends("stays")
+    there = waiter(1, namespace="poor")
+    here.waiting.refused(there, here.filter.request_of(there), ("n1",), "memory")
+    pod = first if own else waiter(4)
+    assert here.filter.would_place(pod, here.filter.request_of(pod), ["n1"]) is own
+    assert here.wants(pod) == (["n1"] if own else [])
+
+
+def test_what_is_ones_own_stays_so_when_a_higher_pod_looks_in_vain() -> None:
+    """All that is held for lower ones is put aside while it looks."""
+    here, pod = beside_a_guarantee()
+    here.card_fails("n2-a")
+    assert here.wants(waiter(16, priority=300, **{"aliquot.dev/gpu": "2"})) == []
+    assert here.held(pod) == "n1"
+    here.ends("low")
+    assert here.wants(pod) == ["n1"]
