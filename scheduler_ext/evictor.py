@@ -242,10 +242,12 @@ class Evictor:
             await self._touch(waiter)
 
     def _left_alone(self, waiter: Waiter) -> bool:
-        """Whether a pod is about to get a place, or goes with others that cannot yet."""
+        """Whether a pod is about to get a place, or goes with others that cannot yet; then it is to get none alone."""
         uid = waiter.request.uid
-        about_to = bool(self._holds.node_of(uid)) and not self._holds.late(uid)
-        return about_to or self._decide.waits_for_others(waiter.pod)
+        if self._decide.waits_for_others(waiter.pod):
+            self._holds.expect_nothing(uid)
+            return True
+        return bool(self._holds.node_of(uid)) and not self._holds.late(uid)
 
     async def _best(self, waiter: Waiter, ground: Ground) -> Departure | None:
         """The departure that costs least, of all nodes that the pod may have; None where it needs or finds none.

@@ -119,6 +119,12 @@ class Holds:
         self._expected[uid] = node
         self._keep(uid)
 
+    def expect_nothing(self, uid: str) -> None:
+        """What pods that are leaving leave is of no use to a pod any more."""
+        if self._expected.pop(uid, None) is not None:
+            self._let_go(uid)
+            self._keep(uid)
+
     def review(self) -> None:
         """Hold nothing any more that its pod could not use; called from time to time."""
         for uid in {**self._nominated, **self._granted, **self._expected}:

@@ -120,6 +120,25 @@ def test_a_member_beyond_those_needed_preempts():
     assert len(field.evictions()) == 1
 
 
+def test_what_a_pod_leaves_is_kept_for_no_member_whose_group_lacks_others():
+    """The member had room as one beyond those needed; it can start no more, and others can."""
+    field = Preempting()
+    members = field.run_group("train", priority=100)
+    others = field.others(4, 0)
+    more = field.member("train", 5, 100)
+    field.create(more)
+    field.show(others[0], leaving=True)
+    assert not field.where(more)
+    assert field.evictions() == []
+    assert field.ledger.entry(more.metadata.uid) is not None
+    for member in members[:2]:
+        field.leave(member)
+    assert field.evictions() == []
+    assert field.ledger.entry(more.metadata.uid) is None
+    field.leave(others[0])
+    assert all(field.where(pod_in("")) for _ in range(3))
+
+
 def urgent(field: Preempting, count: int) -> list[Pod]:
     """Pods of high priority that wait."""
     pods = [pod_in("", priority=1000) for _ in range(count)]
