@@ -87,6 +87,8 @@ def _preemptable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[s
         there = [one for one in snapshot.bound if one.node == node and not one.leaving]
         lower = [one for one in there if one.priority < pod.priority]
         lent = [one for one in lower if _lends(snapshot, one, pod)]
+        if lent and not snapshot.has_cpu(pod, node):
+            continue  # kube-scheduler names who leaves for CPU, and heeds no guarantees
         free = [one.uid for one in lower if one not in lent]
         more = [[], *([one.uid] for one in lent if not snapshot.spares(one, pod))]
         if any(snapshot.without(gone).has(pod, node) for some in more if (gone := free + some)):

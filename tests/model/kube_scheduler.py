@@ -18,7 +18,7 @@ from tests.model.replicas import CALL_SECONDS, CallError, Replica
 from tests.model.virtual_time import CLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
 BACKOFF_SECONDS: Final = (1.0, 10.0)
 FLUSH_SECONDS: Final = 300.0
@@ -314,23 +314,35 @@ class KubeScheduler:
         )
 
     def _victims(self, pod: Obj, name: str) -> list[Obj] | None:
-        """The pods that have to go for what kube-scheduler counts; None where that is not enough."""
+        """The pods that have to go for what kube-scheduler counts; None where that is not enough.
+
+        All of lower priority, but for those that fit yet: tried from the highest priority and the first started on.
+        """
         node = self._server.objects["nodes"].get(name)
         if node is None or not usable(node):
             return None
         there = [one for one in self._on(name) if one["spec"].get("nodeName")]
-        lower = sorted((one for one in there if priority_of(one) < priority_of(pod)), key=priority_of)
-        victims: list[Obj] = []
-        while cpu_of(pod) + self._cpu_used(pod, name, frozenset(map(uid_of, victims))) > cpu_of_node(node):
-            if not lower:
-                return None
-            victims.append(lower.pop(0))
-        return victims
+        victims = {uid_of(one): one for one in there if priority_of(one) < priority_of(pod)}
+
+        def fits(gone: Iterable[str]) -> bool:
+            return cpu_of(pod) + self._cpu_used(pod, name, frozenset(gone)) <= cpu_of_node(node)
+
+        if not fits(victims):
+            return None
+        for uid, _ in sorted(victims.items(), key=lambda one: (-priority_of(one[1]), _started(one[1]))):
+            if fits(victims.keys() - {uid}):
+                del victims[uid]
+        return list(victims.values())
 
     def _clear_lower(self, pod: Obj, name: str) -> None:
         for one in self._server.pods():
             if one["status"].get("nominatedNodeName") == name and priority_of(one) < priority_of(pod):
                 self._server.put("pods", merged(one, {"status": {"nominatedNodeName": None}}))
+
+
+def _started(pod: Obj) -> str:
+    """When a pod started, as Kubernetes writes it; for one that has not, now."""
+    return pod["status"].get("startTime") or CLOCK.stamp()
 
 
 def _cost(victims: list[Obj], violations: int) -> tuple[int, int, int, int]:
