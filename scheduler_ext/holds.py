@@ -22,7 +22,7 @@ nominated or whose preemption was asked for.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -271,12 +271,15 @@ class Holds:
         If need be that is at the expense of what is held for pods of lower priority. Their places are held again
         afterwards, if they can be, at the expense of still lower ones: the priority decreases with each step.
         """
-        claim, nodes = self._claims.get(uid), self._nodes_for(uid)
-        if claim is None or not nodes or self._ledger.entry(uid) is not None or self._hold(claim, nodes):
+        claim = self._claims.get(uid)
+        if claim is None or self._ledger.entry(uid) is not None:
             return
-        with self.aside(claim.priority) as lower:
-            if lower:
-                self._hold(claim, nodes)
+        for node, more in itertools.product(self._nodes_for(uid), (False, True)):
+            if self._hold(claim, node, more=more):
+                return
+            with self.aside(claim.priority) as lower:
+                if lower and self._hold(claim, node, more=more):
+                    return
 
     def _nodes_for(self, uid: str) -> list[str]:
         """Where a pod's place may be held, the first that has one."""
@@ -284,17 +287,16 @@ class Holds:
         found = (granted,) if granted else (self._nominated.get(uid), self._expected.get(uid))
         return [node for node in found if node]
 
-    def _hold(self, claim: Claim, nodes: Sequence[str]) -> bool:
-        """Whether a place could be held on one of these nodes."""
+    def _hold(self, claim: Claim, node: str, *, more: bool) -> bool:
+        """Whether a place could be held on this node; `more`: one that still others would have to leave."""
         uid = claim.request.uid
-        for node in nodes:
-            placement = self._place(claim, node)
-            if placement is not None:
-                self._ledger.hold(claim.request, placement)
-                self._own(uid, node)
-                self._lost.pop(uid, None)
-                return True
-        return False
+        placement = self._place(claim, node, more=more)
+        if placement is None:
+            return False
+        self._ledger.hold(claim.request, placement)
+        self._own(uid, node)
+        self._lost.pop(uid, None)
+        return True
 
     def _usable(self, claim: Claim) -> bool:
         """Whether a pod could have the very place that is held for it, once those have gone that leave."""
@@ -307,11 +309,11 @@ class Holds:
             kept=self.kept_on(claim.request.uid) == entry.node,
         )
 
-    def _place(self, claim: Claim, node: str) -> Placement | None:
+    def _place(self, claim: Claim, node: str, *, more: bool) -> Placement | None:
         return self._evictable.place(
             claim.request,
             node,
-            lambda pod: pod.priority < claim.priority,
+            lambda pod: more and pod.priority < claim.priority,
             frozenset(claim.leaving.get(node, ())),
             kept=self.kept_on(claim.request.uid) == node,
         )

@@ -262,10 +262,9 @@ class Evictions:
 
     def _in_vain_before(self, earlier: Eviction, now: Eviction) -> bool:
         """Whether an eviction for the same pod has brought nothing, though nothing has happened that excuses it."""
-        there = {pod["metadata"]["name"] for pod in self._server.pods()}
         later = now.at - earlier.at > AGAIN_SECONDS
         in_vain = earlier.events == now.events and not earlier.served
-        return later and in_vain and earlier.victim not in there
+        return later and in_vain and not self._has_no_end(earlier)
 
     def _has_no_end(self, eviction: Eviction) -> bool:
         """Whether its victim, or another one of the same waiting pod, does not end in time."""
