@@ -149,6 +149,7 @@ class Evictions:
         self.disturbances = 0
         self.reclaimed: set[str] = set()
         self._gone: dict[str, float] = {}
+        self._stayed: list[tuple[str, float]] = []
         self._untold: tuple[Obj, Obj] | None = None
         server.evictions.append(self._by_extender)
         server.event_listeners.append(self._heed_event)
@@ -162,6 +163,7 @@ class Evictions:
         if pod is None:
             if change.before is not None:
                 self._gone[change.before["metadata"]["uid"]] = CLOCK.now
+                self._stayed += _overdue([view(change.before)])
             return
         if pod["spec"].get("nodeName") and not (change.before and change.before["spec"].get("nodeName")):
             self._heed_bound(pod)
@@ -267,8 +269,9 @@ class Evictions:
         return later and in_vain and not self._has_no_end(earlier)
 
     def _has_no_end(self, eviction: Eviction) -> bool:
-        """Whether its victim, or another one of the same waiting pod, does not end in time."""
-        return any(
+        """Whether its victim, another one of the same waiting pod, or who was leaving the node does not end in time."""
+        late = [*self._stayed, *_overdue([view(pod) for pod in self._server.pods()])]
+        return any(node == eviction.node and eviction.at < due for node, due in late) or any(
             other.waiter_uid == eviction.waiter_uid
             and eviction.at <= other.due < self._gone.get(other.victim_uid, CLOCK.now)
             for other in self.made
@@ -288,6 +291,11 @@ class Evictions:
             and not one.served
             and not self._has_no_end(one)
         ]
+
+
+def _overdue(pods: Sequence[PodView]) -> list[tuple[str, float]]:
+    """The nodes of those that should have ended by now, and since when they count as staying."""
+    return [(pod.node, due) for pod in pods if (due := pod.leaves_by + OVERDUE_SECONDS) <= CLOCK.now]
 
 
 def _quotas(snapshot: Snapshot, pod: PodView) -> frozenset[str]:

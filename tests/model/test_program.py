@@ -35,9 +35,13 @@ FOUND_ONCE = {
     483: "a plan's node that lacks CPU until its victims have ended",
     903: "CPU that kube-scheduler keeps for a nominated pod",
     960: "a last slice that is taken while others leave for a pod that borrows",
+    1948: "a place that is free beside one that another has yet to leave",
+    2221: "a place that is held at the expense of lower pods' holds",
     2293: "a pod that is bound before all of its plan have been told to leave",
     2598: "members of a group of whom one takes a last slice",
     2699: "a group of which a quota bears the smaller members",
+    3497: "a pod that was leaving the node already, and does not end",
+    3627: "what is kept for a member whose group has lost others",
 }
 
 

@@ -348,3 +348,25 @@ def test_what_is_ones_own_stays_so_when_a_higher_pod_looks_in_vain() -> None:
     assert here.held(pod) == "n1"
     here.ends("low")
     assert here.wants(pod) == ["n1"]
+
+
+def test_the_place_is_held_that_the_plans_victims_leave() -> None:
+    """Rather than one that others would have to leave, though a pod of lower priority loses its own by it."""
+    here = Evicting()
+    here.runs("leaving", "n1-a", 8)
+    here.runs("low", "n1-a", 8)
+    here.runs("higher", "n1-b", 16, priority=5)
+    here.leaves("leaving")
+    lower, urgent = waiter(8, priority=4), waiter(16)
+    here.wants(lower)
+    here.look()
+    assert here.held(lower) == "n1"
+    here.wants(urgent)
+    assert here.look() == ["low"]
+    entry = here.ledger.entry(urgent.metadata.uid)
+    assert entry is not None
+    assert set(entry.charges) == {"n1-a"}
+    assert here.held(lower) == ""
+    here.ends("low")
+    here.ends("leaving")
+    assert here.wants(urgent) == ["n1"]
