@@ -7,7 +7,7 @@ of docs/preemption.md, docs/quota.md and docs/gang.md.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tests.model.views import NOTHING, plus
@@ -193,8 +193,15 @@ def _preempts_together(snapshot: Snapshot, some: tuple[PodView, ...], members: l
     if any(one.never for one in some) or not snapshot.cards:
         return False
     lower = [one for one in snapshot.bound if one.priority < priority and not one.leaving]
-    gone = [one.uid for one in lower if not any(_lends(snapshot, one, pod) for pod in some)]
+    together = _as_one(some, max(card.memory for card in snapshot.cards))
+    gone = [one.uid for one in lower if not _lends(snapshot, one, together)]
     return bool(gone) and snapshot.without_cards_of(gone).places_together(some)
+
+
+def _as_one(pods: tuple[PodView, ...], card_memory: int) -> PodView:
+    """A pod that takes what these take together."""
+    each = [(pod, (card_memory, 100) if pod.whole else (pod.memory, pod.cores)) for pod in pods]
+    return replace(pods[0], places=tuple(("", *amounts) for pod, amounts in each for _ in range(pod.cards)))
 
 
 def _choices(waiting: list[PodView], needed: int) -> Iterator[tuple[PodView, ...]]:
