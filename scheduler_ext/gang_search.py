@@ -3,15 +3,17 @@
 The hardest to place come first: those with the least choice of nodes, then the largest. Where members do not fit in
 that order, the kind that found no place comes first and all are placed anew, as often as that puts another kind first;
 then the same with other preferences of nodes and cards than the pods' own, because several slices fill cards exactly
-only in certain patterns. It is no proof where it fails. For members of one kind with one card each it is exact, but for
-quotas.
+only in certain patterns; then in any order. It is no proof where it fails. For members of one kind with one card each
+it is exact, but for quotas.
 
 What grows: one search for each member that finds a place, one for each kind that finds none. Further attempts are made
-only where each kind by itself would have room for all its members, or a quota keeps one out, and cost `MOST_FINDS`
-searches in all.
+only where enough members would have room if their kinds were not in each other's way, or a quota keeps one out, and
+cost `MOST_FINDS` searches in all.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import itertools
+import random
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,6 +44,8 @@ _PREFERENCES: Final = (
 """What pods are taken to prefer, one attempt after the other; nothing but what they say themselves at first."""
 
 _Found = TypeVar("_Found")
+_Plan = Sequence[tuple[int, Preference]]
+"""The members by position, in order, each with what it is taken to prefer."""
 
 
 class Finder(Protocol):
@@ -105,54 +109,64 @@ class Arranger(Generic[_Found]):
         Args:
             worthwhile: Whether it is worth while to look in further orders; asked while no place is taken.
         """
-        first = list(range(len(self._members)))
-        now = self._attempt(SILENT, first)
+        first = _plan(range(len(self._members)), SILENT)
+        now = self._attempt(first)
         if not now.failed or self._enough(len(now.places)):
             return now
-        best, how = now, (SILENT, first)
+        best, how = now, first
         self._clear(now)
         if worthwhile(self._members):
-            for preference, order, found in self._further(now):
+            for plan, found in self._further(now):
                 if len(found.places) > len(best.places):
-                    best, how = found, (preference, order)
+                    best, how = found, plan
                 if self._enough(len(found.places)):
                     return found
                 self._clear(found)
-        return self._attempt(*how)
+        return self._attempt(how)
 
-    def _further(
-        self, first: Arrangement[_Found]
-    ) -> Iterator[tuple[Preference, list[int], Arrangement[_Found]]]:
-        """Further attempts, each with its preference and order.
+    def _further(self, first: Arrangement[_Found]) -> Iterator[tuple[_Plan, Arrangement[_Found]]]:
+        """Further attempts, of `MOST_FINDS` searches in all."""
+        attempts = itertools.chain(
+            map(self._tried, self._easiest_first()),
+            self._stuck_first(first),
+            map(self._tried, self._shuffled()),
+        )
+        return itertools.islice(attempts, MOST_FINDS // len(self._members))
 
-        Where fewer than all are enough the first have the easiest first: quotas may bear those alone.
-        """
-        finds, kinds = 0, [one.kind for one in self._members]
-        easiest = list(reversed(range(len(kinds))))
-        choice = len(set(kinds)) > 1 and self._enough(len(kinds) - 1)
-        for preference in _PREFERENCES if choice else ():
-            finds += len(kinds)
-            if finds > MOST_FINDS:
-                return
-            yield preference, easiest, self._attempt(preference, easiest)
+    def _tried(self, plan: _Plan) -> tuple[_Plan, Arrangement[_Found]]:
+        return plan, self._attempt(plan)
+
+    def _easiest_first(self) -> Iterator[_Plan]:
+        """Where fewer than all are enough: quotas may bear the smaller ones alone."""
+        kinds = {one.kind for one in self._members}
+        if len(kinds) > 1 and self._enough(len(self._members) - 1):
+            for preference in _PREFERENCES:
+                yield _plan(reversed(range(len(self._members))), preference)
+
+    def _stuck_first(self, first: Arrangement[_Found]) -> Iterator[tuple[_Plan, Arrangement[_Found]]]:
+        """The kind that has found no place first, with each preference as often as that is another one."""
+        kinds = [one.kind for one in self._members]
         for preference in _PREFERENCES:
             order, tried, now = list(range(len(kinds))), set[Hashable](), first
-            while True:  # each time another kind comes first
-                if preference is not SILENT or tried:
-                    finds += len(kinds)
-                    if finds > MOST_FINDS:
-                        return
-                    now = self._attempt(preference, order)
-                    yield preference, order, now
-                stuck = next(iter(now.failed))
-                if stuck in tried or kinds[order[0]] == stuck:
-                    break
+            if preference is not SILENT:
+                now = self._attempt(_plan(order, preference))
+                yield _plan(order, preference), now
+            while (stuck := next(iter(now.failed))) not in tried and kinds[order[0]] != stuck:
                 tried.add(stuck)
                 order = sorted(order, key=lambda n: kinds[n] != stuck)
+                now = self._attempt(_plan(order, preference))
+                yield _plan(order, preference), now
 
-    def _attempt(self, preference: Preference, order: Sequence[int]) -> Arrangement[_Found]:
+    def _shuffled(self) -> Iterator[_Plan]:
+        """Any order and preferences, the same ones each time."""
+        chance = random.Random(len(self._members))  # noqa: S311 - no secret
+        while True:
+            order = chance.sample(range(len(self._members)), len(self._members))
+            yield [(n, chance.choice(_PREFERENCES)) for n in order]
+
+    def _attempt(self, plan: _Plan) -> Arrangement[_Found]:
         places, failed = dict[int, _Found](), dict[Hashable, Member]()
-        for n in order:
+        for n, preference in plan:
             member = self._members[n]
             if member.kind in failed:
                 continue
@@ -168,14 +182,19 @@ class Arranger(Generic[_Found]):
             self._undo(place)
 
 
-def each_kind_fits(table: CardTable, members: Sequence[Member]) -> bool:
-    """Whether each kind of members by itself would have room for all of that kind, at most."""
+def _plan(order: Iterable[int], preference: Preference) -> _Plan:
+    return [(n, preference) for n in order]
+
+
+def enough_apart(table: CardTable, members: Sequence[Member], needed: int) -> bool:
+    """Whether so many members would have room, were each kind of them alone; False where no other order is another."""
     kinds = dict[Hashable, list[Member]]()
     for member in members:
         kinds.setdefault(member.kind, []).append(member)
     if len(kinds) == 1 and all(one.cards == 1 for one in _slices(members[0])):
-        return False  # another order is the same order
-    return all(_most(table, wanted) >= len(alike) for alike in kinds.values() for wanted in _slices(alike[0]))
+        return False
+    most = ([len(alike), *(_most(table, one) for one in _slices(alike[0]))] for alike in kinds.values())
+    return sum(map(min, most)) >= needed
 
 
 def _slices(member: Member) -> Sequence[SliceRequest]:
@@ -247,7 +266,7 @@ class GangSearch:
 
         def worthwhile(members: Sequence[Member]) -> bool:
             # How much is left beside guarantees depends on whose nodes' last slices are taken.
-            return kept_out or each_kind_fits(self._ledger.table, members)
+            return kept_out or enough_apart(self._ledger.table, members, gang.lacking)
 
         members, had = gang.seekers(), gang.covered
         least = gang.terms.members or 0

@@ -93,7 +93,7 @@ def mixed(chance: random.Random) -> tuple[int, list[Wanted]]:
 
 
 def test_nearly_all_mixed_groups_find_the_places_that_there_are():
-    """Of 200 that could be placed two are missed at most; trying one order alone misses more."""
+    """Of 200 that could be placed none is missed, of others some in a thousand; one order alone misses more."""
     chance, feasible, missed = random.Random(7), 0, []
     while feasible < 200:
         cards, members = mixed(chance)
@@ -106,7 +106,7 @@ def test_nearly_all_mixed_groups_find_the_places_that_there_are():
         feasible += 1
         if not is_placed(members, cards):
             missed.append((cards, members))
-    assert len(missed) <= 2, missed
+    assert not missed
 
 
 def test_those_of_a_group_start_that_a_quota_bears():
