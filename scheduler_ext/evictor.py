@@ -307,7 +307,7 @@ class Evictor:
         offered = (
             plan.node in waiter.nodes or not waiter.reason or (told and self._may_be_offered(waiter, work))
         )
-        if not offered or not self._open([plan.node]):
+        if not offered or not self._open([plan.node]) or self._decide.waits_for_others(waiter.pod):
             self._give_up(waiter, work, work.ground.again_after)
             return
         if told and self._holds.comes(waiter.request.uid, work.done):

@@ -127,9 +127,15 @@ class StaleGangs:
             and now - gang.below_since >= self._grace * min(2**gang.yielded, LONGEST_GRACE)
             and gang.needed
             and not gang.whole
+            and not self._is_made_whole(gang)
             and self._may_go(gang)
         ]
         return sorted(found, key=lambda gang: (gang.priority, -gang.begun, str(gang.key)))
+
+    def _is_made_whole(self, gang: Gang) -> bool:
+        """Whether others leave for as many members as it lacks."""
+        uids = (member.request.uid for member in gang.seekers() if member.request)
+        return sum(map(self._filter.has_claim, uids)) >= gang.needed
 
     def _may_go(self, gang: Gang) -> bool:
         """Whether all that have cards may be evicted, and any has."""

@@ -283,6 +283,7 @@ class Evictions:
         pods = [view(pod) for pod in self._server.pods()]
         started = {(pod.namespace, pod.group) for pod in pods if pod.group and pod.node}
         waiting = {pod.uid for pod in pods if not pod.node and (pod.namespace, pod.group) not in started}
+        apart = {pod.uid for pod in pods if pod.group and not pod.node and _lacks_others(pod, pods)}
         return [
             f"{one.victim} left {one.node} at {one.at:.1f} s for {one.waiter} ({one.ground}), which waits"
             for one in self.made
@@ -290,7 +291,16 @@ class Evictions:
             and one.events == self.disturbances
             and not one.served
             and not self._has_no_end(one)
+            and not (one.ground != "group" and one.waiter_uid in apart)
         ]
+
+
+def _lacks_others(member: PodView, pods: Sequence[PodView]) -> bool:
+    """Whether a place for one member alone is of no use to its group any more."""
+    placed = [
+        pod for pod in pods if (pod.namespace, pod.group) == (member.namespace, member.group) and pod.node
+    ]
+    return len(placed) + 1 < member.members
 
 
 def _overdue(pods: Sequence[PodView]) -> list[tuple[str, float]]:

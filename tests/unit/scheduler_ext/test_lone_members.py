@@ -7,13 +7,15 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from aliquot.scheduler_ext.displacement import Displacement
 from aliquot.scheduler_ext.evictable import Evictable
 from aliquot.scheduler_ext.evictions import Evictions
 from aliquot.scheduler_ext.evictor import Evictor
 from aliquot.scheduler_ext.holds import Holds
 from tests.unit.scheduler_ext.drill import pod_in
-from tests.unit.scheduler_ext.test_stale_gangs import Field, names
+from tests.unit.scheduler_ext.test_stale_gangs import GRACE, Field, names
 
 if TYPE_CHECKING:
     from aliquot.kube.objects import Pod
@@ -35,6 +37,7 @@ class Preempting(Field):
         )
         self.holds = Holds(self.ledger, self.waiting, self.evictable)
         self.filter = replace(self.filter, holds=self.holds)
+        self.stale = self.leader_for_stale()
         self.feed = self.feed_with(self.holds)
         ground = Displacement(self.evictable, self.holds, self.waiting, patience_seconds=5.0)
         self.evictor = Evictor(
@@ -118,6 +121,42 @@ def test_a_member_beyond_those_needed_preempts():
     field.create(more)
     assert not field.where(more)
     assert len(field.evictions()) == 1
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_group_for_whose_last_member_others_leave_is_not_evicted_meanwhile(lost: int):
+    """It is about to be whole; one that lacks two yields to whoever waits for its cards."""
+    field = Preempting()
+    members = field.run_group("train", priority=100)
+    others = field.others(4, 0)
+    for member in members[:lost]:
+        field.lose_card(member, field.member("train", 5, 100) if member is members[0] else None)
+    rival = pod_in("", priority=100)
+    field.create(rival)
+    assert not field.where(rival)
+    gone = field.evictions()
+    assert len(gone) == (2 if lost == 1 else 1), "for the member, and for the rival"
+    assert all(name in names(others) for name in gone)
+    third = pod_in("", priority=100)
+    field.create(third)
+    assert not field.where(third)
+    evicted = field.look(GRACE + 1)
+    assert evicted == ([] if lost == 1 else names(members[2:]))
+
+
+def test_a_plan_for_a_member_is_given_up_when_its_group_lacks_others():
+    """What leaves for it is of no use to it, and is there for whoever waits."""
+    field = Preempting()
+    members = field.run_group("train", priority=100)
+    others = field.others(4, 0)
+    heir = field.member("train", 5, 100)
+    field.lose_card(members[0], heir)
+    (gone,) = field.evictions()
+    field.show(next(pod for pod in others if pod.metadata.name == gone), leaving=True)
+    assert field.ledger.entry(heir.metadata.uid) is not None
+    field.leave(members[1])
+    field.evictions()
+    assert field.ledger.entry(heir.metadata.uid) is None
 
 
 def test_what_a_pod_leaves_is_kept_for_no_member_whose_group_lacks_others():

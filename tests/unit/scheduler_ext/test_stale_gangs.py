@@ -42,7 +42,12 @@ class Field(Drill):
         self.evictable = Evictable(
             self.ledger, self.residents, self.budgets, self.quotas, min_run_seconds, self.time
         )
-        self.stale = StaleGangs(
+        self.stale = self.leader_for_stale(grace)
+        self.feed = self.feed_with(None)
+
+    def leader_for_stale(self, grace: float = GRACE) -> StaleGangs:
+        """A process that evicts stale groups from now on."""
+        return StaleGangs(
             self.world,
             self.gangs,
             self.filter,
@@ -51,7 +56,6 @@ class Field(Drill):
             others=("volcano",),
             clock=lambda: self.now,
         )
-        self.feed = self.feed_with(None)
 
     def feed_with(self, holds: Holds | None) -> Feed:
         """What reads the cluster; nothing is read but what tests show."""
