@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from aliquot.dialects import Dialect
+from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
 from aliquot.names import ResourceNames
 from aliquot.placement import Placement
@@ -216,6 +217,16 @@ class Filter:
     def group_waits(self, uid: str) -> str:
         """What keeps the group of a pod waiting, in words; empty for a pod that goes alone, or has its place."""
         return self.gangs.why(uid) if self.gangs else ""
+
+    def host_kept_from(self, pod: Pod) -> Mapping[str, HostShare]:
+        """What kube-scheduler keeps of nodes for others than this pod, without the extender's doing."""
+        return self.holds.nominated_hosts(pod.metadata.uid, pod.spec.priority or 0) if self.holds else {}
+
+    def offered_to(self, pod: Pod, nodes: Sequence[str], share: HostShare) -> list[str]:
+        """Those of these nodes that kube-scheduler would offer a pod, by cordons, CPU and memory."""
+        kept, hosts = self.host_kept_from(pod), self.ledger.hosts
+        there = hosts.open_to(nodes, share)
+        return [name for name in there if name not in kept or hosts.with_room([name], kept[name] + share)]
 
     def shut_to(self, pod: Pod) -> AbstractSet[str]:
         """The nodes that a pod cannot have whoever leaves: another plugin serves them, or they are kept for a pod."""

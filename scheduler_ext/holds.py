@@ -191,12 +191,12 @@ class Holds:
         nominated = "" if uid in self._lost else self._nominated.get(uid, "")
         return self._granted.get(uid) or nominated or self._expected.get(uid, "")
 
-    def nominated_hosts(self, priority: int) -> Mapping[str, HostShare]:
-        """What kube-scheduler keeps of nodes for pods of no lower priority for which nothing is held here."""
+    def nominated_hosts(self, uid: str, priority: int) -> Mapping[str, HostShare]:
+        """What kube-scheduler keeps of nodes for others of no lower priority for which nothing is held here."""
         kept = defaultdict[str, HostShare](HostShare)
-        for uid, node in self._nominated.items():
-            claim = self._claims.get(uid)
-            if claim is not None and claim.priority >= priority and not self._held(uid):
+        for other, node in self._nominated.items():
+            claim = self._claims.get(other) if other != uid else None
+            if claim is not None and claim.priority >= priority and not self._held(other):
                 kept[node] += claim.request.host
         return kept
 

@@ -153,16 +153,9 @@ class Moves:
             request = self._filter.request_of(pod)
         except RequestError:
             return None  # it would not be let in again
-        table, hosts = self._ledger.table, self._ledger.hosts
-        kept = self._kept_of_hosts(pod)
-        names = hosts.open_to(sorted(n for n in table.nodes() if n != left), request.host)
-        names = [n for n in names if n not in kept or hosts.with_room([n], kept[n] + request.host)]
+        table = self._ledger.table
+        names = self._filter.offered_to(pod, sorted(n for n in table.nodes() if n != left), request.host)
         return Mover(pod, request, held_mib, tuple(roomy(table, request, names)[:MOST_TRIES]))
-
-    def _kept_of_hosts(self, pod: Tenant) -> Mapping[str, HostShare]:
-        """What kube-scheduler keeps of nodes for others than this pod, without the extender's doing."""
-        holds = self._filter.holds
-        return holds.nominated_hosts(pod.spec.priority or 0) if holds else {}
 
     def _nearest(self, request: PodRequest, nodes: Sequence[str]) -> list[str]:
         """The nodes that lack least of what the largest container asks for."""
@@ -221,7 +214,7 @@ class Moves:
         Those that move with it are no neighbours that it would mind, for it has been beside them; `taken` is their CPU
         and memory on each node.
         """
-        request, kept = mover.request, self._kept_of_hosts(mover.pod)
+        request, kept = mover.request, self._filter.host_kept_from(mover.pod)
         for name in mover.nodes:
             beside = taken[name] + kept.get(name, NO_HOST)
             if not self._ledger.hosts.with_room([name], beside + request.host):

@@ -115,7 +115,7 @@ class Why:
     async def _waiting(self, pod: Pod, request: PodRequest) -> Answer:
         waiter = self._filter.waiting.get(request.uid)
         nodes = sorted({*self._known.nodes, *self._filter.ledger.table.nodes()})
-        offered = self._open_now(nodes, request, waiter)
+        offered = self._open_now(nodes, pod, request, waiter)
         told = self._judge.judge(pod, request, offered)
         causes = _causes(told, len(nodes) - len(offered))
         group = self._filter.group_waits(request.uid)
@@ -131,14 +131,16 @@ class Why:
             changes=changes,
         )
 
-    def _open_now(self, nodes: Sequence[str], request: PodRequest, waiter: Waiter | None) -> list[str]:
+    def _open_now(
+        self, nodes: Sequence[str], pod: Pod, request: PodRequest, waiter: Waiter | None
+    ) -> list[str]:
         """The nodes that kube-scheduler would offer, by its last call for the pod and by CPU and cordons as they are.
 
         Hours may lie between that call and the question.
         """
         last = nodes if waiter is None else sorted(set(nodes).intersection(waiter.nodes))
         host = HostShare(request.host.cpu_milli, request.host.memory_mib)
-        return self._filter.ledger.hosts.open_to(last, host)
+        return self._filter.offered_to(pod, last, host)
 
     async def _helpful(
         self, pod: Pod, request: PodRequest, offered: Sequence[str], told: Judgement

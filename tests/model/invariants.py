@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PLACEMENT: Final = "aliquot.dev/placement"
 AGAIN_SECONDS: Final = 30.0
 """Evictions of one plan follow each other more closely than this."""
+LOWEST: Final = -(1 << 31)
 OVERDUE_SECONDS: Final = 30.0
 """So long after its grace period a pod counts as staying; until then nobody can know that it does not end."""
 
@@ -252,7 +253,8 @@ class Evictions:
         if ground != "kube-scheduler":  # which may not have seen yet who is leaving
             ending = (pod for pod in snapshot.pods if CLOCK.now < pod.leaves_by + OVERDUE_SECONDS < math.inf)
             snapshot = snapshot.without(pod.uid for pod in ending if pod.uid != evicted.uid)
-        if snapshot.with_promises(uid).spares(evicted, view(waiter)):
+        least = LOWEST if ground == "reclaim" else view(waiter).priority
+        if snapshot.with_promises(uid, least).spares(evicted, view(waiter)):
             text = f"{new.victim} is evicted for {new.waiter} ({ground}), which borrows from its guarantee"
             self._found(Finding("evicted within its guarantee", text, CLOCK.now))
         earlier = [one for one in self.made if one.waiter_uid == uid]

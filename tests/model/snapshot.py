@@ -139,9 +139,10 @@ class Snapshot:
                 found[quota.name] = plus(found.get(quota.name, NOTHING), pod.demand(largest))
         return found
 
-    def with_promises(self, but: str) -> Snapshot:
-        """The same where what is promised to pods that wait is used, too; but for the pod of this UID."""
-        waiting = (one for one in self.pods if one.promised and not one.node and one.uid != but)
+    def with_promises(self, but: str, priority: int) -> Snapshot:
+        """The same, with what is promised to pods that wait, but for this one and those of lower priority."""
+        promised = (one for one in self.pods if one.promised and not one.node and one.uid != but)
+        waiting = (one for one in promised if one.priority >= priority)
         return replace(self, promises=tuple(waiting))
 
     def guarantee(self, quota: Quota) -> Amounts:

@@ -401,6 +401,16 @@ def test_no_pod_is_to_be_moved_where_kube_scheduler_keeps_the_cpu_for_another(pr
     holds.see(msgspec.convert({"metadata": meta, "status": {"nominatedNodeName": "n2"}}, PlacedPod))
     told = ask(cluster, pod_document([{"gpu": "1"}]))
     assert [change.moves[0].to_node for change in told.changes if change.moves] == (["n2"] if moves else [])
+    small = pod_document([{"gpu": "1", "gpu-mem": "13Gi"}])
+    small["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1"}
+    told = ask(cluster, small)
+    assert [change.text for change in told.changes if change.kind is ChangeKind.MEMORY] == (
+        ["ask for 12Gi of memory in place of 13Gi"] if moves else []
+    ), "n1 has no CPU left, and n2 none that is not kept"
+    causes = ask(cluster, nominated).causes
+    assert [cause.nodes for cause in causes if cause.kind is CauseKind.NOT_OFFERED] == [1], (
+        "n2 keeps it for this one"
+    )
 
 
 def test_nobody_but_the_pod_is_named():
