@@ -32,6 +32,8 @@ LOOK_SECONDS: Final = 10.0
 """Between two looks at a cluster that is coming to rest."""
 CALM_SECONDS: Final = 30.0
 """A cluster is at rest when nothing has changed for so long."""
+WATCH_AGAIN_SECONDS: Final = 30.0
+"""A watch that breaks is taken up again after so long at the most."""
 BOUND_SECONDS: Final = 900.0
 """How long a pod may wait for a place that it may have: kube-scheduler's own look at all pods every 300 s, twice the
 longest pause of a pod that was touched in vain, and the pause of plans."""
@@ -348,12 +350,20 @@ class Player:
 
     def _stale(self, replica: int, seconds: float) -> None:
         self.replicas[replica].line.watch_from = CLOCK.now + seconds
+        self._blind(seconds)
 
     def _away(self, replica: int, seconds: float) -> None:
         self.replicas[replica].line.away_until = CLOCK.now + seconds
+        self._blind(seconds)
 
     def _lose(self, replica: int, how: str, count: int) -> None:
         setattr(self.replicas[replica].line, how, count)
+        self._blind(0.0)
+
+    def _blind(self, seconds: float) -> None:
+        """A replica's watches may lag for so long, and until they are taken up again."""
+        until = CLOCK.now + seconds + WATCH_AGAIN_SECONDS
+        self._evictions.blind_until = max(self._evictions.blind_until, until)
 
     def _lose_calls(self, count: int) -> None:
         self.scheduler.lose = count

@@ -114,11 +114,10 @@ class Eviction:
 
     Attributes:
         due: When its victim counts as staying if it is there yet (docs/preemption.md); nobody can know that before.
-        cards: What the victim had.
         quotas: Those of the pod that it was evicted for.
         priority: That pod's.
-        served: A pod of higher priority has come to a card that was made free with it, or to what one of these quotas
-            had left: room is not held against that.
+        served: A pod of higher priority has come to the node, where it took a card, CPU or a slice, or to what one of
+            these quotas had left: room is not held against that.
     """
 
     victim: str
@@ -130,7 +129,6 @@ class Eviction:
     ground: str
     at: float
     events: int
-    cards: frozenset[str]
     quotas: frozenset[str]
     priority: int
     served: bool = False
@@ -142,12 +140,14 @@ class Evictions:
     Attributes:
         made: All of them, the oldest first.
         disturbances: How many events have happened that may take a place from a pod that others were evicted for.
+        blind_until: Until then a leader may not have seen how the cluster is.
     """
 
     def __init__(self, server: ApiServer, found: Callable[[Finding], None]) -> None:
         self._server, self._found = server, found
         self.made: list[Eviction] = []
         self.disturbances = 0
+        self.blind_until = 0.0
         self.reclaimed: set[str] = set()
         self._gone: dict[str, float] = {}
         self._stayed: list[tuple[str, float]] = []
@@ -175,14 +175,13 @@ class Evictions:
     def _heed_bound(self, pod: Obj) -> None:
         """A pod has just got its place."""
         new = view(pod)
-        cards = {uuid for uuid, _, _ in new.places}
         quotas = _quotas(Snapshot.of(self._server), new)
         sets = {
             (one.waiter_uid, one.at)
             for one in self.made
             if one.waiter_uid != new.uid
             and new.priority > one.priority
-            and (cards & one.cards or quotas & one.quotas)
+            and (new.node == one.node or quotas & one.quotas)
         }
         for one in self.made:
             one.served = one.served or (one.waiter_uid, one.at) in sets
@@ -245,16 +244,10 @@ class Evictions:
             ground,
             CLOCK.now,
             self.disturbances,
-            frozenset(uuid for uuid, _, _ in view(victim).places),
             _quotas(snapshot, view(waiter)),
             view(waiter).priority,
         )
-        evicted = view(victim)
-        if ground != "kube-scheduler":  # which may not have seen yet who is leaving
-            ending = (pod for pod in snapshot.pods if CLOCK.now < pod.leaves_by + OVERDUE_SECONDS < math.inf)
-            snapshot = snapshot.without(pod.uid for pod in ending if pod.uid != evicted.uid)
-        least = LOWEST if ground == "reclaim" else view(waiter).priority
-        if snapshot.with_promises(uid, least).spares(evicted, view(waiter)):
+        if self._spared(snapshot, view(victim), view(waiter), ground):
             text = f"{new.victim} is evicted for {new.waiter} ({ground}), which borrows from its guarantee"
             self._found(Finding("evicted within its guarantee", text, CLOCK.now))
         earlier = [one for one in self.made if one.waiter_uid == uid]
@@ -263,6 +256,16 @@ class Evictions:
             first = f"{earlier[-1].victim} was at {earlier[-1].at:.1f} s"
             text = f"{new.victim} is evicted for {new.waiter} ({ground}), as {first} ({earlier[-1].ground})"
             self._found(Finding("evicted again", text, CLOCK.now))
+
+    def _spared(self, snapshot: Snapshot, victim: PodView, waiter: PodView, ground: str) -> bool:
+        """Whether a pod was within its guarantee, and nobody who sees the cluster as it is would have evicted it."""
+        ending = (pod for pod in snapshot.pods if CLOCK.now < pod.leaves_by + OVERDUE_SECONDS < math.inf)
+        after = snapshot.without(pod.uid for pod in ending if pod.uid != victim.uid)
+        # When kube-scheduler asked, it may not have been seen yet who is leaving.
+        views = (snapshot, after) if ground == "kube-scheduler" else (after,)
+        least = LOWEST if ground == "reclaim" else waiter.priority
+        spared = all(one.with_promises(waiter.uid, least).spares(victim, waiter) for one in views)
+        return spared and CLOCK.now >= self.blind_until
 
     def _in_vain_before(self, earlier: Eviction, now: Eviction) -> bool:
         """Whether an eviction for the same pod has brought nothing, though nothing has happened that excuses it."""
