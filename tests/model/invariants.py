@@ -113,11 +113,12 @@ class Eviction:
     """A pod that was evicted for another: when, on which ground, and how many events had happened.
 
     Attributes:
+        cards: What the victim had.
         due: When its victim counts as staying if it is there yet (docs/preemption.md); nobody can know that before.
         quotas: Those of the pod that it was evicted for.
         priority: That pod's.
-        served: A pod of higher priority has come to the node, where it took a card, CPU or a slice, or to what one of
-            these quotas had left: room is not held against that.
+        served: A pod of higher priority has come to a card that was made free with it, to one of the node's last
+            slices, or to what one of these quotas had left: room is not held against that.
     """
 
     victim: str
@@ -129,6 +130,7 @@ class Eviction:
     ground: str
     at: float
     events: int
+    cards: frozenset[str]
     quotas: frozenset[str]
     priority: int
     served: bool = False
@@ -175,13 +177,14 @@ class Evictions:
     def _heed_bound(self, pod: Obj) -> None:
         """A pod has just got its place."""
         new = view(pod)
-        quotas = _quotas(Snapshot.of(self._server), new)
+        cards, snapshot = {uuid for uuid, _, _ in new.places}, Snapshot.of(self._server)
+        quotas, full = _quotas(snapshot, new), snapshot.promises_all_slices(new.node)
         sets = {
             (one.waiter_uid, one.at)
             for one in self.made
             if one.waiter_uid != new.uid
             and new.priority > one.priority
-            and (new.node == one.node or quotas & one.quotas)
+            and (cards & one.cards or quotas & one.quotas or (full and new.node == one.node))
         }
         for one in self.made:
             one.served = one.served or (one.waiter_uid, one.at) in sets
@@ -244,6 +247,7 @@ class Evictions:
             ground,
             CLOCK.now,
             self.disturbances,
+            frozenset(uuid for uuid, _, _ in view(victim).places),
             _quotas(snapshot, view(waiter)),
             view(waiter).priority,
         )

@@ -183,6 +183,11 @@ class Snapshot:
             return False
         return sum(one.cpu for one in there) < own.cpu and sum(one.cards for one in there) < own.slices
 
+    def promises_all_slices(self, node: str) -> bool:
+        """Whether a node has no slice left beside those of its pods and of all that wait for what others leave."""
+        pods = [one for one in self.pods if one.node == node or (one.promised and not one.node)]
+        return sum(one.cards for one in pods) >= self.nodes[node].slices
+
     def owed(self, levels: tuple[Quota, ...]) -> Amounts:
         """What the quotas without a parent, but for the one above these, have not come up to of their guarantees."""
         tops = (one for one in self.quotas if not one.parent and one not in levels)
