@@ -5,8 +5,9 @@ one object at a time, each only if nobody has written it since. So a keeper may 
 several may run at once.
 
 Trust comes before use. A new CA is trusted everywhere (`ca.crt` of all Secrets, the webhooks' `caBundle`) for the
-overlap before it signs anything, and the old one for the overlap after that. Only where the old one is of no use
-(lost, expired) is there no overlap.
+overlap before it signs anything, and the old one for the overlap after that. The certificates of a CA whose key was
+lost stay in use for the overlap, too: it lies in the Secrets beside them. Only where that is lost as well, or it has
+expired, is there no overlap.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from cryptography import x509
@@ -134,6 +135,14 @@ class Trust:
         coming = (self.coming.certificate,) if self.coming else ()
         return _pem((self.signing.certificate, *coming, *self.others))
 
+    def issuers(self, terms: Terms, now: dt.datetime) -> tuple[x509.Certificate, ...]:
+        """Whose certificates may be in use: of others while the one that signs is not trusted everywhere yet.
+
+        It would be, but for one that was made because the one before was lost.
+        """
+        young = now < _made(self.signing) + terms.overlap
+        return (self.signing.certificate, *(self.others if young else ()))
+
     def data(self) -> dict[str, bytes | None]:
         """What the CA's Secret says."""
         return {
@@ -200,21 +209,31 @@ def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
 
 
 def good_leaf(
-    secret: Secret, wanted: Wanted, signing: Authority, terms: Terms, now: dt.datetime
+    secret: Secret, wanted: Wanted, trust: Trust, terms: Terms, now: dt.datetime
 ) -> x509.Certificate | None:
     """The certificate of a Secret, where it is what is wanted and not yet to be renewed."""
     try:
         certificate = x509.load_pem_x509_certificate(secret.bytes_of(CERT))
         key = serialization.load_pem_private_key(secret.bytes_of(KEY), password=None)
-        certificate.verify_directly_issued_by(signing.certificate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+    except (ValueError, TypeError, x509.ExtensionNotFound):
+        return None
+    if not any(has_issued(one, certificate) for one in trust.issuers(terms, now)):
         return None
     common_names = [a.value for a in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     fits = key.public_key() == certificate.public_key() and common_names == [wanted.common_name]
     if not fits or set(names) != {alternative(name) for name in wanted.names}:
         return None
     return None if terms.due(certificate, now) else certificate
+
+
+def has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    """Whether a CA has signed a certificate."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 @dataclass
@@ -278,13 +297,23 @@ class Keeper:
         secret = await self._secret(CA_SECRET)
         now = self.now()
         trust = read_trust(secret, now)
-        lost = [c for c in certificates_in(secret.bytes_of(TRUSTED)) if c.not_valid_after_utc > now]
+        lost = await self._lost(secret, now) if trust is None else ()
         should = advanced(trust, lost, self.terms, now)
         if should is not trust or should.bundle != secret.bytes_of(TRUSTED):
             await self._write(secret, CA_SECRET, should.data())
             self.renewed(CA_SECRET)
         self.expiries[CA_SECRET] = should.signing.certificate.not_valid_after_utc
         return should
+
+    async def _lost(self, secret: Secret, now: dt.datetime) -> list[x509.Certificate]:
+        """The CAs without a key whose certificates are in use: each has issued the one beside which it lies."""
+        found = certificates_in(secret.bytes_of(TRUSTED))
+        for wanted in self.wanted:
+            held = await self._secret(wanted.secret)
+            leaves = certificates_in(held.bytes_of(CERT))
+            trusted = certificates_in(held.bytes_of(TRUSTED))
+            found += [one for one in trusted if any(has_issued(one, leaf) for leaf in leaves)]
+        return list(dict.fromkeys(one for one in found if one.not_valid_after_utc > now))
 
     async def _tell_webhooks(self, trust: Trust) -> None:
         """The API server trusts what is in the configuration; where there is none yet, nobody has to be told."""
@@ -319,7 +348,7 @@ class Keeper:
 
     async def _keep_leaf(self, wanted: Wanted, trust: Trust) -> None:
         secret, now = await self._secret(wanted.secret), self.now()
-        certificate = good_leaf(secret, wanted, trust.signing, self.terms, now)
+        certificate = good_leaf(secret, wanted, trust, self.terms, now)
         data = {key: secret.bytes_of(key) for key in (CERT, KEY, TRUSTED)}
         if certificate is None:
             leaf = self._signed(wanted, trust, now)
@@ -350,13 +379,13 @@ class Keeper:
             key: None if value is None else base64.b64encode(value).decode() for key, value in data.items()
         }
         version = secret.metadata.resource_version
-        metadata: dict[str, Any] = {"name": name, "namespace": self.namespace}
         if version:
             body = {"metadata": {"resourceVersion": version}, "data": encoded}
             await self.api.patch(SECRETS, name, body, self.namespace)
         else:
             given = {key: value for key, value in encoded.items() if value is not None}
-            metadata["labels"] = {"app.kubernetes.io/managed-by": "aliquot-certs"}
+            # Without labels: Helm sets those of a Secret of its chart, and gives up where others own one of them.
+            metadata = {"name": name, "namespace": self.namespace}
             body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": given}
             await self.api.create(SECRETS, body, self.namespace)
         _log.info("Secret %s/%s is written: %s", self.namespace, name, ", ".join(sorted(data)))

@@ -6,12 +6,16 @@ process answers nothing, the kubelet ends kube-scheduler, which hands its Lease 
 
 Two faults of different weight come by one probe. A silent extender is to be noticed within seconds. A silent
 kube-scheduler is given `SILENT_SECONDS`, for its Lease expires long before: another replica schedules meanwhile.
+
+And kube-scheduler reads the extender's CAs once, when it starts. When they have changed it is called unwell, so that it
+is started anew before it meets a certificate that it does not trust.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 import aiohttp
@@ -29,14 +33,19 @@ AGAIN_SECONDS: Final = 0.2
 class KubeSchedulerHealth:
     """The health of one kube-scheduler."""
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, url: str, clock: Callable[[], float] = time.monotonic, authorities: Path | None = None
+    ) -> None:
         """Ask nothing yet.
 
         Args:
             url: Its /healthz. Its certificate is not verified: it is on this machine, and made by itself.
             clock: Monotonic seconds.
+            authorities: The file of CAs that it has read; None where it reads none.
         """
         self._url = url
+        self._authorities = authorities
+        self._trusted: bytes | None = None
         self._clock = clock
         self._lock = asyncio.Lock()
         self._asked_at = -AGAIN_SECONDS
@@ -50,7 +59,13 @@ class KubeSchedulerHealth:
         except ValueError:
             return web.Response(text="wait: give a number of seconds\n", status=HTTPStatus.BAD_REQUEST)
         if seconds > 0:
+            self._trusted = self._read_authorities()  # the kubelet asks so when it has started it
             well = await self._become_well(seconds)
+        elif not self._knows_authorities():
+            return web.Response(
+                text="kube-scheduler has read other CAs than there are now, and has to be started anew\n",
+                status=HTTPStatus.SERVICE_UNAVAILABLE,
+            )
         else:
             well = await self._is_well() or self._silent_for() < SILENT_SECONDS
         if well:
@@ -59,6 +74,19 @@ class KubeSchedulerHealth:
             text=f"kube-scheduler at {self._url} does not answer that it is well\n",
             status=HTTPStatus.SERVICE_UNAVAILABLE,
         )
+
+    def _knows_authorities(self) -> bool:
+        """Whether the CAs are those of its start, or of the first question where its start was not seen."""
+        now = self._read_authorities()
+        if self._trusted is None:
+            self._trusted = now
+        return now is None or now == self._trusted
+
+    def _read_authorities(self) -> bytes | None:
+        try:
+            return self._authorities.read_bytes() if self._authorities else None
+        except OSError:
+            return None
 
     async def _become_well(self, seconds: float) -> bool:
         end = self._clock() + seconds

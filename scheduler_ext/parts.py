@@ -253,5 +253,5 @@ class Parts:
             volcano=Volcano(self._decide) if self._options.volcano else None,
             quiet=self._quiet,
             guard=guard,
-            kube_scheduler=KubeSchedulerHealth(beside) if beside else None,
+            kube_scheduler=KubeSchedulerHealth(beside, authorities=self._options.tls_ca) if beside else None,
         )

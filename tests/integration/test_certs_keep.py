@@ -176,19 +176,53 @@ LOSSES: dict[str, Callable[[Document], Document | None]] = {
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_what_was_lost_is_made_good(cluster: PocketCluster, loss: str):
-    """With a new CA where it must be; nobody is left with a certificate that others do not trust."""
+    """With a new CA where it must be; nobody is left with a certificate that others do not trust.
+
+    Who trusts the old CA alone, as a client that has read it once, is served as before for the overlap.
+    """
     clock = Clock()
     settle(cluster, clock)
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{CA_SECRET}"
     stored = cluster.kubectl.request("GET", path)
+    old, leaf = secret(cluster, CA_SECRET)["tls.crt"], secret(cluster, LEAVES[0])["tls.crt"]
     data = LOSSES[loss](stored["data"])
     if data is None:
         cluster.kubectl.request("DELETE", path)
     else:
         cluster.kubectl.request("PUT", path, {**stored, "data": data})
+    for days, served in ((0, True), (29, True), (2, loss == "what is trusted"), (30, False)):
+        clock.pass_days(days)
+        settle(cluster, clock)
+        check(cluster, clock)
+        assert trusted(secret(cluster, LEAVES[0])["tls.crt"], old) == (served or loss == "what is trusted")
+        assert (secret(cluster, LEAVES[0])["tls.crt"] == leaf) == served
+        assert settle(cluster, clock) == 0
+    assert len(certificates_in(bundle(cluster))) == 1
+
+
+@pytest.mark.parametrize("gone", [LEAVES, LEAVES[:1]])
+def test_where_everything_is_lost_there_is_no_overlap(cluster: PocketCluster, gone: tuple[str, ...]):
+    """A service whose certificate is gone, too, has a new one at once; the others go on with theirs."""
+    clock = Clock()
+    settle(cluster, clock)
+    old = secret(cluster, CA_SECRET)["tls.crt"]
+    for name in (CA_SECRET, *gone):
+        cluster.kubectl.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}")
     settle(cluster, clock)
     check(cluster)
-    assert settle(cluster, clock) == 0
+    assert [trusted(secret(cluster, name)["tls.crt"], old) for name in LEAVES] == [
+        n not in gone for n in LEAVES
+    ]
+    assert len(certificates_in(bundle(cluster))) == (1 if gone == LEAVES else 2)
+
+
+def test_a_secret_that_is_made_anew_has_no_owner_of_its_labels(cluster: PocketCluster):
+    """Helm sets the labels of its chart's Secrets, and refuses an upgrade where somebody else has set one."""
+    settle(cluster, Clock())
+    for name in (CA_SECRET, *LEAVES):
+        found = cluster.kubectl.find("secrets", name, NAMESPACE)
+        assert found
+        assert not found["metadata"].get("labels")
 
 
 def test_a_secret_that_a_chart_has_made_empty_is_filled(cluster: PocketCluster):

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from pathlib import Path
 
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -15,8 +16,9 @@ from aliquot.scheduler_ext.kube_scheduler import PATH, SILENT_SECONDS, KubeSched
 class Pod:
     """An extender, the time, and a kube-scheduler that can be well or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, authorities: Path | None) -> None:
         self.now = 1000.0
+        self.authorities = authorities
         self.status = HTTPStatus.OK
         self.asked = 0
         self.was_asked = asyncio.Event()
@@ -28,16 +30,21 @@ class Pod:
         return web.Response(status=self.status)
 
 
-def within(check: Callable[[Pod, TestClient[web.Request, web.Application]], Awaitable[None]]) -> None:
+def within(
+    check: Callable[[Pod, TestClient[web.Request, web.Application]], Awaitable[None]],
+    authorities: Path | None = None,
+) -> None:
     """Run a check against both."""
 
     async def run() -> None:
-        pod, beside, app = Pod(), web.Application(), web.Application()
+        pod, beside, app = Pod(authorities), web.Application(), web.Application()
         beside.router.add_get("/healthz", pod.healthz)
         async with TestServer(beside) as server:
             began = time.monotonic()
             health = KubeSchedulerHealth(
-                str(server.make_url("/healthz")), lambda: pod.now + time.monotonic() - began
+                str(server.make_url("/healthz")),
+                lambda: pod.now + time.monotonic() - began,
+                pod.authorities,
             )
             app.router.add_get(PATH, health.answer)
             async with TestClient(TestServer(app)) as client:
@@ -62,6 +69,31 @@ def test_a_kube_scheduler_is_given_time_before_it_is_called_unwell():
         assert (await client.get(PATH)).status == HTTPStatus.OK
 
     within(check)
+
+
+def test_a_kube_scheduler_that_has_read_other_authorities_is_started_anew(tmp_path: Path):
+    """Before a certificate is used that it does not trust; a file that cannot be read ends nothing."""
+    file = tmp_path / "ca.crt"
+    file.write_bytes(b"one")
+
+    async def check(_: Pod, client: TestClient[web.Request, web.Application]) -> None:
+        async def is_well(query: str = "") -> bool:
+            return (await client.get(PATH + query)).status == HTTPStatus.OK
+
+        assert await is_well(), "its start was not seen"
+        assert await is_well("?wait=5")
+        file.write_bytes(b"one, two")
+        assert not await is_well()
+        assert not await is_well()
+        assert "started anew" in await (await client.get(PATH)).text()
+        assert await is_well("?wait=5"), "it has started"
+        assert await is_well()
+        file.unlink()
+        assert await is_well()
+        file.write_bytes(b"two")
+        assert not await is_well()
+
+    within(check, file)
 
 
 def test_a_start_is_waited_for():
