@@ -79,7 +79,14 @@ aliquot-supervise starts the extender again at once when it has died or hangs: t
   ports:
     - {name: extender, containerPort: 9443}
   {{- include "aliquot.startupProbe" 9443 | nindent 2 }}
-  livenessProbe: {httpGet: {path: /healthz, port: extender, scheme: HTTPS}, periodSeconds: 10, timeoutSeconds: 5}
+  # aliquot-supervise sees to a process that hangs. This is for a container that hangs as a whole, and hears no signal:
+  # the kube-scheduler beside it may hold its Lease meanwhile.
+  livenessProbe:
+    httpGet: {path: /healthz, port: extender, scheme: HTTPS}
+    periodSeconds: 3
+    timeoutSeconds: 3
+    failureThreshold: 4
+    terminationGracePeriodSeconds: 3
   readinessProbe: {httpGet: {path: /readyz, port: extender, scheme: HTTPS}, periodSeconds: 5, timeoutSeconds: 5}
   resources:
     {{- toYaml $extender.resources | nindent 4 }}
