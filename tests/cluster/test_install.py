@@ -83,13 +83,17 @@ def test_definitions_that_were_kept_are_taken_over_by_a_release_elsewhere(releas
 
 
 def test_the_keeper_makes_its_own_secrets_anew_and_no_others(release: Release):
-    """One that was deleted comes back; what would be filled with an account's token, or has another name, does not."""
+    """One that was deleted comes back, as Helm's own; not what an account's token would fill, or has another name."""
     release.install()
     release.keep_certificates()
     for name in SECRETS:
         release.kubectl.delete("secrets", name, NAMESPACE)
     release.keep_certificates()
-    assert all(release.secret(name) for name in SECRETS)
+    made = {name: release.secret(name) for name in SECRETS}
+    assert all(made.values())
+    release.upgrade("--set", "agent.slicesPerCard=7")
+    release.helm("rollback", "aliquot")
+    assert {name: release.secret(name) for name in SECRETS} == made
     release.kubectl.delete("secrets", "aliquot-ca", NAMESPACE)
     keeper = Kubectl(release.account("aliquot-certs"))
     account = {"kubernetes.io/service-account.name": "aliquot-scheduler"}

@@ -119,7 +119,7 @@ def strike(twice: Installation, find: Find, signal: str) -> float:
     [
         (extender, "KILL", TIMES),
         (extender, "STOP", 3),
-        (container, "STOP", 1),
+        (container, "STOP", 3),
         (container, "KILL", 2),
     ],
     ids=["its process is killed", "its process hangs", "its container hangs", "its container is killed"],
