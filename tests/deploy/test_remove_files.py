@@ -34,9 +34,13 @@ def node(tmp_path: Path) -> Path:
 
 def remove(node: Path) -> subprocess.CompletedProcess[str]:
     """Run it as the pod does, on a node's directories."""
-    places = ("state/aliquot", "run/aliquot", "cdi", "device-plugins")
-    command = ["sh", "-c", SCRIPT.read_text(), "remove-files", *(str(node / place) for place in places)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command(node), capture_output=True, text=True, check=False)
+
+
+def command(node: Path) -> list[str]:
+    """How it is run."""
+    places = ("state/aliquot", "run/aliquot", "cdi", "device-plugins", "pods")
+    return ["sh", "-c", SCRIPT.read_text(), "remove-files", *(str(node / place) for place in places)]
 
 
 def left(node: Path) -> set[str]:
@@ -58,13 +62,33 @@ def test_nothing_of_ours_is_left_and_all_of_others(node: Path):
 
 
 def test_while_pods_have_slices_nothing_is_touched(node: Path):
-    """Their pages are in use; the pod says which, and does not become ready."""
-    (node / "run/aliquot/host/tenants/5f0c").mkdir()
+    """Their pages are in use; the pod says which, waits for them, and heeds no pages of pods that have ended."""
+    for uid in ("5f0c", "77aa", "e0d1"):
+        (node / "run/aliquot/host/tenants" / uid).mkdir()
+    for uid in ("5f0c", "77aa", "of-others"):
+        (node / "pods" / uid).mkdir(parents=True)
     before = left(node)
-    done = remove(node)
-    assert done.returncode != 0
-    assert "pods with slices are still on this node (by UID): 5f0c" in done.stderr
-    assert left(node) == before
+    with subprocess.Popen(command(node), stderr=subprocess.PIPE, text=True) as removes:
+        assert removes.stderr is not None
+        assert removes.stderr.readline().strip().endswith("still on this node (by UID): 5f0c 77aa")
+        assert "nothing is removed until they have ended" in removes.stderr.readline()
+        (node / "pods/77aa").rmdir()
+        assert removes.stderr.readline().strip().endswith("(by UID): 5f0c")
+        assert left(node) == before
+        (node / "pods/5f0c").rmdir()
+        assert removes.wait(60) == 0
+    assert left(node) == OTHERS
+
+
+def test_who_waits_ends_when_told(node: Path):
+    """As the kubelet tells it."""
+    (node / "run/aliquot/host/tenants/5f0c").mkdir()
+    (node / "pods/5f0c").mkdir(parents=True)
+    with subprocess.Popen(command(node), stderr=subprocess.PIPE, text=True) as removes:
+        assert removes.stderr is not None
+        removes.stderr.readline()
+        removes.terminate()
+        assert removes.wait(60) == 143
 
 
 def test_the_pod_is_ready_when_the_state_is_gone(node: Path):
@@ -88,7 +112,8 @@ def test_the_pod_runs_it_where_the_host_has_these_directories():
     mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
     paths = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"]}
     found = [_on_host(argument, mounted, paths) for argument in arguments[1:]]
-    assert found == ["/var/lib/aliquot", "/run/aliquot", "/var/run/cdi", "/var/lib/kubelet/device-plugins"]
+    kubelet = ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pods")
+    assert found == ["/var/lib/aliquot", "/run/aliquot", "/var/run/cdi", *kubelet]
     assert container["readinessProbe"]["exec"]["command"][-1] == arguments[1]
 
 

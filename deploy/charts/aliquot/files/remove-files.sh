@@ -1,7 +1,9 @@
-# Removes what the node agent has written on its node: remove-files STATE RUN CDI DEVICE-PLUGINS.
-# While a container has a slice, its pages lie in RUN/host/tenants, and nothing is touched.
+# Removes what the node agent has written on its node: remove-files STATE RUN CDI DEVICE-PLUGINS PODS.
+# While a pod has a slice nothing is touched: its pages lie in RUN/host/tenants, and the kubelet keeps its directory in
+# PODS until it has ended.
 set -eu
-state=$1 run=$2 cdi=$3 plugins=$4
+trap 'exit 143' TERM
+state=$1 run=$2 cdi=$3 plugins=$4 pods=$5
 
 # A directory of ours; of one that somebody has mounted there, what is in it.
 remove() {
@@ -9,11 +11,21 @@ remove() {
   [ ! -d "$1" ] || rmdir "$1" 2>/dev/null || [ -z "$(ls -A "$1")" ]
 }
 
-if [ -d "$run/host/tenants" ] && [ -n "$(ls -A "$run/host/tenants")" ]; then
-  echo "pods with slices are still on this node (by UID): $(ls "$run/host/tenants" | tr '\n' ' ')" >&2
-  echo "set agent.removeFiles to false, delete them, and try again" >&2
-  exit 1
-fi
+with_slices() {
+  for pages in "$run"/host/tenants/*; do
+    [ ! -d "$pods/${pages##*/}" ] || printf '%s ' "${pages##*/}"
+  done
+}
+
+told=
+while there=$(with_slices) && [ -n "$there" ]; do
+  if [ "$there" != "$told" ]; then
+    echo "pods with slices are still on this node (by UID): $there" >&2
+    echo "nothing is removed until they have ended; set agent.removeFiles to false to go on using the node" >&2
+    told=$there
+  fi
+  sleep 1 & wait $!
+done
 remove "$run"
 rm -f "$cdi"/aliquot.dev-slice_*.json "$cdi"/.aliquot.dev-slice_* "$plugins"/aliquot-*.sock
 remove "$state"

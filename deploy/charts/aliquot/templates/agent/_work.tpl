@@ -87,6 +87,7 @@ args:
   - /host/run/{{ base $agent.runDir }}
   - /host/cdi
   - /host/device-plugins
+  - /host/pods
 # A pod of a DaemonSet may not end; that it is Ready says that it is done.
 readinessProbe: {exec: {command: [sh, -c, '[ -z "$(ls -A "$0" 2>/dev/null)" ]', /host/state/{{ base $agent.stateDir }}]}, periodSeconds: 1}
 volumeMounts:
@@ -94,4 +95,5 @@ volumeMounts:
   - {name: run-parent, mountPath: /host/run}
   - {name: cdi, mountPath: /host/cdi}
   - {name: device-plugins, mountPath: /host/device-plugins}
+  - {name: pods, mountPath: /host/pods, readOnly: true}
 {{- end -}}
