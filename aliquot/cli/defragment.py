@@ -35,6 +35,8 @@ def defragment(
     Nothing is moved, and nothing is changed by asking. --gpu alone is for whole cards. The exit status is 1 where no
     moving of pods makes room.
     """
+    if not (gpu or mem or core):
+        raise click.UsageError("say for what: give at least one of --gpu, --mem and --core")
     amounts = {"gpu": gpu, "gpu-mem": mem, "gpu-core": core}
     question = {"namespace": namespace, **{name: amount for name, amount in amounts.items() if amount}}
     plan = asyncio.run(_plan(where, question))

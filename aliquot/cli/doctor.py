@@ -13,8 +13,9 @@ import msgspec
 from aliquot.cli.options import Domain
 from aliquot.doctor.check import run
 from aliquot.doctor.checks import CLUSTER_CHECKS
-from aliquot.doctor.finding import Finding, Result, for_namespace
+from aliquot.doctor.finding import Finding, Result, with_helm_command
 from aliquot.doctor.reader import MOST_PODS, Reader
+from aliquot.doctor.release import helm_command
 from aliquot.doctor.report import lines
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
@@ -135,5 +136,5 @@ async def _cluster(kubeconfig: Path | None, namespace: str, most_pods: int) -> t
             "as a node of a cluster"
         ) from error
     async with api:
-        found = run(CLUSTER_CHECKS, await Reader(api, namespace, most_pods).read())
-        return for_namespace(found, namespace)
+        cluster = await Reader(api, namespace, most_pods).read()
+        return with_helm_command(run(CLUSTER_CHECKS, cluster), helm_command(cluster))

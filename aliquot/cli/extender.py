@@ -26,9 +26,13 @@ from aliquot.kube.objects import UNREADABLE
 from aliquot.kube.reviews import AUDIENCE
 
 SERVICE = "aliquot-system/aliquot-scheduler:9443"
-ACCOUNT = "aliquot-system/aliquot-asker"
+ACCOUNT = "aliquot-asker"
+"""The chart's service account for those who ask, in its own namespace."""
 ASKING_ROLE = "aliquot-ask"
 """The chart's Role for users who may ask, in its own namespace."""
+_SERVICE_OPTION = "--service NAMESPACE/NAME:PORT"
+_PROXY_ERROR = "error trying to reach service"
+"""What the API server's proxy answers without a reason where it cannot connect."""
 ANSWER_SECONDS = 30.0
 TOKEN_SECONDS = 600
 
@@ -39,11 +43,21 @@ class Where:
 
     kubeconfig: Path | None
     service: str
-    account: str
+    account: str | None
     extender: str | None
     ca: Path | None
     cert: Path | None
     key: Path | None
+
+    @property
+    def namespace(self) -> str:
+        """The Service's, which is that of Aliquot."""
+        return self.service.partition("/")[0]
+
+    @property
+    def asker(self) -> str:
+        """The service account of which a token is asked for, as NAMESPACE/NAME."""
+        return self.account or f"{self.namespace}/{ACCOUNT}"
 
 
 class _Status(msgspec.Struct):
@@ -67,10 +81,9 @@ _OPTIONS = (
     ),
     click.option(
         "--account",
-        default=ACCOUNT,
         metavar="NAMESPACE/NAME",
-        help="The service account of which a token is asked for, where you may have one.",
-        show_default=True,
+        help="The service account of which a token is asked for, where you may have one.  [default: "
+        f"{ACCOUNT} of the Service's namespace]",
     ),
     click.option("--extender", metavar="URL", help="Ask the extender at this URL, past the API server."),
     click.option(
@@ -108,27 +121,42 @@ async def ask(where: Where, verb: str, question: Mapping[str, str]) -> bytes:
 
 async def _from_service(where: Where, verb: str, question: Mapping[str, str]) -> bytes:
     """Ask through the API server's proxy."""
-    namespace, _, service = where.service.partition("/")
+    service = where.service.partition("/")[2]
     scheme = "" if service.startswith(("http:", "https:")) else "https:"
-    path = f"/api/v1/namespaces/{quote(namespace)}/services/{scheme}{quote(service, safe=':')}/proxy/{verb}"
+    path = f"/api/v1/namespaces/{quote(where.namespace)}/services/{scheme}{quote(service, safe=':')}/proxy/{verb}"
     token, why = "", ""
     try:
         async with Api.from_kubeconfig(where.kubeconfig, timeout_seconds=ANSWER_SECONDS) as api:
-            token, why = await _token(api, where.account)
+            token, why = await _token(api, where.asker)
             headers = {TOKEN_HEADER: token} if token else {}
             return await api.request("GET", path, params=question, headers=headers)
     except AccessError as error:
         raise Refusal(str(error)) from error
     except ApiError as error:
-        if error.reason == "Forbidden":  # the API server's word; what the extender refuses has none
-            raise Refusal(f"{_may_not_ask(namespace)}: {error.message}") from error
-        if error.status == HTTPStatus.UNAUTHORIZED and why:
-            raise Refusal(
-                f"{_may_not_ask(namespace)}: {why}; the extender answers: {error.message}"
-            ) from error
-        raise Refusal(
-            f"the extender's Service {where.service} does not answer: {error}; give --service, or --extender URL"
-        ) from error
+        raise Refusal(_refused(where, error, why)) from error
+
+
+def _refused(where: Where, error: ApiError, why: str) -> str:
+    """Why there is no answer through the API server; `why` there was no token.
+
+    The API server gives a reason for each of its own errors, such as NotFound; errors of the extender have none.
+    """
+    usual = where.service == SERVICE
+    if error.reason == "Forbidden":
+        elsewhere = f"; if Aliquot is not in {where.namespace}, give {_SERVICE_OPTION}" if usual else ""
+        return f"{_may_not_ask(where.namespace)}: {error.message}{elsewhere}"
+    if error.reason == "NotFound" and usual:
+        return f"nothing is installed in {where.namespace} ({error.message}); give {_SERVICE_OPTION}"
+    if not _is_the_extenders(error):
+        return f"the extender's Service {where.service} does not answer: {error}; give --service, or --extender URL"
+    if error.status == HTTPStatus.UNAUTHORIZED and why:
+        return f"{_may_not_ask(where.namespace)}: {why}; the extender answers: {error.message}"
+    return f"the extender answers: {error.message}"
+
+
+def _is_the_extenders(error: ApiError) -> bool:
+    """Whether an error is the extender's own words, and not of the API server or its proxy."""
+    return not (error.unreachable or error.reason or error.message.lower().startswith(_PROXY_ERROR))
 
 
 def _may_not_ask(namespace: str) -> str:
@@ -157,7 +185,7 @@ async def _token_past(where: Where) -> tuple[str, str]:
     """The same, for who goes past the API server and may have no access to one at all."""
     try:
         async with Api.from_kubeconfig(where.kubeconfig, timeout_seconds=ANSWER_SECONDS) as api:
-            return await _token(api, where.account)
+            return await _token(api, where.asker)
     except AccessError as error:
         return "", str(error)
 
@@ -180,7 +208,7 @@ async def _from_url(where: Where, url: str, verb: str, question: Mapping[str, st
             body = await answer.read()
             if answer.status != HTTPStatus.OK:
                 text = body.decode(errors="replace").strip()
-                account_namespace = where.account.partition("/")[0]
+                account_namespace = where.asker.partition("/")[0]
                 needs_role = answer.status == HTTPStatus.UNAUTHORIZED and why
                 more = f"; {_may_not_ask(account_namespace)}: {why}" if needs_role else ""
                 raise Refusal(f"{url} answers HTTP {answer.status}: {text}{more}")

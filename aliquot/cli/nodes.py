@@ -18,6 +18,12 @@ from aliquot.units import MIB, QuantityError, format_bytes, parse_quantity
 
 HEADINGS = ("NODE", "CARDS", "HEALTHY", "MEMORY", "PROMISED", "FREE", "LARGEST FREE SLICE", "MODEL")
 
+GRANT = (
+    "kubectl create clusterrole gpunodes-reader --verb=get,list,watch --resource=gpunodes.aliquot.dev && "
+    "kubectl create clusterrolebinding gpunodes-reader --clusterrole=gpunodes-reader --user=USER"
+)
+"""The chart has no role for it that is made for people."""
+
 
 class NodeReport(msgspec.Struct, frozen=True, rename="camel"):
     """A node's cards together; sizes in bytes, None where an older agent does not say it."""
@@ -77,7 +83,7 @@ async def _read(kubeconfig: Path | None) -> tuple[GPUNode, ...]:
 def _why(error: ApiError) -> str:
     """Why there is no list, and what to do about it."""
     if error.status == HTTPStatus.FORBIDDEN:
-        return "you lack the right to list gpunodes.aliquot.dev; ask an administrator for a ClusterRole that has it"
+        return f"you lack the right to list gpunodes.aliquot.dev, which an administrator gives with: {GRANT}"
     if error.not_found:
         return "the cluster has no GPUNodes: Aliquot is not installed there"
     return f"GPUNodes could not be listed: {error}"

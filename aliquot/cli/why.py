@@ -106,8 +106,7 @@ def _lines(answer: Answer) -> Iterator[str]:
         yield f"It belongs to a group, which gets its places together: {answer.group}"
     if answer.state is State.WAITING and not answer.asked:
         yield ""
-        yield "kube-scheduler has not asked for it yet; what it says itself:"
-        yield f"  {answer.scheduler or 'nothing'}"
+        yield from _not_asked(answer.scheduler)
     if answer.changes:
         yield ""
         yield "Each of these would help by itself; the first costs least:"
@@ -117,6 +116,15 @@ def _lines(answer: Answer) -> Iterator[str]:
     elif answer.causes and not _has_room(answer):
         yield ""
         yield "No single change of the pod, and no moving of others, makes room for it now."
+
+
+def _not_asked(words: str) -> Iterator[str]:
+    """Of a pod for which the extender was never asked: whether kube-scheduler has tried it, and what it says of it."""
+    if not words:
+        yield "kube-scheduler has not tried it yet."
+        return
+    yield "kube-scheduler has tried it, and has not asked this extender for it; what kube-scheduler says itself:"
+    yield f"  {words}"
 
 
 def _has_room(answer: Answer) -> bool:

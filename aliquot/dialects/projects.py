@@ -11,11 +11,12 @@ from aliquot.dialects.hami import HamiDialect
 from aliquot.kube.objects import Pod
 from aliquot.names import DEFAULT_NAMES, ResourceNames
 
+NVIDIA_MIG: Final = "nvidia.com/mig-"
 _BY_PREFIX: Final = {
     "aliyun.com/gpu-": "Aliyun's gpushare",
     "koordinator.sh/gpu": "Koordinator",
     "nos.nebuly.com/gpu": "nos",
-    "nvidia.com/mig-": "NVIDIA's device plugin",
+    NVIDIA_MIG: "NVIDIA's device plugin",
     "nvidia.com/vgpu-": "vgpu-manager",
     "nvshare.com/gpu": "nvshare",
     "tencent.com/vcuda-": "Tencent's gpu-manager",
@@ -64,7 +65,7 @@ def not_read(pod: Pod, read: Collection[str], names: ResourceNames = DEFAULT_NAM
     found = {name: project for name in _asked(pod) if name not in read and (project := project_of(name))}
     if not found:
         return ""
-    remedy = f"ask for {names.gpu} and {names.memory}"
+    remedy = f"ask for {_ours(found, names)}"
     if HAMI in found.values():
         remedy = f"switch the dialect on (dialects={{hami}} in the chart's values), or {remedy}"
     projects = ", ".join(sorted(set(found.values())))
@@ -72,6 +73,13 @@ def not_read(pod: Pod, read: Collection[str], names: ResourceNames = DEFAULT_NAM
         f"it asks for {', '.join(found)} in the names of {projects}, which are not read here; if no device plugin "
         f"serves them, {remedy}"
     )
+
+
+def _ours(found: Collection[str], names: ResourceNames) -> str:
+    """What stands in Aliquot's names for what is asked for: MIG instances of a profile, or slices."""
+    profiles = [name.removeprefix(NVIDIA_MIG) for name in found if name.startswith(NVIDIA_MIG)]
+    wanted = [f"{names.mig_prefix}{profile}" for profile in profiles]
+    return " and ".join(wanted if len(wanted) == len(found) else [*wanted, names.gpu, names.memory])
 
 
 def _asked(pod: Pod) -> Iterator[str]:

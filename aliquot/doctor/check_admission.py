@@ -15,8 +15,9 @@ POLICIES = (
     "aliquot-agent-events",
 )
 SECRETS_POLICY = "aliquot-secrets"
-KEEPERS_POLICIES = (SECRETS_POLICY, "aliquot-webhooks")
-"""What there is beside them where aliquot-certs keeps the certificates."""
+"""Beside them where aliquot-certs keeps the certificates."""
+WEBHOOKS_POLICY = "aliquot-webhooks"
+"""The same where it keeps the webhook's CA, too."""
 OURS = ("pods", "placement")
 """Webhooks that are there whatever dialects are on, by the first part of their names."""
 
@@ -82,7 +83,7 @@ def policies(cluster: Cluster) -> Iterator[Told]:
     """The ValidatingAdmissionPolicies: there, bound everywhere, and denying."""
     found = {one.metadata.name: one for one in cluster.policies.get()}
     bound = {one.spec.policy_name: one for one in cluster.bindings.get()}
-    wanted = (*POLICIES, *KEEPERS_POLICIES) if cluster.workload("aliquot-certs") else POLICIES
+    wanted = _wanted(cluster)
     missing = [name for name in wanted if name not in found or name not in bound]
     if len(missing) == len(wanted):
         yield warning(
@@ -97,6 +98,14 @@ def policies(cluster: Cluster) -> Iterator[Told]:
     yield from told
     if not told and not missing:
         yield ok(f"{len(wanted)} policies are bound and deny")
+
+
+def _wanted(cluster: Cluster) -> tuple[str, ...]:
+    """The policies that the chart makes for what is installed."""
+    if not cluster.workload("aliquot-certs"):
+        return POLICIES
+    kept = (SECRETS_POLICY, WEBHOOKS_POLICY) if cluster.workload("aliquot-webhook") else (SECRETS_POLICY,)
+    return (*POLICIES, *kept)
 
 
 def _policy(policy: Policy, binding: PolicyBinding) -> Iterator[Told]:

@@ -7,6 +7,9 @@ from aliquot.doctor.fact import NotKnownError
 from aliquot.doctor.finding import UPGRADE, Told, count, failure, not_checked, ok, some, warning
 from aliquot.names import API_VERSION
 
+USUAL_REPLICAS = {"aliquot-certs": 1, "aliquot-webhook": 2, "aliquot-scheduler": 2}
+"""As the chart has them, where its values do not say otherwise."""
+
 
 def components(cluster: Cluster) -> Iterator[Told]:
     """Deployments and the DaemonSet: all there, all ready."""
@@ -83,7 +86,7 @@ def _none_wanted(cluster: Cluster, name: str) -> Iterator[Told]:
     else:
         yield failure(
             f"{name} has 0 replicas.",
-            f"kubectl -n {cluster.namespace} scale deployment {name} --replicas 2",
+            f"kubectl -n {cluster.namespace} scale deployment {name} --replicas {USUAL_REPLICAS[name]}",
             [name],
         )
 

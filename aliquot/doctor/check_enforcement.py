@@ -39,12 +39,12 @@ def enforcement(cluster: Cluster) -> Iterator[Told]:
 
 def _by_agent(agent: Workload | None) -> Iterator[Told]:
     """What the agents do, which are those that enforce."""
-    if agent is None or agent.wanted == 0:
-        state = "is not installed here" if agent is None else "runs on no node"
+    if state := _missing(agent):
         yield not_checked(
             f"aliquot-agent {state}: it enforces limits, and whether another agent does is not known",
             "aliquot doctor --node looks at each node.",
         )
+    if agent is None:
         return
     word = agent.flag("enforcement", Enforcement.ENFORCE)
     if word != Enforcement.ENFORCE:
@@ -53,6 +53,15 @@ def _by_agent(agent: Workload | None) -> Iterator[Told]:
             f"(the chart's enforcement={word}).",
             f"{UPGRADE} --set enforcement=enforce; running pods follow without a restart.",
         )
+
+
+def _missing(agent: Workload | None) -> str:
+    """Where agents are missing; empty where none is."""
+    if agent is None:
+        return "is not installed here"
+    if agent.wanted == 0:
+        return "runs on no node"
+    return f"is ready on {agent.ready} of {agent.wanted} nodes" if agent.ready < agent.wanted else ""
 
 
 def _weak(annotations: dict[str, str]) -> bool:

@@ -18,13 +18,15 @@ def pools(cluster: Cluster) -> Iterator[Told]:
     """Pools by the cards that are in them, and cards by what is promised of them."""
     labels = {node.metadata.name: node.metadata.labels for node in cluster.nodes.get()}
     every, cards, pooled = cluster.pools.get(), list[Card](), dict[str, PooledAs]()
+    where = dict[str, str]()
     for node in cluster.gpu_nodes.get():
         here = labels.get(node.metadata.name, {})
         cards += node.status.cards
+        where |= {card.uuid: node.metadata.name for card in node.status.cards}
         pooled |= {card.uuid: pooled_as(every, here, card.model) for card in node.status.cards}
     told = list(_empty(cluster, every, {pool.name for pool in pooled.values()})) if cards else []
     promised = _promised(cluster.pods.get().found)
-    told += _over_promised({card.uuid: card for card in cards}, pooled, promised)
+    told += _over_promised({card.uuid: card for card in cards}, pooled, promised, where)
     yield from cluster.pods.get().conclude(
         told, f"{count(len(every), 'GPUPool')}, and nowhere more is promised than may be"
     )
@@ -74,24 +76,29 @@ def _promised(pods: tuple[Pod, ...]) -> Mapping[str, Charge]:
 
 
 def _over_promised(
-    cards: Mapping[str, Card], pooled: Mapping[str, PooledAs], promised: Mapping[str, Charge]
+    cards: Mapping[str, Card],
+    pooled: Mapping[str, PooledAs],
+    promised: Mapping[str, Charge],
+    where: Mapping[str, str],
 ) -> Iterator[Told]:
     """Guarantees that the card cannot keep, and overcommitment that no pool allows (any more)."""
     known = promised.keys() & cards.keys()
     over = {
-        uuid: words for uuid in known if (words := _excess(cards[uuid], pooled[uuid].spec, promised[uuid]))
+        uuid: f"{where[uuid]}: {uuid} {words}"
+        for uuid in known
+        if (words := _excess(cards[uuid], pooled[uuid].spec, promised[uuid]))
     }
     broken = sorted(uuid for uuid in over if promised[uuid].guaranteed_mib > cards[uuid].usable_mib)
     if broken:
         yield failure(
-            f"cards that cannot keep what they guarantee: {some(f'{uuid} {over[uuid]}' for uuid in broken)}",
+            f"cards that cannot keep what they guarantee: {some(over[uuid] for uuid in broken)}",
             "Delete pods there until it fits, or lower the reserve; until then the driver may refuse memory that a "
             "slice has.",
             broken,
         )
     if rest := sorted(over.keys() - set(broken)):
         yield warning(
-            f"cards of which more is promised than their GPUPool allows: {some(f'{u} {over[u]}' for u in rest)}",
+            f"cards of which more is promised than their GPUPool allows: {some(over[uuid] for uuid in rest)}",
             "A pool that let them give more is gone or says less now. Put it back (memoryPercent, corePercent), or "
             "delete pods there; no new pod gets such a card, and none is stopped.",
             rest,

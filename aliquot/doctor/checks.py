@@ -7,6 +7,7 @@ from aliquot.doctor import (
     check_agent,
     check_components,
     check_enforcement,
+    check_extender,
     check_machine,
     check_names,
     check_neighbours,
@@ -32,6 +33,9 @@ CLUSTER_CHECKS: Final[tuple[Check[Cluster], ...]] = (
     Check("definitions", "components", "the CRDs are there", check_components.definitions),
     Check("webhook", "components", "the webhooks are scoped and fail closed", check_admission.webhook),
     Check("scheduler", "components", "kube-scheduler asks the extender", check_scheduler.scheduler),
+    Check(
+        "extender-errors", "components", "no pod waits for an answer of the extender", check_extender.errors
+    ),
     Check("certificates", "trust", "certificates are good and trusted", check_trust.certificates),
     Check("rights", "trust", "accounts may do what they need", check_trust.rights),
     Check("policies", "trust", "the admission policies hold everywhere", check_admission.policies),

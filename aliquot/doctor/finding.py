@@ -7,10 +7,8 @@ from typing import Final
 import msgspec
 
 MOST_SHOWN: Final = 4
-NAMESPACE: Final = "{namespace}"
-"""What `for_namespace` writes Aliquot's namespace for."""
-UPGRADE: Final = f"helm upgrade aliquot CHART --namespace {NAMESPACE} --reset-then-reuse-values"
-"""What mends most of what the chart has made and somebody has changed."""
+UPGRADE: Final = "{helm upgrade}"
+"""What mends most of what the chart has made and somebody has changed; `with_helm_command` writes it out."""
 
 
 class Result(StrEnum):
@@ -75,8 +73,8 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def for_namespace(findings: Iterable[Finding], namespace: str) -> tuple[Finding, ...]:
-    """The same, with Aliquot's namespace in their remedies, to be typed as they stand."""
+def with_helm_command(findings: Iterable[Finding], command: str) -> tuple[Finding, ...]:
+    """The same, with Helm's command for this cluster in their remedies, to be typed as they stand."""
     return tuple(
-        msgspec.structs.replace(one, remedy=one.remedy.replace(NAMESPACE, namespace)) for one in findings
+        msgspec.structs.replace(one, remedy=one.remedy.replace(UPGRADE, command)) for one in findings
     )

@@ -130,6 +130,8 @@ class Reader:
         except ApiError as error:
             if optional and error.not_found:
                 return Fact.of(())
+            if error.not_found and resource.group == API_GROUP:
+                return Fact.unknown(f"the cluster has no {resource.plural}.{API_GROUP}: there is no such CRD")
             return Fact.unknown(_why(f"list {resource.plural}", error, namespace))
         if found.unreadable:
             return Fact.unknown(f"some {resource.plural} are not as expected: {found.unreadable[0]}")

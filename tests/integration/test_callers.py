@@ -32,6 +32,7 @@ def run_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PocketClus
         grant(cluster, make_account(cluster, "prometheus"), "metrics", METRICS)
         asker = make_account(cluster, "aliquot-asker", "aliquot-system")
         grant(cluster, asker, "questions", QUESTIONS, DRY_RUNS)
+        grant(cluster, make_account(cluster, "aliquot-asker", "default"), "questions-here", QUESTIONS)
         yield cluster
 
 
@@ -196,7 +197,7 @@ def kubeconfig_of(cluster: PocketCluster, account: Document, path: Path) -> Path
 def test_the_command_is_let_in_through_the_api_server_and_past_it(
     cluster: PocketCluster, extender: Guarded, identities: Identities, tmp_path: Path
 ):
-    """By a token made for it; who may not have one is told so."""
+    """By a token made for it, of the account in the Service's namespace; who may not have one is told so."""
     serve(cluster, "guarded", extender.port)
     pod = str(create(cluster)["metadata"]["name"])
     through = ("why", "--service", "default/guarded:9443", pod)
@@ -214,6 +215,9 @@ def test_the_command_is_let_in_through_the_api_server_and_past_it(
     )
     assert "kubectl -n default create rolebinding aliquot-ask --role=aliquot-ask --user=USER" in tenant.stderr
     assert 'cannot get resource "services/proxy"' in tenant.stderr
+    assert "if Aliquot is not in" not in tenant.stderr
+    usual = aliquot(tmp_path / "tenant", "why", pod)
+    assert "if Aliquot is not in aliquot-system, give --service NAMESPACE/NAME:PORT" in usual.stderr
     grant(
         cluster,
         poor,
@@ -222,11 +226,12 @@ def test_the_command_is_let_in_through_the_api_server_and_past_it(
         namespace="default",
     )
     mine = kubeconfig_of(cluster, poor, tmp_path / "poor")
-    for words in (through, past):
+    other = (*through, "--account", "aliquot-system/aliquot-asker")
+    for words, namespace in ((through, "default"), (past, "aliquot-system"), (other, "aliquot-system")):
         refused = aliquot(mine, *words)
         assert refused.returncode == 125
         assert "needs the Role aliquot-ask of namespace" in refused.stderr
-        assert "no token of the service account aliquot-system/aliquot-asker" in refused.stderr
+        assert f"no token of the service account {namespace}/aliquot-asker" in refused.stderr
         assert 'cannot create resource "serviceaccounts/token"' in refused.stderr
         assert "needs a client certificate (--client-ca) or a bearer token" in refused.stderr
     tokens = {
@@ -235,7 +240,8 @@ def test_the_command_is_let_in_through_the_api_server_and_past_it(
         "resourceNames": ["aliquot-asker"],
         "verbs": ["create"],
     }
-    grant(cluster, poor, "tokens", tokens, namespace="aliquot-system")
+    for namespace in ("default", "aliquot-system"):
+        grant(cluster, poor, f"tokens-{namespace}", tokens, namespace=namespace)
     assert aliquot(mine, *through).returncode == 0
     assert aliquot(mine, *past).returncode == 0
 

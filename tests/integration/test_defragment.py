@@ -175,6 +175,29 @@ def test_room_as_it_is_and_none_at_all(cluster: PocketCluster, extender: Extende
     assert json.loads(said.stdout)["room"] == "none"
 
 
+def test_the_command_asks_for_something(cluster: PocketCluster, extender: Extender) -> None:
+    """It names its own options, and needs no extender to do so."""
+    said = aliquot_defragment(cluster, extender)
+    assert (said.returncode, "give at least one of --gpu, --mem and --core" in said.stderr) == (2, True)
+
+
+def test_what_the_extender_refuses_is_told_in_its_words(cluster: PocketCluster, extender: Extender) -> None:
+    """It does answer."""
+    meta = {"name": "extender", "namespace": "default"}
+    port = {"name": "https", "port": 9443}
+    cluster.kubectl.apply(
+        {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [port]}}
+    )
+    subset = {"addresses": [{"ip": "127.0.0.1"}], "ports": [{**port, "port": extender.port}]}
+    cluster.kubectl.apply({"apiVersion": "v1", "kind": "Endpoints", "metadata": meta, "subsets": [subset]})
+    argv = [sys.executable, "-m", "aliquot.cli", "defragment", "--kubeconfig", str(cluster.kubeconfig)]
+    argv += ["--service", "default/http:extender:9443", "--mem", "much"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert said.returncode == 125
+    assert said.stderr.startswith("Error: the extender answers: ")
+    assert "does not answer" not in said.stderr
+
+
 @pytest.mark.parametrize("query", ["", "gpu-mem=much", "namespace=a"])
 def test_a_request_that_is_none(extender: Extender, query: str) -> None:
     """HTTP 400 and a sentence."""

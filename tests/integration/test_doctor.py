@@ -134,6 +134,18 @@ def test_an_admin_of_few_rights(doctored: Doctored, tmp_path: Path):
     assert "you lack the right to create subjectaccessreviews.authorization.k8s.io" in reasons
 
 
+def test_a_cluster_without_the_chart(tmp_path: Path):
+    """The CRDs are missed by name, and there is no release that could be upgraded."""
+    with PocketCluster(tmp_path) as cluster:
+        cluster.start_apiserver()
+        findings = Doctored(cluster).findings()
+    assert "failure: there is no CRD gpunodes.aliquot.dev." in bad(findings)["definitions"]
+    seen = [one["seen"] for one in findings if one["check"] == "inventory"]
+    assert seen == ["the cluster has no gpunodes.aliquot.dev: there is no such CRD"]
+    remedies = [one["remedy"] for one in findings if one["check"] in ("definitions", "webhook")]
+    assert all(one.startswith("helm install aliquot CHART --namespace aliquot-system") for one in remedies)
+
+
 def test_bad_use(doctored: Doctored, tmp_path: Path):
     """Exit status 2 where there is no way to a cluster, 1 where it does not answer."""
     done = doctored.doctor(kubeconfig=tmp_path / "none")

@@ -78,3 +78,4 @@ def test_nodes(cluster: PocketCluster, tmp_path: Path):
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(document))
     done = nodes(cluster, kubeconfig=tmp_path / "kubeconfig")
     assert (done.returncode, "you lack the right to list gpunodes.aliquot.dev" in done.stderr) == (125, True)
+    assert "kubectl create clusterrole gpunodes-reader --verb=get,list,watch" in done.stderr

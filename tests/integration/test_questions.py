@@ -189,11 +189,34 @@ def test_why_not(cluster: PocketCluster, extender: Extender):
     assert (absent.returncode, absent.stdout) == (1, "default/nobody: there is no such pod\n")
     nowhere = aliquot_why(cluster, "nobody")
     assert nowhere.returncode == 125
-    assert "aliquot-system/aliquot-scheduler:9443 does not answer" in nowhere.stderr
+    assert "nothing is installed in aliquot-system" in nowhere.stderr
+    assert "give --service NAMESPACE/NAME:PORT" in nowhere.stderr
+    misspelt = aliquot_why(cluster, "--service", "default/extenders:9443", "nobody")
+    assert "the extender's Service default/extenders:9443 does not answer: NotFound (404)" in misspelt.stderr
+    serve(cluster, 1)
+    dead = aliquot_why(cluster, "--service", "default/http:extender:9443", "nobody")
+    assert "does not answer: ServiceUnavailable (503): error trying to reach service" in dead.stderr
     silent = aliquot_why(cluster, "--extender", "http://127.0.0.1:1", "nobody")
     assert "no answer from http://127.0.0.1:1" in silent.stderr
     wrong = aliquot_why(cluster, "--extender", f"{extender.url}/metrics?", "nobody")
     assert "no extender of this version" in wrong.stderr
+
+
+def test_kube_scheduler_is_not_said_to_be_late_where_it_has_tried(cluster: PocketCluster, extender: Extender):
+    """It found no node by itself, and so did not come to ask the extender."""
+    create(cluster, gib=1, name="picky")
+    assert (
+        "kube-scheduler has not tried it yet.\n"
+        in aliquot_why(cluster, "--extender", extender.url, "picky").stdout
+    )
+    message = "0/2 nodes are available: 2 node(s) had untolerated taints."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    path = "/api/v1/namespaces/default/pods/picky/status"
+    change = {"status": {"conditions": [condition]}}
+    cluster.kubectl.request("PATCH", path, change, media_type="application/merge-patch+json")
+    told = aliquot_why(cluster, "--extender", extender.url, "picky").stdout
+    assert "kube-scheduler has tried it, and has not asked this extender for it" in told
+    assert f"  {message}\n" in told
 
 
 def test_the_namespace_is_an_option_too(cluster: PocketCluster, extender: Extender):

@@ -77,6 +77,19 @@ def test_pods_that_are_not_ready(name: str, status: Json, result: Result):
     assert (seen.result, name in seen.seen) == (result, True)
 
 
+@pytest.mark.parametrize(
+    ("name", "usual"), [("aliquot-certs", 1), ("aliquot-webhook", 2), ("aliquot-scheduler", 2)]
+)
+def test_a_component_that_was_scaled_down(name: str, usual: int):
+    """The remedy brings as many replicas as the chart has."""
+    document = named("Deployment", name)
+    assert document["spec"]["replicas"] == usual
+    document["spec"]["replicas"] = 0
+    seen = worst(with_workload(name, read(document, objects.Workload)), "components")
+    assert (seen.result, seen.seen) == (FAILURE, f"{name} has 0 replicas.")
+    assert seen.remedy.endswith(f"scale deployment {name} --replicas {usual}")
+
+
 @pytest.mark.parametrize("name", ["aliquot-webhook", "aliquot-scheduler"])
 def test_a_service_that_does_not_answer(name: str):
     """With what the API server's proxy says."""
@@ -141,6 +154,15 @@ def test_policies_that_are_missing():
     assert worst(some, "policies").objects == ("aliquot-slices",)
     assert worst(some, "policies").result is FAILURE
     assert worst(broken(policies=Fact.of(()), bindings=Fact.of(())), "policies").result is WARNING
+
+
+def test_without_the_webhook_no_policy_is_for_its_configuration():
+    """The chart makes none with webhook.enabled=false."""
+    left = tuple(one for one in policies() if one.metadata.name != "aliquot-webhooks")
+    bound = tuple(one for one in bindings() if one.spec.policy_name != "aliquot-webhooks")
+    without = replace(with_workload("aliquot-webhook", None), policies=Fact.of(left), bindings=Fact.of(bound))
+    assert worst(without, "policies").seen == "7 policies are bound and deny"
+    assert worst(broken(policies=Fact.of(left), bindings=Fact.of(bound)), "policies").result is FAILURE
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ def test_pods_that_were_not_looked_at_are_not_ok():
     bad = {one.check for one in found(broken(pods=Fact.of(left_out))) if one.result is not OK}
     checks = {
         "scheduler",
+        "extender-errors",
         "enforcement",
         "pools",
         "names",

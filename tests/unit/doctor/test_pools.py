@@ -70,11 +70,16 @@ def test_pools_whose_cards_are_there():
             [holder(12288, burst=True), holder(8192, burst=True)],
             None,
             WARNING,
-            "GPU-gpu-1-1 (20Gi of 16Gi)",
+            "gpu-1: GPU-gpu-1-1 (20Gi of 16Gi)",
         ),
         ([holder(1024, 80), holder(2048, 60)], {"corePercent": 150}, OK, ""),
-        ([holder(1024, 80), holder(2048, 60)], None, WARNING, "GPU-gpu-1-1 (140 % of 100 % of its time)"),
-        ([holder(12288), holder(8192)], {"memoryPercent": 150}, FAILURE, "GPU-gpu-1-1 (20Gi of 16Gi)"),
+        (
+            [holder(1024, 80), holder(2048, 60)],
+            None,
+            WARNING,
+            "gpu-1: GPU-gpu-1-1 (140 % of 100 % of its time)",
+        ),
+        ([holder(12288), holder(8192)], {"memoryPercent": 150}, FAILURE, "gpu-1: GPU-gpu-1-1 (20Gi of 16Gi)"),
     ],
 )
 def test_a_card_that_is_over_promised(held: list[Pod], pool: Any, result: Result, words: str):
@@ -106,3 +111,16 @@ def test_nothing_is_called_enforced_or_true_without_an_agent():
     idle = workload("aliquot-agent", {"desiredNumberScheduled": 0, "numberReady": 0})
     nowhere = broken(workloads={"aliquot-agent": Fact.of(idle)}, nodes=Fact.of((node(),)))
     assert worst(nowhere, "enforcement").result is NOT_CHECKED
+
+
+@pytest.mark.parametrize(
+    ("ready", "words"), [(0, "is ready on 0 of 2 nodes"), (1, "is ready on 1 of 2 nodes")]
+)
+def test_nothing_is_called_enforced_where_an_agent_is_not_ready(ready: int, words: str):
+    """As one that crashes again and again; what the chart says is told all the same."""
+    status = {"desiredNumberScheduled": 2, "numberReady": ready}
+    crashing = broken(workloads={"aliquot-agent": Fact.of(workload("aliquot-agent", status))})
+    assert {one.result for one in found(crashing, "enforcement")} == {NOT_CHECKED}
+    assert words in worst(crashing, "enforcement").seen
+    watching = Fact.of(workload("aliquot-agent", status, args=["--enforcement=observe"]))
+    assert worst(broken(workloads={"aliquot-agent": watching}), "enforcement").result is WARNING

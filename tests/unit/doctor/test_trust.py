@@ -11,7 +11,8 @@ import yaml
 from aliquot.certs import new_authority
 from aliquot.doctor.cluster import COMPONENTS, Cluster
 from aliquot.doctor.fact import Fact
-from aliquot.doctor.finding import Result, for_namespace
+from aliquot.doctor.finding import Result, with_helm_command
+from aliquot.doctor.release import helm_command
 from aliquot.doctor.rights import RIGHTS
 from aliquot.keeping import Secret
 from tests.deploy import charts
@@ -61,9 +62,9 @@ def test_a_secret_that_is_not_there_comes_back_by_the_keeper():
     gone = with_secret("aliquot-webhook-tls", None)
     assert "aliquot-certs makes it anew within a minute" in worst(gone, "certificates").remedy
     rights = {right: fact for right, fact in gone.rights.items() if right.when != "heals"}
-    (remedy,) = {
-        one.remedy for one in for_namespace([worst(replace(gone, rights=rights), "certificates")], "gpu")
-    }
+    told = [worst(replace(gone, rights=rights), "certificates")]
+    (one,) = with_helm_command(told, helm_command(replace(gone, namespace="gpu")))
+    remedy = one.remedy
     assert remedy.startswith("helm upgrade aliquot CHART --namespace gpu --reset-then-reuse-values makes")
 
 

@@ -16,16 +16,22 @@ from aliquot.why import State
 from tests.unit.scheduler_ext.asking import Reader, ask, cards, foreign
 from tests.unit.scheduler_ext.clusters import Cluster
 
+SLICES = "ask for aliquot.dev/gpu and aliquot.dev/gpu-mem"
 NOT_READ = {
     "HAMi's": (
         {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"},
         "it asks for nvidia.com/gpu, nvidia.com/gpumem in the names of HAMi",
-        "switch the dialect on (dialects={hami} in the chart's values), or ask for aliquot.dev/gpu",
+        f"switch the dialect on (dialects={{hami}} in the chart's values), or {SLICES}",
     ),
     "gpushare's": (
         {"aliyun.com/gpu-mem": "4"},
         "it asks for aliyun.com/gpu-mem in the names of Aliyun's gpushare",
-        "ask for aliquot.dev/gpu",
+        SLICES,
+    ),
+    "NVIDIA's for MIG": (
+        {"nvidia.com/mig-1g.5gb": "1"},
+        "it asks for nvidia.com/mig-1g.5gb in the names of NVIDIA's device plugin",
+        "ask for aliquot.dev/mig-1g.5gb",
     ),
 }
 
@@ -35,9 +41,7 @@ def test_names_of_others_that_are_not_read_are_told(limits: dict[str, str], aske
     """Such a pod does ask for a part of a card; it has to know that nothing here reads it."""
     told = ask(Cluster({"n0": cards("n0", 1)}), foreign(limits))
     assert told.state is State.NO_SLICES
-    assert told.summary == (
-        f"{asked}, which are not read here; if no device plugin serves them, {remedy} and aliquot.dev/gpu-mem"
-    )
+    assert told.summary == f"{asked}, which are not read here; if no device plugin serves them, {remedy}"
 
 
 def under_other_names(**more: Any) -> Cluster:
