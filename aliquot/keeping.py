@@ -6,7 +6,7 @@ several may run at once.
 
 Trust comes before use. A new CA is trusted everywhere (`ca.crt` of all Secrets, the webhooks' `caBundle`) for the
 overlap before it signs anything, and the old one for the overlap after that. The certificates of a CA whose key was
-lost stay in use for the overlap, too: it lies in the Secrets beside them. Only where that is lost as well, or it has
+lost stay in use for the overlap, too, where all Secrets and webhooks trust it. Only where one does not, or it has
 expired, is there no overlap.
 """
 
@@ -61,6 +61,13 @@ class _ClientConfig(msgspec.Struct, rename="camel"):
 
 class _Webhook(msgspec.Struct, rename="camel"):
     client_config: _ClientConfig = msgspec.field(default_factory=_ClientConfig)
+
+    def bytes_of_ca(self) -> bytes:
+        """The CAs by which the API server knows it."""
+        try:
+            return base64.b64decode(self.client_config.ca_bundle)
+        except binascii.Error:
+            return b""
 
 
 class Configuration(KubeObject, frozen=True, kw_only=True):
@@ -227,6 +234,14 @@ def good_leaf(
     return None if terms.due(certificate, now) else certificate
 
 
+def may_sign(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is a CA's."""
+    try:
+        return bool(certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+
+
 def has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     """Whether a CA has signed a certificate."""
     try:
@@ -306,14 +321,32 @@ class Keeper:
         return should
 
     async def _lost(self, secret: Secret, now: dt.datetime) -> list[x509.Certificate]:
-        """The CAs without a key whose certificates are in use: each has issued the one beside which it lies."""
-        found = certificates_in(secret.bytes_of(TRUSTED))
-        for wanted in self.wanted:
-            held = await self._secret(wanted.secret)
-            leaves = certificates_in(held.bytes_of(CERT))
-            trusted = certificates_in(held.bytes_of(TRUSTED))
-            found += [one for one in trusted if any(has_issued(one, leaf) for leaf in leaves)]
-        return list(dict.fromkeys(one for one in found if one.not_valid_after_utc > now))
+        """The CAs without a key whose certificates are in use: those that everybody trusts.
+
+        One that lies in some of the Secrets alone may be of somebody who could write these.
+        """
+        held = [await self._secret(wanted.secret) for wanted in self.wanted]
+        bundles = [one.bytes_of(TRUSTED) for one in held if one.bytes_of(CERT)]
+        told = (one.bytes_of_ca() for one in await self._webhooks())
+        trusted = [set(certificates_in(bundle)) for bundle in (*bundles, *told)]
+        found = [
+            *certificates_in(secret.bytes_of(TRUSTED)),
+            *(certificates_in(bundles[0]) if bundles else ()),
+        ]
+        return [
+            one
+            for one in dict.fromkeys(found)
+            if one.not_valid_after_utc > now and may_sign(one) and all(one in bundle for bundle in trusted)
+        ]
+
+    async def _webhooks(self) -> Sequence[_Webhook]:
+        """Ours, as far as they are there."""
+        try:
+            return (await self.api.get(CONFIGURATIONS, self.configuration)).webhooks
+        except ApiError as error:
+            if error.not_found:
+                return ()
+            raise
 
     async def _tell_webhooks(self, trust: Trust) -> None:
         """The API server trusts what is in the configuration; where there is none yet, nobody has to be told."""

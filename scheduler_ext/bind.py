@@ -157,10 +157,10 @@ class Binder:
     def _is_valid(self, entry: Entry) -> bool:
         """Whether a place is as good as it was when it was reserved, beside all that are there.
 
-        What is held for pods that wait does not count: some of it may be what others have yet to leave.
+        What is held for other pods that wait does not count: some of it may be what others have yet to leave.
         """
-        if self._fits(entry):
-            return True
+        if self._fits(entry) or entry.stage is Stage.HELD:
+            return self._fits(entry)
         with self._ledger.without(
             *(one.uid for one in self._ledger.unconfirmed() if one.stage is Stage.HELD)
         ):

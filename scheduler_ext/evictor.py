@@ -100,7 +100,7 @@ class _Work:
 
     Attributes:
         done: The UIDs of those that have been evicted or are gone.
-        ended: When one of them was last there, in monotonic seconds.
+        ended: When one of them was last about to end, in monotonic seconds.
     """
 
     plan: Plan
@@ -326,7 +326,8 @@ class Evictor:
     def _may_be_offered(self, waiter: Waiter, work: _Work) -> bool:
         """Whether kube-scheduler cannot have offered the node again yet: it may lack CPU until those have ended."""
         now = self._clock()
-        if any(map(self._evictable.residents.get, work.plan.uids)):
+        victims = filter(None, map(self._evictable.residents.get, work.plan.uids))
+        if any(map(self._evictable.leaves, victims)):
             work.ended = now
         return waiter.asked <= work.ended and now - work.ended <= OFFER_SECONDS
 

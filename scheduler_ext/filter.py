@@ -140,8 +140,9 @@ class Filter:
     def own_place(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> Placement | None:
         """The place that is held for a pod, once those have left it that were to; None before, or where none is held.
 
-        It is beside all that are there and all for whom places were held before; who came later waits for those that
-        still have to leave.
+        It is beside all that are there, and all for whom places were held before or who have a higher priority; others
+        wait for those that still have to leave. That the node is kept for a larger pod is nothing to it, as it is
+        nothing to pods that run there.
         """
         held = self.ledger.entry(request.uid)
         if self.holds is None or held is None or held.stage is not Stage.HELD or held.node not in nodes:
@@ -242,6 +243,16 @@ class Filter:
         barred = self.barred(request)
         whys = [barred.get(name, "") for name in nodes if name in self.ledger.table] if barred else []
         return whys[0].partition(":")[0] if whys and all(whys) else ""
+
+    def might_be_borne(self, request: PodRequest, nodes: Sequence[str], *, alike: bool) -> bool:
+        """Whether quotas keep a pod from each of these nodes, and might not where others had other places.
+
+        `alike`: the others ask for the same, of which no other choice makes less.
+        """
+        if not self.quota_against(request, nodes):
+            return False
+        kinds = {self.quotas.accounts.kind_of(node): node for node in nodes}
+        return not alike or not all(self.quotas.beyond_limit(request, node) for node in kinds.values())
 
     def beyond_quotas(self, requests: Sequence[PodRequest]) -> str:
         """The quota that these pods of one namespace exceed even if it is not used; empty where there is none."""

@@ -36,6 +36,7 @@ from aliquot.scheduler_ext.waiting import Waiting
 from aliquot.scheduler_ext.wire import FilterResult
 
 MOST_FINDS: Final = 96
+STUCK_FINDS: Final = 64
 _PREFERENCES: Final = (
     SILENT,
     Preference(Policy.SPREAD, Policy.SPREAD),
@@ -59,6 +60,12 @@ class Finder(Protocol):
 
     def quota_against(self, request: PodRequest, nodes: Sequence[str]) -> str:
         """The quota that keeps a pod from each of these nodes with cards; empty where there is none."""
+
+    def might_be_borne(self, request: PodRequest, nodes: Sequence[str], *, alike: bool) -> bool:
+        """Whether quotas keep a pod from each of these nodes, and might not where others had other places.
+
+        `alike`: the others ask for the same, of which no other choice makes less.
+        """
 
     def closed_for_good(self, pod: Pod) -> AbstractSet[str]:
         """The nodes that a pod may never have: another device plugin serves them."""
@@ -125,13 +132,15 @@ class Arranger(Generic[_Found]):
         return self._attempt(how)
 
     def _further(self, first: Arrangement[_Found]) -> Iterator[tuple[_Plan, Arrangement[_Found]]]:
-        """Further attempts, of `MOST_FINDS` searches in all."""
+        """Further attempts, of `MOST_FINDS` searches in all; where any helps it is mostly one of the first ones."""
+        stuck, count = self._stuck_first(first), len(self._members)
         attempts = itertools.chain(
+            itertools.islice(stuck, STUCK_FINDS // count),
             map(self._tried, self._easiest_first()),
-            self._stuck_first(first),
+            stuck,
             map(self._tried, self._shuffled()),
         )
-        return itertools.islice(attempts, MOST_FINDS // len(self._members))
+        return itertools.islice(attempts, MOST_FINDS // count)
 
     def _tried(self, plan: _Plan) -> tuple[_Plan, Arrangement[_Found]]:
         return plan, self._attempt(plan)
@@ -151,14 +160,18 @@ class Arranger(Generic[_Found]):
             if preference is not SILENT:
                 now = self._attempt(_plan(order, preference))
                 yield _plan(order, preference), now
-            while (stuck := next(iter(now.failed))) not in tried and kinds[order[0]] != stuck:
+            while (stuck := next(iter(now.failed), None)) is not None:
+                if stuck in tried or kinds[order[0]] == stuck:
+                    break
                 tried.add(stuck)
                 order = sorted(order, key=lambda n: kinds[n] != stuck)
                 now = self._attempt(_plan(order, preference))
                 yield _plan(order, preference), now
 
     def _shuffled(self) -> Iterator[_Plan]:
-        """Any order and preferences, the same ones each time."""
+        """Members that ask for different things in any order, with any preferences; the same ones each time."""
+        if are_alike(self._members):
+            return
         chance = random.Random(len(self._members))  # noqa: S311 - no secret
         while True:
             order = chance.sample(range(len(self._members)), len(self._members))
@@ -184,6 +197,11 @@ class Arranger(Generic[_Found]):
 
 def _plan(order: Iterable[int], preference: Preference) -> _Plan:
     return [(n, preference) for n in order]
+
+
+def are_alike(members: Sequence[Member]) -> bool:
+    """Whether all members ask for the same slices."""
+    return len({tuple(_slices(one)) for one in members}) <= 1
 
 
 def enough_apart(table: CardTable, members: Sequence[Member], needed: int) -> bool:
@@ -248,6 +266,8 @@ class GangSearch:
 
     def _place_all(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> tuple[list[str], Look]:
         short_of_host = kept_out = False
+        members, had = gang.seekers(), gang.covered
+        alike = are_alike(members)
 
         def take(member: Member, preference: Preference) -> str | None:
             nonlocal short_of_host, kept_out
@@ -259,7 +279,7 @@ class GangSearch:
             short_of_host |= roomy is not offered
             found = finder.find(member.pod, request, roomy)
             if not isinstance(found, Placement):
-                kept_out = kept_out or bool(finder.quota_against(request, roomy))
+                kept_out = kept_out or finder.might_be_borne(request, roomy, alike=alike)
                 return None
             self._ledger.reserve(request, found)
             return request.uid
@@ -268,7 +288,6 @@ class GangSearch:
             # How much is left beside guarantees depends on whose nodes' last slices are taken.
             return kept_out or enough_apart(self._ledger.table, members, gang.lacking)
 
-        members, had = gang.seekers(), gang.covered
         least = gang.terms.members or 0
         arranger = Arranger(members, take, self._ledger.release, lambda number: had + number >= least)
         done = arranger.run(worthwhile)

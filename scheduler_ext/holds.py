@@ -22,7 +22,7 @@ nominated or whose preemption was asked for.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -32,7 +32,7 @@ from aliquot.kube.objects import Pod
 from aliquot.placement import Placement
 from aliquot.request import PodRequest
 from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS, Evictable
-from aliquot.scheduler_ext.ledger import Ledger, Stage
+from aliquot.scheduler_ext.ledger import Entry, Ledger, Stage
 from aliquot.scheduler_ext.pods import PlacedPod
 from aliquot.scheduler_ext.waiting import Waiting
 
@@ -209,9 +209,17 @@ class Holds:
         return node if claim is not None and self._evictable.told(claim.leaving.get(node, ())) else ""
 
     def held_later(self, uid: str) -> list[str]:
-        """The UIDs of the pods for which places came to be held after this one's: what still has to leave is theirs."""
-        number = self._kept_on.get(uid, NOWHERE)[1]
-        return [other for other, (_, later) in self._kept_on.items() if later > number and self._held(other)]
+        """The UIDs of pods of no higher priority for which places came to be held after this one's.
+
+        Of what still has to leave they are the ones that wait for it.
+        """
+        claim, (_, number) = self._claims.get(uid), self._kept_on.get(uid, NOWHERE)
+        if claim is None or number < 0:
+            return []
+        later = {
+            other for other, (_, theirs) in self._kept_on.items() if theirs > number and self._held(other)
+        }
+        return [uid for uid in later if self._claims[uid].priority <= claim.priority]
 
     def full_nodes(self, request: PodRequest, priority: int) -> frozenset[str]:
         """The nodes that have no CPU or memory for a pod beside those of no lower priority that places are held for."""
@@ -240,6 +248,7 @@ class Holds:
         Where others have taken places by then, these get theirs again only as far as quotas let them.
         """
         lower, kept_on = self.below(priority), dict(self._kept_on)
+        places = [entry for entry in map(self._ledger.entry, lower) if entry is not None]
         before = {entry.uid for entry in self._ledger.unconfirmed()} if lower else set[str]()
         for uid in lower:
             self._let_go(uid)
@@ -247,9 +256,16 @@ class Holds:
             yield lower
         finally:
             if lower and all(entry.uid in before for entry in self._ledger.unconfirmed()):
-                self._kept_on = kept_on
+                self._put_back(places, kept_on)
             for uid in lower:
                 self._keep(uid)
+
+    def _put_back(self, places: Iterable[Entry], kept_on: dict[str, tuple[str, int]]) -> None:
+        """Hold what was put aside as if it had not been."""
+        for entry in places:
+            if entry.request is not None:
+                self._ledger.hold(entry.request, entry.placement)
+        self._kept_on = kept_on
 
     def _held(self, uid: str) -> bool:
         entry = self._ledger.entry(uid)
@@ -294,7 +310,8 @@ class Holds:
         if placement is None:
             return False
         self._ledger.hold(claim.request, placement)
-        self._own(uid, node)
+        if not more:
+            self._own(uid, node)
         self._lost.pop(uid, None)
         return True
 

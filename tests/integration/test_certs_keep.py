@@ -17,6 +17,7 @@ import pytest
 import urllib3
 from cryptography import x509
 
+from aliquot.certs import new_authority, new_leaf
 from aliquot.keeping import CA_SECRET, Keeper, Terms, Wanted, certificates_in, usual
 from aliquot.kube.api import Api
 from aliquot.sandbox.cluster.cluster import PocketCluster
@@ -198,6 +199,33 @@ def test_what_was_lost_is_made_good(cluster: PocketCluster, loss: str):
         assert (secret(cluster, LEAVES[0])["tls.crt"] == leaf) == served
         assert settle(cluster, clock) == 0
     assert len(certificates_in(bundle(cluster))) == 1
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_ca_that_somebody_has_put_beside_one_certificate_is_not_trusted(
+    cluster: PocketCluster, everywhere: bool
+):
+    """Whoever can write one Secret, or all of them, does not have the API server trust his webhook by it."""
+    clock = Clock()
+    settle(cluster, clock)
+    mine = new_authority(dt.timedelta(days=365), clock())
+    leaf = new_leaf(mine, "aliquot-agent", usual(NAMESPACE)[2].names, dt.timedelta(days=90), clock())
+    for name in LEAVES if everywhere else LEAVES[2:]:
+        path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}"
+        stored = cluster.kubectl.request("GET", path)
+        given = {
+            "tls.crt": leaf.pem,
+            "tls.key": leaf.key_pem,
+            "ca.crt": mine.pem + secret(cluster, name)["ca.crt"],
+        }
+        data = {key: base64.b64encode(value).decode() for key, value in given.items()}
+        cluster.kubectl.request("PUT", path, {**stored, "data": data})
+    cluster.kubectl.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/secrets/{CA_SECRET}")
+    settle(cluster, clock)
+    check(cluster)
+    theirs = mine.certificate
+    for pem in (bundle(cluster), *(secret(cluster, name)["ca.crt"] for name in (CA_SECRET, *LEAVES))):
+        assert theirs not in certificates_in(pem)
 
 
 @pytest.mark.parametrize("gone", [LEAVES, LEAVES[:1]])

@@ -520,3 +520,22 @@ def test_a_node_that_lacks_cpu_until_victims_end_need_not_be_offered_before(then
     asyncio.run(here.evictor.look())
     assert here.held(pod) == ""
     assert here.ledger.accounts.free("").memory_mib == (0 if then == "offered" else 16 * 1024)
+
+
+def test_a_plan_whose_victim_does_not_end_is_not_waited_for_where_it_is_not_offered() -> None:
+    """Though there is room on the cards by now: kube-scheduler knows what else the pod lacks there."""
+    here = Evicting()
+    here.runs("stays", "n1-b", 16, priority=500)
+    here.runs("third", "n1-a", 8, priority=500)
+    here.runs("stuck", "n1-a", 8)
+    pod = waiter(8)
+    here.wants(pod)
+    assert here.look() == ["stuck"]
+    here.ends("third")
+    here.nodes = ("n2",)
+    here.wants(pod)
+    asyncio.run(here.evictor.look())
+    assert here.held(pod) == "n1"
+    here.now += GRACE_SECONDS + OVERDUE_SECONDS
+    asyncio.run(here.evictor.look())
+    assert here.held(pod) == ""

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from aliquot.host import HostShare
 from aliquot.inventory import Card as Told
 from aliquot.inventory import GPUNodeStatus
+from aliquot.scheduler_ext.filter import Filter
 from tests.unit.scheduler_ext.drill import Drill, pod_in
 from tests.unit.scheduler_ext.placing import GIB
 from tests.unit.scheduler_ext.teams import quota
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aliquot.kube.objects import Pod
+    from aliquot.placement import Placement
+    from aliquot.request import PodRequest
+    from aliquot.scheduler_ext.wire import FilterResult
 
 Wanted = tuple[int, int, int]
 """GiB and percent on each of so many cards of one node."""
@@ -135,3 +145,25 @@ def test_a_group_takes_no_last_slice_that_others_guarantees_need():
     drill.create(*pods)
     drill.where(pods[0])
     assert drill.holds(*pods) == 2
+
+
+@pytest.mark.parametrize(("gib", "limit", "most"), [(4, 12, 40), (24, 96, 8)])
+def test_members_that_are_alike_are_looked_for_in_few_orders(
+    gib: int, limit: int, most: int, monkeypatch: pytest.MonkeyPatch
+):
+    """No order of theirs makes less of what a limit or a card bears."""
+    drill, looked = Drill(), list[str]()
+    drill.quotas.put(quota("most", "default", limit=(limit, None, None)))
+    find = Filter.find
+
+    def counted(
+        self: Filter, pod: Pod, request: PodRequest, nodes: Sequence[str]
+    ) -> Placement | FilterResult:
+        looked.append(request.name)
+        return find(self, pod, request, nodes)
+
+    monkeypatch.setattr(Filter, "find", counted)
+    pods = drill.group("train", 4, gib=gib)
+    drill.ask(pods[0])
+    assert drill.holds(*pods) == 0
+    assert 0 < len(looked) <= most

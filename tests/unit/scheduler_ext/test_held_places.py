@@ -9,6 +9,7 @@ import pytest
 from aliquot.dialects.hami import HamiDialect
 from aliquot.host import HostShare
 from aliquot.kube.objects import Node, Pod
+from aliquot.policy import Policy
 from aliquot.scheduler_ext.bind import Binder, BindError
 from aliquot.scheduler_ext.choose import Placer
 from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
@@ -370,3 +371,57 @@ def test_the_place_is_held_that_the_plans_victims_leave() -> None:
     here.ends("low")
     here.ends("leaving")
     assert here.wants(urgent) == ["n1"]
+
+
+def test_a_place_that_is_held_is_not_bound_while_its_victim_is_there() -> None:
+    """kube-scheduler may bind by what filter said before: what is held has not been found free yet."""
+    here = Evicting()
+    here.runs("stays", "n1-b", 16, priority=500)
+    here.runs("low", "n1-a", 16)
+    pod = waiter(16)
+    here.wants(pod)
+    assert here.look() == ["low"]
+    with pytest.raises(BindError, match="no room on n1"):
+        bind(here, pod)
+    assert all(card.used_mib <= 16 * 1024 for card in here.ledger.table.cards("n1"))
+
+
+@pytest.mark.parametrize("priority", [100, 200])
+def test_who_comes_later_waits_for_those_that_have_to_leave_but_for_a_higher_one(priority: int) -> None:
+    """What was evicted for the higher one is not for the lower one to take, however early it was there."""
+    here = Evicting()
+    here.runs("stays", "n1-b", 16, priority=500)
+    here.runs("firm", "n1-a", 4, priority=500)
+    here.runs("slow", "n1-a", 4)
+    here.runs("quick", "n1-a", 8, priority=1)
+    first, second = waiter(4), waiter(8, priority=priority)
+    here.wants(first)
+    assert here.look() == ["slow"]
+    here.wants(second)
+    assert here.look() == ["slow", "quick"]
+    here.ends("quick")
+    assert here.wants(first) == (["n1"] if priority == 100 else [])
+    assert here.wants(second) == (["n1"] if priority == 200 else [])
+
+
+def test_a_higher_pod_that_gets_nothing_changes_nothing() -> None:
+    """What is held for others is where it was, and still their own."""
+    here = Evicting()
+    here.evictable.card_policy = Policy.SPREAD
+    here.runs("firm", "n1-b", 6, priority=500)
+    here.runs("small", "n1-a", 16)
+    here.runs("large", "n1-b", 10, priority=1)
+    lower, higher = waiter(8, priority=150, namespace="b"), waiter(16, priority=160, namespace="a")
+    for pod, victim in ((lower, "large"), (higher, "small")):
+        here.wants(pod)
+        here.holds.claim(pod, here.filter.request_of(pod), {"n1": (victim,)})
+        here.holds.grant(pod.metadata.uid, "n1")
+        here.leaves(victim)
+    here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None)))
+    here.holds.review()
+    before = [here.ledger.entry(pod.metadata.uid) for pod in (lower, higher)]
+    assert all(before)
+    assert here.wants(waiter(16, priority=170)) == []
+    after = [here.ledger.entry(pod.metadata.uid) for pod in (lower, higher)]
+    assert [entry and entry.placement for entry in after] == [entry and entry.placement for entry in before]
+    assert all(here.holds.kept_on(pod.metadata.uid) == "n1" for pod in (lower, higher))
