@@ -219,7 +219,7 @@ class Holds:
         later = {
             other for other, (_, theirs) in self._kept_on.items() if theirs > number and self._held(other)
         }
-        return [uid for uid in later if self._claims[uid].priority <= claim.priority]
+        return [other for other in later if self._claims[other].priority <= claim.priority]
 
     def full_nodes(self, request: PodRequest, priority: int) -> frozenset[str]:
         """The nodes that have no CPU or memory for a pod beside those of no lower priority that places are held for."""
