@@ -190,6 +190,18 @@ def test_the_kernel_marks_the_end_of_a_process_in_its_page(
     assert lessor.works() == [Work.IN_FLIGHT]
 
 
+def test_who_has_not_worked_yet_names_no_time_that_is_far(leased: Callable[..., Tenant], ends: ExitStack):
+    """The end of work is told in few bits: nought would be hours ago, or hours ahead."""
+    lessor = ends.enter_context(Lessor(leased()))
+    lessor.close()
+    process = told_to_go(start(lessor.tenant, "kernel", 1000, seconds=60))
+    ends.callback(process.communicate)
+    ends.callback(process.kill)
+    wait_for(lambda: lessor.works() == [Work.WAITING], "a process that waits")
+    (word,) = lessor.words()
+    assert abs(word.after_ns(time.monotonic_ns())) < 60 * SECOND_NS
+
+
 @pytest.mark.timing
 def test_work_that_outlasts_its_expected_end_is_told_from_that_of_a_stopped_process(begin: Begin):
     """A live process says again and again that its work should be over now; a stopped one falls behind."""
