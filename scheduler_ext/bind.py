@@ -159,11 +159,12 @@ class Binder:
 
         What is held for other pods that wait does not count: some of it may be what others have yet to leave.
         """
-        if self._fits(entry) or entry.stage is Stage.HELD:
-            return self._fits(entry)
-        with self._ledger.without(
-            *(one.uid for one in self._ledger.unconfirmed() if one.stage is Stage.HELD)
-        ):
+        if self._fits(entry):
+            return True
+        if entry.stage is Stage.HELD:
+            return False
+        others = (one.uid for one in self._ledger.unconfirmed() if one.stage is Stage.HELD)
+        with self._ledger.without(*others):
             return self._fits(entry)
 
     def _fits(self, entry: Entry) -> bool:

@@ -83,14 +83,18 @@ class Borrowing:
         reclaims: Whether any quota reclaims what it is guaranteed.
     """
 
-    def __init__(self, quotas: Quotas, leaving: Collection[str] = (), held: Collection[str] = ()) -> None:
+    def __init__(
+        self, quotas: Quotas, leaving: Collection[str] = (), held: Collection[str] = (), own: str = ""
+    ) -> None:
         """Look at the quotas.
 
         Args:
             quotas: What each namespace has and may have.
             leaving: The UIDs of the pods that count as gone.
             held: The UIDs of the pods that wait and for which places are held.
+            own: The node on which room is the own of the pod that is asked about: only its limits close it there.
         """
+        self._own = own
         self.leaving = frozenset(leaving)
         self._promised = quotas.accounts.parts(frozenset(held) - self.leaving)
         self._quotas = quotas
@@ -156,16 +160,14 @@ class Borrowing:
         if not self._quotas.bounds_anybody(request.namespace):
             return ""
         uids = {pod.uid for pod in gone}
+        if node == self._own:
+            return self._quotas.beyond_limit(request, node, self._relief_with({*uids, request.uid}))
         if not uids <= self.leaving:
             return self._quotas.barred_after(request, node, self._relief_with({*uids, request.uid}))
         key = request.uid, self._accounts.kind_of(node)
         if key not in self._barred:
             self._barred[key] = self._quotas.barred_after(request, node, self._relief_with({request.uid}))
         return self._barred[key]
-
-    def beyond_limit(self, request: PodRequest, node: str) -> str:
-        """The same, whatever others are guaranteed, of a pod whose own place is given up first."""
-        return self._quotas.beyond_limit(request, node, self._relief_with({request.uid}))
 
     def _relief_with(self, uids: AbstractSet[str]) -> Relief:
         """What is given back by those that leave and by these; worked out anew for the nodes of these alone."""
@@ -183,6 +185,8 @@ class Borrowing:
         """Whether a pod may go to a node whoever leaves it, as far as all that they leave is free then."""
         if not self._quotas.bounds_anybody(request.namespace):
             return True
+        if node == self._own:
+            return not self.barred(request, node)
         key = request.uid, self._accounts.kind_of(node)
         if key not in self._sure:
             relief = self._relief_with({request.uid})

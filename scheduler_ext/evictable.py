@@ -121,11 +121,14 @@ class Evictable:
         self._evicted = {pod.uid: self._evicted[pod.uid] for pod in evicted if self.leaves(pod)}
         return [*self._evicted, *(pod.uid for pod in self.residents.deleted() if self.leaves(pod))]
 
-    def borrowing(self, gone: Collection[str] = ()) -> Borrowing:
-        """Who is beyond their guarantee once those that leave, and these, have left: good for one decision."""
+    def borrowing(self, gone: Collection[str] = (), own: str = "") -> Borrowing:
+        """Who is beyond their guarantee once those that leave, and these, have left: good for one decision.
+
+        `own`: the node on which room is the own of the pod that is decided about.
+        """
         told = (pod.uid for pod in map(self.residents.get, gone) if pod and self._goes(pod, gone))
         held = (entry.uid for entry in self.ledger.unconfirmed() if entry.stage is Stage.HELD)
-        return Borrowing(self.quotas, {*self.leaving(), *told}, frozenset(held))
+        return Borrowing(self.quotas, {*self.leaving(), *told}, frozenset(held), own)
 
     def leaves(self, pod: Resident) -> bool:
         """Whether a pod is being deleted and will have ended soon, as far as is known."""
@@ -164,7 +167,6 @@ class Evictable:
         limit: Class = WORST,
         cards: Sequence[CardState] | None = None,
         objection: Objection = lambda _: (),
-        kept: bool = False,
     ) -> Departure | None:
         """Who would have to leave a node for a pod; None where nobody's leaving helps.
 
@@ -178,7 +180,6 @@ class Evictable:
             limit: Rather nobody than one of a worse class.
             cards: The node's cards as they are, where the caller has read them.
             objection: Which of those found the caller would rather have stay.
-            kept: Whether room there is the pod's own already: only its own limits can keep it out.
         """
         there = self.residents.on(node)
         spared = self.min_run_seconds or borrowing.spares_anybody
@@ -198,8 +199,7 @@ class Evictable:
         ending = {*gone, *(leaver.uid for leaver in away)}.difference(stuck)
         short = self._short_of_slices(request, node, ending)
         search = _Search(self, request, node, relieved(cards, away), short, borrowing, evicted, left, limit)
-        own = kept and not borrowing.beyond_limit(request, node)
-        sure = own or (
+        sure = (
             borrowing.sure(request, node)
             and self.ledger.hosts.takes_pods(node)
             and all(map(_frees_what_it_had, cards))
@@ -252,21 +252,20 @@ class Evictable:
         may_go: Callable[[Resident], bool],
         gone: Collection[str],
         *,
-        kept: bool,
+        own: str = "",
     ) -> bool:
         """Whether a pod could have the very place held for it, once those have left that leave, and who else has to.
 
-        `kept`: whether room there is the pod's own already, for which only its own limits count.
+        `own`: the node on which room is its own already.
         """
-        node, borrowing = placement.node, self.borrowing(gone)
+        node, borrowing = placement.node, self.borrowing(gone, own)
         cards = self.ledger.cards_without(node, request.uid)
         away = self._away(node, gone)
         if still_fits(placement, relieved(cards, away)):
-            out = borrowing.beyond_limit(request, node) if kept else borrowing.barred(request, node)
-            return not (out or self.will_be_short_of_host(request, node, gone))
+            return not (borrowing.barred(request, node) or self.will_be_short_of_host(request, node, gone))
         objection = self.objection(request, node, borrowing)
         departure = self.departure(
-            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection, kept=kept
+            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection
         )
         if departure is None:
             return False
@@ -300,21 +299,21 @@ class Evictable:
         may_go: Callable[[Resident], bool],
         gone: Collection[str],
         *,
-        kept: bool = False,
+        own: str = "",
     ) -> Placement | None:
         """Where a pod goes once those have left that are leaving, and if that is not enough whoever else has to.
 
-        `kept`: whether room there is the pod's own already, for which only its own limits count.
+        `own`: the node on which room is its own already.
         """
         away = self._away(node, gone)
-        cards, borrowing = self.ledger.cards_without(node, request.uid), self.borrowing(gone)
+        cards, borrowing = self.ledger.cards_without(node, request.uid), self.borrowing(gone, own)
         placement = place_after(request, node, cards, away, self.card_policy)
         if placement is not None:
-            out = borrowing.beyond_limit(request, node) if kept else borrowing.barred(request, node)
-            return None if out or self.will_be_short_of_host(request, node, gone) else placement
+            out = borrowing.barred(request, node) or self.will_be_short_of_host(request, node, gone)
+            return None if out else placement
         objection = self.objection(request, node, borrowing)
         departure = self.departure(
-            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection, kept=kept
+            request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection
         )
         if departure is None:
             return None

@@ -138,16 +138,15 @@ class Filter:
             return bool(saved) and self.placer.place(request, ours) is not None
 
     def own_place(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> Placement | None:
-        """The place that is held for a pod, once those have left it that were to; None before, or where none is held.
+        """The place that is held for a pod, if it is free by now; None where it is not, or none is held.
 
-        It is beside all that are there, and all for whom places were held before or who have a higher priority; others
-        wait for those that still have to leave. That the node is kept for a larger pod is nothing to it, as it is
-        nothing to pods that run there.
+        It has to fit beside the pods that are there, and beside places that were held earlier or are held for pods of a
+        higher priority. A node that is kept free for a larger pod is not closed to it, as it is not to pods that run.
         """
         held = self.ledger.entry(request.uid)
         if self.holds is None or held is None or held.stage is not Stage.HELD or held.node not in nodes:
             return None
-        if held.node in self.closed_for_good(pod) or self._barred_from_held(request, held):
+        if held.node in self.closed_for_good(pod) or self._barred_from_held(request, held, self.holds):
             return None
         with self.waiting.trial(), self.ledger.without(*self.holds.held_later(request.uid)):
             there = self.ledger.cards_without(held.node, request.uid)
@@ -172,18 +171,14 @@ class Filter:
         held to its own limits alone.
         """
         barred = self.quotas.barred(request, imagined)
-        own = self._own_node(request.uid)
+        own = self.holds.kept_on(request.uid) if self.holds else ""
         if own in barred and not self.quotas.beyond_limit(request, own):
             del barred[own]
         return barred
 
-    def _own_node(self, uid: str) -> str:
-        """The node on which room is held for a pod; empty where there is none."""
-        return self.holds.kept_on(uid) if self.holds else ""
-
-    def _barred_from_held(self, request: PodRequest, held: Entry) -> str:
+    def _barred_from_held(self, request: PodRequest, held: Entry, holds: Holds) -> str:
         """Why quotas would not let a pod have the place that is held for it; empty when they would."""
-        if self._own_node(request.uid) == held.node:
+        if holds.kept_on(request.uid) == held.node:
             relief = self.quotas.accounts.relief([request.uid])
             return self.quotas.beyond_limit(request, held.node, relief)
         return self.quotas.refusal(request.namespace, held.placement, anew=True)
@@ -244,10 +239,10 @@ class Filter:
         whys = [barred.get(name, "") for name in nodes if name in self.ledger.table] if barred else []
         return whys[0].partition(":")[0] if whys and all(whys) else ""
 
-    def might_be_borne(self, request: PodRequest, nodes: Sequence[str], *, alike: bool) -> bool:
-        """Whether quotas keep a pod from each of these nodes, and might not where others had other places.
+    def other_places_might_help(self, request: PodRequest, nodes: Sequence[str], *, alike: bool) -> bool:
+        """Whether quotas keep a pod from each of these nodes, but might let it in if its group had other places.
 
-        `alike`: the others ask for the same, of which no other choice makes less.
+        `alike`: whether the others of its group ask for the same. Then other places change nothing about a limit.
         """
         if not self.quota_against(request, nodes):
             return False

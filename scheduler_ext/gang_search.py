@@ -37,6 +37,7 @@ from aliquot.scheduler_ext.wire import FilterResult
 
 MOST_FINDS: Final = 96
 STUCK_FINDS: Final = 64
+"""Of these, for attempts with the stuck kind first, before any others are made."""
 _PREFERENCES: Final = (
     SILENT,
     Preference(Policy.SPREAD, Policy.SPREAD),
@@ -61,10 +62,10 @@ class Finder(Protocol):
     def quota_against(self, request: PodRequest, nodes: Sequence[str]) -> str:
         """The quota that keeps a pod from each of these nodes with cards; empty where there is none."""
 
-    def might_be_borne(self, request: PodRequest, nodes: Sequence[str], *, alike: bool) -> bool:
-        """Whether quotas keep a pod from each of these nodes, and might not where others had other places.
+    def other_places_might_help(self, request: PodRequest, nodes: Sequence[str], *, alike: bool) -> bool:
+        """Whether quotas keep a pod from each of these nodes, but might let it in if its group had other places.
 
-        `alike`: the others ask for the same, of which no other choice makes less.
+        `alike`: whether the others of its group ask for the same. Then other places change nothing about a limit.
         """
 
     def closed_for_good(self, pod: Pod) -> AbstractSet[str]:
@@ -132,7 +133,7 @@ class Arranger(Generic[_Found]):
         return self._attempt(how)
 
     def _further(self, first: Arrangement[_Found]) -> Iterator[tuple[_Plan, Arrangement[_Found]]]:
-        """Further attempts, of `MOST_FINDS` searches in all; where any helps it is mostly one of the first ones."""
+        """Further attempts, of `MOST_FINDS` searches in all; the first ones are those that help most often."""
         stuck, count = self._stuck_first(first), len(self._members)
         attempts = itertools.chain(
             itertools.islice(stuck, STUCK_FINDS // count),
@@ -205,7 +206,7 @@ def are_alike(members: Sequence[Member]) -> bool:
 
 
 def enough_apart(table: CardTable, members: Sequence[Member], needed: int) -> bool:
-    """Whether so many members would have room, were each kind of them alone; False where no other order is another."""
+    """Whether so many members would have room if each kind were alone; False where all are alike, in any order."""
     kinds = dict[Hashable, list[Member]]()
     for member in members:
         kinds.setdefault(member.kind, []).append(member)
@@ -279,13 +280,13 @@ class GangSearch:
             short_of_host |= roomy is not offered
             found = finder.find(member.pod, request, roomy)
             if not isinstance(found, Placement):
-                kept_out = kept_out or finder.might_be_borne(request, roomy, alike=alike)
+                kept_out = kept_out or finder.other_places_might_help(request, roomy, alike=alike)
                 return None
             self._ledger.reserve(request, found)
             return request.uid
 
         def worthwhile(members: Sequence[Member]) -> bool:
-            # How much is left beside guarantees depends on whose nodes' last slices are taken.
+            # What may be borrowed depends on the places: on a node without a free slice nothing may be.
             return kept_out or enough_apart(self._ledger.table, members, gang.lacking)
 
         least = gang.terms.members or 0

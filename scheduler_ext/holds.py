@@ -15,7 +15,7 @@ What is held counts as the pod's own, as if it ran there: whatever room is lost 
 guaranteed, only its own limits can keep it from there.
 
 A hold ends when the pod gets its place, loses its nomination, or goes. It ends as well when the pod could not use the
-place: a card has failed, a pod that was to leave has not ended in time, or quotas would say no by then (`review`). A
+place: a card has failed, a pod that was to leave has not ended in time, or its own limits close it (`review`). A
 fresh extender learns of nominations from the pods themselves. What grows: an entry for each waiting pod that was
 nominated or whose preemption was asked for.
 """
@@ -323,7 +323,7 @@ class Holds:
             entry.placement,
             lambda pod: pod.priority < claim.priority,
             frozenset(claim.leaving.get(entry.node, ())),
-            kept=self.kept_on(claim.request.uid) == entry.node,
+            own=self.kept_on(claim.request.uid),
         )
 
     def _place(self, claim: Claim, node: str, *, more: bool) -> Placement | None:
@@ -332,5 +332,5 @@ class Holds:
             node,
             lambda pod: more and pod.priority < claim.priority,
             frozenset(claim.leaving.get(node, ())),
-            kept=self.kept_on(claim.request.uid) == node,
+            own=self.kept_on(claim.request.uid),
         )

@@ -114,7 +114,7 @@ static uint32_t most_launches(const aq_in_flight *flight) {
 /* Reads the terms. Announced first, as lease.h says: what is in flight already is announced. */
 static void ask(aq_passage *p) {
   aq_in_flight *flight = &aq_flights[p->card];
-  if (!flight->ends_ns) flight->ends_ns = aq_now_ns(); /* of work that there has not been yet: no other time is far from it */
+  if (!flight->ends_ns) flight->ends_ns = aq_now_ns(); /* nothing was submitted yet; 0 would be read as hours from now */
   if (!flight->count) aq_batch_publish(p->card, true);
   p->gate = aq_lease_gate(p->card);
   p->now_ns = aq_now_ns();
