@@ -14,6 +14,7 @@ import asyncio
 import base64
 import binascii
 import datetime as dt
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,13 @@ _BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 _log = logging.getLogger(__name__)
 
 
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except binascii.Error:
+        return b""
+
+
 class Secret(KubeObject, frozen=True, kw_only=True):
     """A Secret; values are base64."""
 
@@ -49,10 +57,7 @@ class Secret(KubeObject, frozen=True, kw_only=True):
 
     def bytes_of(self, key: str) -> bytes:
         """One value; empty where there is none that can be read."""
-        try:
-            return base64.b64decode(self.data.get(key, ""))
-        except binascii.Error:
-            return b""
+        return _decoded(self.data.get(key, ""))
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
@@ -62,12 +67,10 @@ class _ClientConfig(msgspec.Struct, rename="camel"):
 class _Webhook(msgspec.Struct, rename="camel"):
     client_config: _ClientConfig = msgspec.field(default_factory=_ClientConfig)
 
-    def bytes_of_ca(self) -> bytes:
-        """The CAs by which the API server knows it."""
-        try:
-            return base64.b64decode(self.client_config.ca_bundle)
-        except binascii.Error:
-            return b""
+    @property
+    def authorities(self) -> bytes:
+        """The CAs by which the API server knows it; empty where they cannot be read."""
+        return _decoded(self.client_config.ca_bundle)
 
 
 class Configuration(KubeObject, frozen=True, kw_only=True):
@@ -143,9 +146,10 @@ class Trust:
         return _pem((self.signing.certificate, *coming, *self.others))
 
     def issuers(self, terms: Terms, now: dt.datetime) -> tuple[x509.Certificate, ...]:
-        """Whose certificates may be in use: of others while the one that signs is not trusted everywhere yet.
+        """The CAs whose certificates may be in use.
 
-        It would be, but for one that was made because the one before was lost.
+        A CA signs once it has been trusted for the overlap. A younger one that signs was made in place of a lost one,
+        whose certificates stay in use until then.
         """
         young = now < _made(self.signing) + terms.overlap
         return (self.signing.certificate, *(self.others if young else ()))
@@ -321,40 +325,34 @@ class Keeper:
         return should
 
     async def _lost(self, secret: Secret, now: dt.datetime) -> list[x509.Certificate]:
-        """The CAs without a key whose certificates are in use: those that everybody trusts.
+        """The CAs whose key is lost and which all Secrets and webhooks trust.
 
-        One that lies in some of the Secrets alone may be of somebody who could write these.
+        One that only some of the Secrets have may come from somebody who could write these.
         """
         held = [await self._secret(wanted.secret) for wanted in self.wanted]
         bundles = [one.bytes_of(TRUSTED) for one in held if one.bytes_of(CERT)]
-        told = (one.bytes_of_ca() for one in await self._webhooks())
-        trusted = [set(certificates_in(bundle)) for bundle in (*bundles, *told)]
-        found = [
-            *certificates_in(secret.bytes_of(TRUSTED)),
-            *(certificates_in(bundles[0]) if bundles else ()),
-        ]
+        configuration = await self._webhook_configuration()
+        bundles += [webhook.authorities for webhook in (configuration.webhooks if configuration else ())]
+        trusted = [certificates_in(bundle) for bundle in bundles]
         return [
             one
-            for one in dict.fromkeys(found)
+            for one in dict.fromkeys([*certificates_in(secret.bytes_of(TRUSTED)), *itertools.chain(*trusted)])
             if one.not_valid_after_utc > now and may_sign(one) and all(one in bundle for bundle in trusted)
         ]
 
-    async def _webhooks(self) -> Sequence[_Webhook]:
-        """Ours, as far as they are there."""
+    async def _webhook_configuration(self) -> Configuration | None:
+        """Ours; None where there is none."""
         try:
-            return (await self.api.get(CONFIGURATIONS, self.configuration)).webhooks
+            return await self.api.get(CONFIGURATIONS, self.configuration)
         except ApiError as error:
             if error.not_found:
-                return ()
+                return None
             raise
 
     async def _tell_webhooks(self, trust: Trust) -> None:
         """The API server trusts what is in the configuration; where there is none yet, nobody has to be told."""
-        try:
-            found = await self.api.get(CONFIGURATIONS, self.configuration)
-        except ApiError as error:
-            if not error.not_found:
-                raise
+        found = await self._webhook_configuration()
+        if found is None:
             _log.warning("there is no MutatingWebhookConfiguration %s to tell of the CA", self.configuration)
             return
         bundle = base64.b64encode(trust.bundle).decode()
