@@ -23,6 +23,7 @@ PLACEMENT: Final = "aliquot.dev/placement"
 AGAIN_SECONDS: Final = 30.0
 """Evictions of one plan follow each other more closely than this."""
 LOWEST: Final = -(1 << 31)
+"""No pod has a lower priority."""
 OVERDUE_SECONDS: Final = 30.0
 """So long after its grace period a pod counts as staying; until then nobody can know that it does not end."""
 

@@ -41,8 +41,9 @@ FOUND_ONCE = {
     2598: "members of a group of whom one takes a last slice",
     2699: "a group of which a quota bears the smaller members",
     3497: "a pod that was leaving the node already, and does not end",
-    4844: "a group for whose members there is room in few arrangements",
     3627: "what is kept for a member whose group has lost others",
+    4844: "a group for whose members there is room in few arrangements",
+    5609: "a group that is evicted while others leave for its last member",
 }
 
 
