@@ -203,3 +203,10 @@ def clusters(draw: st.DrawFn, tenants: int = 8) -> Cluster:
     for document in draw(st.lists(pods(2), max_size=tenants)):
         cluster.settle(read(document))
     return cluster
+
+
+def tenant(cluster: Cluster, node: str, **limits: str) -> str:
+    """A pod that is bound to a node; its UID."""
+    pod = read(pod_document([{key.replace("_", "-"): value for key, value in limits.items()}]))
+    cluster.settle(pod, node)
+    return pod.metadata.uid

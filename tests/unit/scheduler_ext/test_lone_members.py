@@ -77,8 +77,8 @@ class Preempting(Field):
         return self.world.evicted[before:]
 
 
-def test_the_last_member_that_a_group_lacks_preempts():
-    """The place of the pod that leaves is held for it, whoever else comes; then the group is whole."""
+def with_heir() -> tuple[Preempting, list[Pod], Pod, Pod]:
+    """A group that has lost its first member, the pod in its place, and the one that leaves for that."""
     field = Preempting()
     members = field.run_group("train", priority=100)
     others = field.others(4, 0)
@@ -87,6 +87,12 @@ def test_the_last_member_that_a_group_lacks_preempts():
     (gone,) = field.evictions()
     victim = next(pod for pod in others if pod.metadata.name == gone)
     field.show(victim, leaving=True)
+    return field, members, heir, victim
+
+
+def test_the_last_member_that_a_group_lacks_preempts():
+    """The place of the pod that leaves is held for it, whoever else comes; then the group is whole."""
+    field, members, heir, victim = with_heir()
     assert field.evictions() == []
     assert not field.where(heir)
     assert not field.would(heir)
@@ -146,13 +152,7 @@ def test_a_group_for_whose_last_member_others_leave_is_not_evicted_meanwhile(los
 
 def test_a_plan_for_a_member_is_given_up_when_its_group_lacks_others():
     """What leaves for it is of no use to it, and is there for whoever waits."""
-    field = Preempting()
-    members = field.run_group("train", priority=100)
-    others = field.others(4, 0)
-    heir = field.member("train", 5, 100)
-    field.lose_card(members[0], heir)
-    (gone,) = field.evictions()
-    field.show(next(pod for pod in others if pod.metadata.name == gone), leaving=True)
+    field, members, heir, _ = with_heir()
     assert field.ledger.entry(heir.metadata.uid) is not None
     field.leave(members[1])
     field.evictions()
