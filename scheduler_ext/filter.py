@@ -375,8 +375,8 @@ class _Looked:
     def refusal(self) -> FilterResult:
         """Why not, node by node."""
         refused = {**self.choice.refused, **self.closed.reasons(self.nodes)}
-        barred = {n: why for n in self.nodes if (why := self.closed.barred.get(n))} | self.turns
-        return refusal(refused, self.choice.cards, barred)
+        barred = {n: why for n in self.nodes if (why := self.closed.barred.get(n))}
+        return refusal(refused, self.choice.cards, self.turns | barred)
 
 
 def deleted(request: PodRequest) -> FilterResult:

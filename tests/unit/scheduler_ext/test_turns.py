@@ -18,7 +18,8 @@ from aliquot.scheduler_ext.residents import Residents
 from aliquot.scheduler_ext.turns import BACKOFF_SECONDS, MOST_IDLE_SECONDS, REST_SECONDS, YIELD_SECONDS, Turns
 from aliquot.scheduler_ext.waiting import Waiting, Waker
 from aliquot.scheduler_ext.wire import FilterArgs, FilterResult
-from tests.unit.scheduler_ext.teams import Teams, pod_of, quota
+from tests.unit.scheduler_ext.placing import card, node
+from tests.unit.scheduler_ext.teams import Teams, native, pod_of, quota
 from tests.unit.scheduler_ext.world import WorldPod
 
 RETRY = "aliquot.dev/retry"
@@ -112,6 +113,23 @@ def test_a_pod_of_the_higher_share_leaves_its_place_to_one_that_waits(queue: Que
     assert RETRY in queue.next_b.annotations
     assert RETRY not in queue.next_a.annotations
     assert queue.gets(queue.next_b)
+
+
+def test_a_node_that_a_quota_closes_is_closed_by_that_whoevers_turn_it_is() -> None:
+    """There the pod gets nothing when the other one has been: to wait for that one is of no use."""
+    queue = Queue()
+    queue.ledger.put_node("n2", node(card("n2-a", gib=24)))
+    gone = [*queue.run("a", 24), *queue.run("a", 16)]
+    queue.run("a", 16)
+    assert not queue.gets(queue.make("b", 16))
+    queue.now += 60.0
+    for one in gone:
+        queue.end(one)
+    queue.quotas.put_native(native("a", gpu_mem="36Gi"))
+    whole = WorldPod(pod_of("a", {"gpu": "1"}))
+    told = queue.ask(whole).FailedAndUnresolvableNodes
+    assert "it is the turn of namespace b" in told["n1"]
+    assert "ResourceQuota cards" in told["n2"]
 
 
 def test_the_lower_share_is_not_held_up(queue: Queue) -> None:
