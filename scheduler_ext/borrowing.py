@@ -185,8 +185,6 @@ class Borrowing:
         """Whether a pod may go to a node whoever leaves it, as far as all that they leave is free then."""
         if not self._quotas.bounds_anybody(request.namespace):
             return True
-        if node == self._own:
-            return not self.barred(request, node)
         key = request.uid, self._accounts.kind_of(node)
         if key not in self._sure:
             relief = self._relief_with({request.uid})

@@ -21,6 +21,7 @@ nominated or whose preemption was asked for.
 """
 
 import itertools
+import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,7 +37,8 @@ from aliquot.scheduler_ext.ledger import Entry, Ledger, Stage
 from aliquot.scheduler_ext.pods import PlacedPod
 from aliquot.scheduler_ext.waiting import Waiting
 
-NOWHERE: Final = ("", -1)
+NOWHERE: Final = ("", sys.maxsize)
+"""Of a pod that has no room of its own: after all that have."""
 
 
 @dataclass(frozen=True)
@@ -209,24 +211,26 @@ class Holds:
         return node if claim is not None and self._evictable.told(claim.leaving.get(node, ())) else ""
 
     def held_later(self, uid: str) -> list[str]:
-        """The UIDs of pods of no higher priority for which places came to be held after this one's.
+        """The UIDs of pods of no higher priority whose places were held after this one's, or are not their own.
 
         Of what still has to leave they are the ones that wait for it.
         """
-        claim, (_, number) = self._claims.get(uid), self._kept_on.get(uid, NOWHERE)
-        if claim is None or number < 0:
+        claim, number = self._claims.get(uid), self._number(uid)
+        if claim is None:
             return []
-        later = {
-            other for other, (_, theirs) in self._kept_on.items() if theirs > number and self._held(other)
-        }
-        return [other for other in later if self._claims[other].priority <= claim.priority]
+        lower = [other for other, theirs in self._held_claims() if theirs.priority <= claim.priority]
+        return [other for other in lower if self._number(other) > number]
+
+    def _number(self, uid: str) -> int:
+        """Orders the pods with room of their own by when it became theirs, before all others."""
+        return self._kept_on.get(uid, NOWHERE)[1]
 
     def full_nodes(self, request: PodRequest, priority: int) -> frozenset[str]:
         """The nodes that have no CPU or memory for a pod beside those of no lower priority that places are held for."""
         found, aside = set[str](), self.below(priority)
-        for uid in {**self._nominated, **self._granted, **self._expected}:
-            claim, entry = self._claims.get(uid), self._ledger.entry(uid)
-            if claim is None or entry is None or entry.stage is not Stage.HELD or uid == request.uid:
+        for uid, claim in self._held_claims():
+            entry = self._ledger.entry(uid)
+            if entry is None or uid == request.uid:
                 continue
             gone = claim.leaving.get(entry.node, ())
             if self._evictable.will_be_short_of_host(request, entry.node, gone, aside):
@@ -235,10 +239,14 @@ class Holds:
 
     def below(self, priority: int) -> list[str]:
         """The UIDs of pods of lower priority for which a place is held."""
+        return [uid for uid, claim in self._held_claims() if claim.priority < priority]
+
+    def _held_claims(self) -> list[tuple[str, Claim]]:
+        """The pods for which a place is held, by UID: few of those that wait."""
         return [
-            uid
-            for uid in {**self._nominated, **self._granted, **self._expected}  # few of those that wait
-            if (claim := self._claims.get(uid)) and claim.priority < priority and self._held(uid)
+            (uid, claim)
+            for uid in {**self._nominated, **self._granted, **self._expected}
+            if (claim := self._claims.get(uid)) and self._held(uid)
         ]
 
     @contextmanager

@@ -404,6 +404,34 @@ def test_who_comes_later_waits_for_those_that_have_to_leave_but_for_a_higher_one
     assert here.wants(second) == (["n1"] if priority == 200 else [])
 
 
+def test_who_is_to_have_what_nobody_has_been_told_to_leave_does_not_take_what_others_leave() -> None:
+    """kube-scheduler has nominated it, and its victim may not have been evicted at all: that place is not its own."""
+    here = Evicting()
+    here.runs("stays", "n1-b", 16, priority=500)
+    here.runs("low", "n1-a", 8)
+    here.runs("leaving", "n1-a", 8)
+    here.leaves("leaving")
+    expects, nominated = waiter(8), waiter(8)
+    here.wants(expects)
+    here.look()
+    here.wants(nominated)
+    here.nominate(nominated, "n1")
+    assert (here.held(expects), here.held(nominated)) == ("n1", "n1")
+    assert here.holds.kept_on(nominated.metadata.uid) == ""
+    here.ends("leaving")
+    assert here.wants(nominated) == []
+    assert here.wants(expects) == ["n1"]
+
+
+def test_cpu_is_counted_once_for_a_nominated_pod_whose_place_is_held() -> None:
+    """The ledger has it already."""
+    here, first = with_cpu(cores=4)
+    here.nominate(first, "n1")
+    assert here.held(first) == "n1"
+    assert here.filter.offered_to(waiter(8), ["n1"], HostShare(2000, 0, 1)) == ["n1"]
+    assert here.filter.offered_to(waiter(8), ["n1"], HostShare(2001, 0, 1)) == []
+
+
 def test_a_higher_pod_that_gets_nothing_changes_nothing() -> None:
     """What is held for others is where it was, and still their own."""
     here = Evicting()

@@ -49,10 +49,12 @@ def test_a_plan_on_a_node_that_takes_no_pods_any_more_is_given_up() -> None:
     assert here.held(pod) == "n2"
 
 
+@pytest.mark.parametrize("lags", [False, True])
 @pytest.mark.parametrize("then", ["offered", "not offered", "not asked"])
-def test_a_node_that_lacks_cpu_until_victims_end_need_not_be_offered_before(then: str) -> None:
+def test_a_node_that_lacks_cpu_until_victims_end_need_not_be_offered_before(then: str, lags: bool) -> None:
     """kube-scheduler counts their CPU until they have gone, and offers the node no sooner."""
     here = Evicting("n1", "n2")
+    here.watch_lags = lags
     for where in ("n1-a", "n1-b", "n2-a", "n2-b"):
         here.runs(where, where, 16, priority=500 if where != "n1-a" else 0)
     pod = waiter(16)
