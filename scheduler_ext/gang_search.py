@@ -62,11 +62,8 @@ class Finder(Protocol):
     def quota_against(self, request: PodRequest, nodes: Sequence[str]) -> str:
         """The quota that keeps a pod from each of these nodes with cards; empty where there is none."""
 
-    def other_places_might_help(self, request: PodRequest, nodes: Sequence[str], *, alike: bool) -> bool:
-        """Whether quotas keep a pod from each of these nodes, but might let it in if its group had other places.
-
-        `alike`: whether the others of its group ask for the same. Then other places change nothing about a limit.
-        """
+    def other_places_might_help(self, request: PodRequest, nodes: Sequence[str]) -> bool:
+        """Whether quotas keep a pod from each of these nodes, but might let it in if its group had other places."""
 
     def closed_for_good(self, pod: Pod) -> AbstractSet[str]:
         """The nodes that a pod may never have: another device plugin serves them."""
@@ -267,20 +264,18 @@ class GangSearch:
 
     def _place_all(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> tuple[list[str], Look]:
         short_of_host = kept_out = False
-        members, had = gang.seekers(), gang.covered
-        alike = are_alike(members)
+        members, had = _offered(gang.seekers(), nodes), gang.covered
 
         def take(member: Member, preference: Preference) -> str | None:
             nonlocal short_of_host, kept_out
             if member.request is None:
                 return None
             request = _preferring(member.request, preference)
-            offered = _offered(member, nodes)
-            roomy = self._ledger.hosts.with_room(offered, request.host)
-            short_of_host |= roomy is not offered
+            roomy = self._ledger.hosts.with_room(member.nodes or (), request.host)
+            short_of_host |= roomy is not member.nodes
             found = finder.find(member.pod, request, roomy)
             if not isinstance(found, Placement):
-                kept_out = kept_out or finder.other_places_might_help(request, roomy, alike=alike)
+                kept_out = kept_out or finder.other_places_might_help(request, roomy)
                 return None
             self._ledger.reserve(request, found)
             return request.uid
@@ -295,7 +290,7 @@ class GangSearch:
         barred = ""
         if not gang.whole:
             against = (
-                finder.quota_against(one.request, _offered(one, nodes))
+                finder.quota_against(one.request, one.nodes or ())
                 for one in done.failed.values()
                 if one.request is not None
             )
@@ -336,7 +331,7 @@ class GangSearch:
 
     def could_fit(self, gang: Gang, finder: Finder) -> bool:
         """Whether as many members as the group needs would have room if no other pod were in the cluster."""
-        empty, nodes, needed = EmptyCluster(self._ledger.table), gang.offered_nodes, gang.needed
+        empty, needed = EmptyCluster(self._ledger.table), gang.needed
         for uid in gang.working:
             entry = self._ledger.entry(uid)
             if entry is not None:
@@ -347,16 +342,17 @@ class GangSearch:
                 return None
             request = _preferring(member.request, preference)
             closed = finder.closed_for_good(member.pod)
-            return empty.place(Candidate(request, _offered(member, nodes), closed))
+            return empty.place(Candidate(request, member.nodes or (), closed))
 
-        members = sorted(gang.seeking(), key=lambda one: one.weight)
+        members = _offered(sorted(gang.seeking(), key=lambda one: one.weight), gang.offered_nodes)
         done = Arranger(members, take, empty.remove, lambda number: number >= needed).run(lambda _: True)
         smallest = [one.request for one in reversed(members) if one.request is not None][:needed]
         return len(done.places) >= needed and not finder.beyond_quotas(smallest)
 
 
-def _offered(member: Member, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    return nodes if member.nodes is None else member.nodes
+def _offered(members: Iterable[Member], nodes: tuple[str, ...]) -> list[Member]:
+    """The members, those offered these nodes that kube-scheduler has not asked for yet."""
+    return [one if one.nodes is not None else replace(one, nodes=nodes) for one in members]
 
 
 def _preferring(request: PodRequest, preference: Preference) -> PodRequest:
