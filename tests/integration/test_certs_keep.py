@@ -228,6 +228,29 @@ def test_a_ca_that_somebody_has_put_beside_one_certificate_is_not_trusted(
         assert theirs not in certificates_in(pem)
 
 
+def test_only_a_ca_is_taken_over_from_what_all_trust(cluster: PocketCluster):
+    """A certificate of a service that somebody has put beside the CA everywhere is dropped."""
+    clock = Clock()
+    settle(cluster, clock)
+    old, leaf = secret(cluster, CA_SECRET)["tls.crt"], secret(cluster, LEAVES[0])["tls.crt"]
+    both = base64.b64encode(old + leaf).decode()
+    for name in LEAVES:
+        path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}"
+        stored = cluster.kubectl.request("GET", path)
+        cluster.kubectl.request("PUT", path, {**stored, "data": {**stored["data"], "ca.crt": both}})
+    configuration = cluster.kubectl.find(CONFIGURATIONS, "aliquot")
+    assert configuration
+    for webhook in configuration["webhooks"]:
+        webhook["clientConfig"]["caBundle"] = both
+    cluster.kubectl.apply(configuration)
+    cluster.kubectl.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/secrets/{CA_SECRET}")
+    settle(cluster, clock)
+    check(cluster)
+    authorities = certificates_in(bundle(cluster))
+    assert len(authorities) == 2
+    assert certificates_in(old)[0] in authorities
+
+
 @pytest.mark.parametrize("gone", [LEAVES, LEAVES[:1]])
 def test_a_service_whose_certificate_is_gone_too_has_a_new_one_at_once(
     cluster: PocketCluster, gone: tuple[str, ...]
