@@ -22,6 +22,7 @@ from aliquot.scheduler_ext.cards import CardState
 from aliquot.scheduler_ext.evictable import WORST, Class, Departure, Evictable
 from aliquot.scheduler_ext.filter import Filter
 from aliquot.scheduler_ext.holds import Holds
+from aliquot.scheduler_ext.ledger import Stage
 from aliquot.scheduler_ext.residents import Resident
 from aliquot.scheduler_ext.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
 
@@ -134,7 +135,15 @@ class Preemption:
             limit=limit,
             cards=cards,
             objection=objection,
+            host_counted=self._reserved_on(node),
         )
+
+    def _reserved_on(self, node: str) -> list[str]:
+        """The UIDs of the pods with a reservation there, whose CPU kube-scheduler counts, or knows that nobody has.
+
+        It forgets a reservation whose answer it did not get, or by which it was started anew.
+        """
+        return [entry.uid for entry in self.evictable.ledger.on(node) if entry.stage is Stage.RESERVED]
 
 
 def _meta(departure: Departure, given: tuple[str, ...]) -> MetaVictims:

@@ -38,6 +38,7 @@ FOUND_ONCE = {
     1948: "a place that is free beside one that another has yet to leave",
     2221: "a place that is held at the expense of lower pods' holds",
     2293: "a pod that is bound before all of its plan have been told to leave",
+    2492: "a reservation that kube-scheduler has forgotten",
     2598: "members of a group of whom one takes a last slice",
     2699: "a group of which a quota bears the smaller members",
     3497: "a pod that was leaving the node already, and does not end",
