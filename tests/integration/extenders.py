@@ -84,20 +84,18 @@ class Extender:
         """Card → MiB promised, as its metrics say; cards without any promise are left out."""
         return {card: mib for card, mib in self._cards("promised").items() if mib}
 
+    def sample(self, start: str) -> float:
+        """The sum of its metrics' samples whose lines start so."""
+        lines = self.get("/metrics").data.decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(start))
+
     def places(self) -> float:
         """Pods in its ledger."""
-        lines = self.get("/metrics").data.decode().splitlines()
-        return sum(
-            float(line.rsplit(" ", 1)[1])
-            for line in lines
-            if line.startswith("aliquot_scheduler_placements{")
-        )
+        return self.sample("aliquot_scheduler_placements{")
 
     def looks(self) -> float:
         """How often it has looked whom to evict since it was started."""
-        lines = self.get("/metrics").data.decode().splitlines()
-        name = "aliquot_scheduler_reclaim_rounds_total "
-        return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+        return self.sample("aliquot_scheduler_reclaim_rounds_total ")
 
     def known(self) -> dict[str, int]:
         """Card → MiB that may be promised."""

@@ -1,6 +1,6 @@
 """Nodes that are mere objects, an extender, a kube-scheduler, and a proxy between the two, on a real control plane."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -20,6 +20,8 @@ from tests.integration.proxies import Proxy
 ROOT = Path(__file__).parents[3]
 SCHEDULER = "aliquot-scheduler"
 NODES = {"n1": ["n1-a", "n1-b"], "n2": ["n2-a"]}
+Nodes = Mapping[str, list[str]]
+"""Each with the UUIDs of its cards."""
 CARD_MIB = 16384
 SOON_S = 60.0
 CALL_S = 1.5
@@ -29,10 +31,11 @@ CALL_S = 1.5
 class Field:
     """What a test does with it."""
 
-    def __init__(self, plane: ControlPlane, extender: Extender, proxy: Proxy) -> None:
+    def __init__(self, plane: ControlPlane, extender: Extender, proxy: Proxy, nodes: Nodes) -> None:
         self.plane = plane
         self.extender = extender
         self.proxy = proxy
+        self.nodes = nodes
 
     @property
     def kubectl(self) -> Kubectl:
@@ -57,6 +60,32 @@ class Field:
     def pod(self, name: str) -> Document:
         """A pod as it is."""
         return self.kubectl.get("pods", name)
+
+    def card_of(self, name: str) -> str:
+        """The card of a pod's only container."""
+        placement = placement_of(self.pod(name))
+        assert placement
+        return str(placement["containers"][0]["cards"][0]["uuid"])
+
+    def is_leaving(self, name: str) -> bool:
+        """Whether a pod is being deleted."""
+        return bool(self.pod(name)["metadata"].get("deletionTimestamp"))
+
+    def leaving(self, *names: str) -> set[str]:
+        """Those of these pods that are being deleted."""
+        return {name for name in names if self.is_leaving(name)}
+
+    def add_priorities(self, **values: int) -> None:
+        """Priorities have names on a real API server."""
+        for name, value in values.items():
+            kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+            self.kubectl.apply({**kind, "metadata": {"name": name}, "value": value})
+        self.plane.await_priorities(*values)
+
+    def await_looks(self, more: float) -> None:
+        """Return once the extender has looked so many times more whom to evict: about once a second."""
+        enough = self.extender.looks() + more
+        wait_for("the extender to look", lambda: self.extender.looks() > enough, SOON_S)
 
     def gone(self, name: str) -> None:
         """The kubelet has ended a pod, or nobody has begun it."""
@@ -86,7 +115,7 @@ class Field:
     def audit(self) -> None:
         """No card is promised twice, promises are what was asked for, and the extender comes to count just these."""
         pods = self.kubectl.list("pods", "default")
-        sizes = dict.fromkeys((uuid for uuids in NODES.values() for uuid in uuids), CARD_MIB)
+        sizes = dict.fromkeys((uuid for uuids in self.nodes.values() for uuid in uuids), CARD_MIB)
         check_cards(sizes, [placement for placement in map(placement_of, pods) if placement])
         for pod in pods:
             if placement_of(pod):
@@ -98,15 +127,15 @@ class Field:
 
 
 @contextmanager
-def field(plane: ControlPlane, directory: Path) -> Iterator[Field]:
-    """All of it, on a control plane that others use, too."""
+def field(plane: ControlPlane, directory: Path, *flags: str, nodes: Nodes = NODES) -> Iterator[Field]:
+    """All of it, on a control plane that others use, too; `flags`: more of the extender's."""
     plane.define(*(ROOT / "deploy/crds").glob("*.yaml"))
     cluster = cast("PocketCluster", plane)
-    for name, uuids in NODES.items():
+    for name, uuids in nodes.items():
         add_node(cluster, name, uuids)
         ready = {"spec": {"taints": None}, "metadata": {"labels": {"kubernetes.io/hostname": name}}}
         plane.kubectl.patch("nodes", name, ready, "")
-    extender = Extender(cluster, "--reservation-seconds", "5")
+    extender = Extender(cluster, "--reservation-seconds", "5", *flags)
     proxy = Proxy(extender.url, directory / "proxy")
     configuration = yaml.safe_load((ROOT / "deploy/scheduler/configuration.yaml").read_text())
     entry = configuration["extenders"][0]
@@ -115,16 +144,16 @@ def field(plane: ControlPlane, directory: Path) -> Iterator[Field]:
     try:
         extender.start()
         wait_for(
-            "the cards to be known", lambda: len(extender.known()) == sum(map(len, NODES.values())), SOON_S
+            "the cards to be known", lambda: len(extender.known()) == sum(map(len, nodes.values())), SOON_S
         )
         plane.start_scheduler({**configuration, "podMaxBackoffSeconds": 2}, SCHEDULER)
-        yield Field(plane, extender, proxy)
+        yield Field(plane, extender, proxy, nodes)
     finally:
         if SCHEDULER in plane.processes:
             plane.processes.pop(SCHEDULER).kill()
         proxy.close()
         extender.process.stop()
-        for name in NODES:
+        for name in nodes:
             for resource in ("nodes", "gpunodes.aliquot.dev"):
                 _forget(plane.kubectl, resource, name)
 

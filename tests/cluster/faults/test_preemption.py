@@ -6,32 +6,14 @@ from aliquot.sandbox.cluster.processes import wait_for
 from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS
 from aliquot.scheduler_ext.pod_events import COMPONENT
 from tests.cluster.faults.field import SOON_S, Field
-from tests.integration.journey.auditor import placement_of
 
 pytestmark = pytest.mark.cluster
-
-PRIORITIES = {"low": 1, "middle": 50, "high": 100}
 
 
 @pytest.fixture(autouse=True)
 def classes(field: Field) -> None:
-    """Priorities have names on a real API server."""
-    for name, value in PRIORITIES.items():
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-        field.kubectl.apply({**kind, "metadata": {"name": name}, "value": value})
-    field.plane.await_priorities(*PRIORITIES)
-
-
-def card_of(field: Field, name: str) -> str:
-    """The card of a pod's only container."""
-    placement = placement_of(field.pod(name))
-    assert placement
-    return str(placement["containers"][0]["cards"][0]["uuid"])
-
-
-def is_leaving(field: Field, name: str) -> bool:
-    """Whether a pod is being deleted."""
-    return bool(field.pod(name)["metadata"].get("deletionTimestamp"))
+    """Of all pods here."""
+    field.add_priorities(low=1, middle=50, high=100)
 
 
 def fill(field: Field, cpu: int = 0) -> str:
@@ -41,9 +23,9 @@ def fill(field: Field, cpu: int = 0) -> str:
     for name in ("small-1", "small-2"):
         field.create(8, name, priority="low", cpu=cpu)
     field.await_bound("small-1", "small-2")
-    card = card_of(field, "small-1")
-    assert {card, card_of(field, "stays")} == {"n1-a", "n1-b"}
-    assert card_of(field, "small-2") == card
+    card = field.card_of("small-1")
+    assert {card, field.card_of("stays")} == {"n1-a", "n1-b"}
+    assert field.card_of("small-2") == card
     return card
 
 
@@ -55,16 +37,16 @@ def test_victims_are_those_of_one_card(field: Field) -> None:
     wait_for(nominated, lambda: field.pod("urgent")["status"].get("nominatedNodeName") == "n1", SOON_S)
     assert "/preempt" in field.proxy.seen
     leaving = "the victims to leave"
-    wait_for(leaving, lambda: is_leaving(field, "small-1") and is_leaving(field, "small-2"), SOON_S)
-    assert not is_leaving(field, "stays")
+    wait_for(leaving, lambda: field.is_leaving("small-1") and field.is_leaving("small-2"), SOON_S)
+    assert not field.is_leaving("stays")
     field.gone("small-1")
     tries = field.proxy.seen.count("/filter")
     wait_for("another try", lambda: field.proxy.seen.count("/filter") > tries, SOON_S)
     assert not field.is_bound("urgent"), "small-2 has its memory still"
     field.gone("small-2")
     field.await_bound("urgent")
-    assert card_of(field, "urgent") == card
-    assert not is_leaving(field, "stays")
+    assert field.card_of("urgent") == card
+    assert not field.is_leaving("stays")
 
 
 def test_a_pod_that_lacks_nothing_but_memory_of_a_card_gets_it(field: Field) -> None:
@@ -72,7 +54,7 @@ def test_a_pod_that_lacks_nothing_but_memory_of_a_card_gets_it(field: Field) -> 
     card = fill(field)
     field.create(12, "urgent", priority="high")
     leaving = "the victims to leave"
-    wait_for(leaving, lambda: is_leaving(field, "small-1") and is_leaving(field, "small-2"), SOON_S)
+    wait_for(leaving, lambda: field.is_leaving("small-1") and field.is_leaving("small-2"), SOON_S)
     assert "/preempt" not in field.proxy.seen
     assert "nominatedNodeName" not in field.pod("urgent")["status"]
     field.gone("small-1")
@@ -80,8 +62,8 @@ def test_a_pod_that_lacks_nothing_but_memory_of_a_card_gets_it(field: Field) -> 
     wait_for("the thief to be refused", lambda: "short of memory" in field.said("thief"), SOON_S)
     field.gone("small-2")
     field.await_bound("urgent")
-    assert card_of(field, "urgent") == card
-    assert not is_leaving(field, "stays")
+    assert field.card_of("urgent") == card
+    assert not field.is_leaving("stays")
     assert not field.is_bound("thief")
     wait_for("the victims to be told", lambda: told(field, "Preempted") == {"small-1", "small-2"}, SOON_S)
     wait_for("their heir to be told", lambda: told(field, "Preempting") == {"urgent"}, SOON_S)
@@ -95,10 +77,8 @@ def test_a_pod_that_is_never_to_preempt_waits(field: Field) -> None:
     fill(field)
     field.create(12, "urgent", priority="polite")
     wait_for("it to be refused", lambda: "short of memory" in field.said("urgent"), SOON_S)
-    seen = field.extender.looks()
-    enough = "it to have waited for long enough"
-    wait_for(enough, lambda: field.extender.looks() > seen + PATIENCE_SECONDS + 2, SOON_S)
-    assert not any(is_leaving(field, name) for name in ("stays", "small-1", "small-2"))
+    field.await_looks(PATIENCE_SECONDS + 2)
+    assert not any(field.is_leaving(name) for name in ("stays", "small-1", "small-2"))
 
 
 def told(field: Field, reason: str) -> set[str]:
