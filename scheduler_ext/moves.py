@@ -114,9 +114,9 @@ class Moves:
             request, sorted(sets, key=lambda one: one.key)[:MOST_SETS], confines
         ):
             movers = await self._movers(leaving, confines)
-            moves = movers and self._places(leaving, movers, confines)
-            if moves:
-                return _change(leaving, moves)
+            places = movers and self._places(movers, confines)
+            if places and self._lets_in(request, leaving.node, movers, places):
+                return _change(leaving, movers, places)
         return None
 
     async def _willing(
@@ -185,9 +185,9 @@ class Moves:
             return None
         return Leaving(int(-sum(one.since for one in found)), node, found) if found else None
 
-    def _places(self, leaving: Leaving, movers: Sequence[Mover], confines: Confines) -> list[Move]:
+    def _places(self, movers: Sequence[Mover], confines: Confines) -> list[Placement]:
         """Where each of them would go; nothing where one has nowhere to go."""
-        table, moves = self._ledger.table.twin(), list[Move]()
+        table, places = self._ledger.table.twin(), list[Placement]()
         taken = defaultdict[str, HostShare](HostShare)
         for mover in movers:
             there = self._place(mover, table, taken, confines)
@@ -196,15 +196,17 @@ class Moves:
             for uuid, charge in there.charges().items():
                 table.charge(there.node, uuid, charge, 1)
             taken[there.node] += mover.request.host
-            moves.append(
-                Move(
-                    uid=mover.request.uid,
-                    memory_mib=mover.held_mib,
-                    from_node=leaving.node,
-                    to_node=there.node,
-                )
-            )
-        return moves
+            places.append(there)
+        return places
+
+    def _lets_in(
+        self, request: PodRequest, node: str, movers: Sequence[Mover], places: Sequence[Placement]
+    ) -> bool:
+        """Whether quotas let the pod in once the others are there: they may take the last CPU or slice of a node."""
+        with self._filter.waiting.trial(), self._ledger.without(*(mover.request.uid for mover in movers)):
+            for mover, there in zip(movers, places, strict=True):
+                self._ledger.reserve(mover.request, there)
+            return node not in self._filter.barred(request)
 
     def _place(
         self, mover: Mover, table: CardTable, taken: Mapping[str, HostShare], confines: Confines
@@ -245,14 +247,22 @@ def _memory(charges: Mapping[str, Charge]) -> int:
     return sum(charge.memory_mib for charge in charges.values())
 
 
-def _change(leaving: Leaving, moves: Sequence[Move]) -> Change:
-    count = len(moves)
+def _change(leaving: Leaving, movers: Sequence[Mover], places: Sequence[Placement]) -> Change:
+    count = len(places)
     pods = "1 pod" if count == 1 else f"{count} pods"
     return Change(
         kind=ChangeKind.MOVES,
         text=f"move {pods} ({format_bytes(leaving.memory_mib * MIB)} in all) off node {leaving.node}, for "
         f"{'which' if count == 1 else 'each of which'} there is room elsewhere",
         nodes=1,
-        moves=tuple(moves),
+        moves=tuple(
+            Move(
+                uid=mover.request.uid,
+                memory_mib=mover.held_mib,
+                from_node=leaving.node,
+                to_node=there.node,
+            )
+            for mover, there in zip(movers, places, strict=True)
+        ),
         cost=COST_OF_FIRST + (count - 1) * COST_OF_MORE,
     )

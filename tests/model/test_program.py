@@ -45,6 +45,7 @@ FOUND_ONCE = {
     3627: "what is kept for a member whose group has lost others",
     4844: "a group for whose members there is room in few arrangements",
     5609: "a group that is evicted while others leave for its last member",
+    10435: "a pod that `why` would move onto the last CPU of a node",
 }
 
 

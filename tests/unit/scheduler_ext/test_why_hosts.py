@@ -16,6 +16,7 @@ from aliquot.scheduler_ext.residents import Residents
 from aliquot.why import CauseKind, ChangeKind
 from tests.unit.scheduler_ext.asking import ask, cards
 from tests.unit.scheduler_ext.clusters import Cluster, pod_document, read, tenant
+from tests.unit.scheduler_ext.teams import quota
 
 
 def test_a_node_that_was_offered_and_whose_cpu_has_gone_since_has_no_room():
@@ -98,3 +99,19 @@ def test_no_pod_is_to_be_moved_where_kube_scheduler_keeps_the_cpu_for_another(pr
     assert [cause.nodes for cause in causes if cause.kind is CauseKind.NOT_OFFERED] == [1], (
         "n2 keeps it for this one"
     )
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_no_pod_is_to_be_moved_where_it_would_take_the_last_cpu_of_what_others_are_guaranteed(cores: int):
+    """Free memory of a node that takes no more pods is of no use to them, so the pod that waits would be kept out."""
+    cluster = Cluster({"n1": cards("n1", 1), "n2": cards("n2", 2)})
+    cluster.quotas.put(quota("others", "others", guaranteed=(16, None, None)))
+    for name, left in {"n1": 64, "n2": cores}.items():
+        cluster.ledger.hosts.put_node(name, HostShare(1000 * (1 + left), 64_000, 20))
+        there = pod_document([{"gpu": "1", "gpu-mem": "4Gi"}])
+        there["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1"}
+        cluster.settle(read(there), name)
+    large = pod_document([{"gpu": "1", "gpu-mem": "14Gi"}])
+    large["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "4"}
+    told = ask(cluster, large)
+    assert any(change.moves for change in told.changes) == (cores == 2)
