@@ -181,6 +181,10 @@ class Borrowing:
         """The namespaces that have a limit or a guarantee together with this one, and this one."""
         return self._quotas.together(namespace)
 
+    def helpful(self, namespace: str, others: Iterable[str]) -> set[str]:
+        """Whose pods' departure may have quotas let in one of this namespace: its own, and who has borrowed."""
+        return {one for one in others if self.over[one]} | self.together(namespace)
+
     def sure(self, request: PodRequest, node: str) -> bool:
         """Whether a pod may go to a node whoever leaves it, as far as all that they leave is free then."""
         if not self._quotas.bounds_anybody(request.namespace):

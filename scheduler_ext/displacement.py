@@ -69,8 +69,7 @@ class Displacement:
     def _lower(self, waiter: Waiter, borrowing: Borrowing) -> list[Resident]:
         """Pods of lower priority by whose departure a quota may let a pod in: of its own, and who has borrowed."""
         residents, priority = self.evictable.residents, waiter.pod.spec.priority or 0
-        over = {namespace for namespace in residents.namespaces() if borrowing.over[namespace]}
-        return residents.below(over | borrowing.together(waiter.request.namespace), priority)
+        return residents.below(borrowing.helpful(waiter.request.namespace, residents.namespaces()), priority)
 
     def departure(
         self,
@@ -101,8 +100,7 @@ class Displacement:
             within = QuotaPreemption(self.evictable, request, node, borrowing, may_go, objection)
             if planned is not None:
                 return within.departure([pod for pod in map(residents.get, planned) if pod is not None], gone)
-            own = residents.below(borrowing.together(request.namespace), priority)
-            return within.departure(own, gone) or within.departure(self._lower(waiter, borrowing), gone)
+            return within.rather_own(self._lower(waiter, borrowing), gone)
 
     def told(self, evictee: Evictee, waiter: Waiter, node: str) -> tuple[tuple[str, str], tuple[str, str]]:
         """Reason and message of the events: on the pod that has gone, and on the one that it was for."""

@@ -19,10 +19,11 @@ from aliquot.kube.objects import Pod
 from aliquot.request import PodRequest, RequestError
 from aliquot.scheduler_ext.borrowing import Borrowing
 from aliquot.scheduler_ext.cards import CardState
-from aliquot.scheduler_ext.evictable import WORST, Class, Departure, Evictable
+from aliquot.scheduler_ext.evictable import WORST, Class, Departure, Evictable, Objection
 from aliquot.scheduler_ext.filter import Filter
 from aliquot.scheduler_ext.holds import Holds
 from aliquot.scheduler_ext.ledger import Stage
+from aliquot.scheduler_ext.quota_preemption import QuotaPreemption
 from aliquot.scheduler_ext.residents import Resident
 from aliquot.scheduler_ext.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
 
@@ -119,24 +120,45 @@ class Preemption:
         leaving = [pod for pod in map(residents.get, uids) if pod is not None]
         if any(pod.priority >= priority or not evictable.settled(pod, borrowing) for pod in leaving):
             return None
-        spared = evictable.objection(request, node, borrowing)
+        gone, spared = frozenset(uids), evictable.objection(request, node, borrowing)
 
         def objection(pods: Sequence[Resident]) -> Collection[str]:
             return spared([*leaving, *pods])
 
+        def lower(pod: Resident) -> bool:
+            return pod.priority < priority
+
         if objection(()):
             return None
-        return evictable.departure(
+        found = evictable.departure(
             request,
             node,
             borrowing,
-            lambda pod: pod.priority < priority,
-            gone=frozenset(uids),
+            lower,
+            gone=gone,
             limit=limit,
             cards=cards,
             objection=objection,
             host_counted=self._reserved_on(node),
         )
+        if found is not None or not borrowing.barred(request, node, leaving):
+            return found
+        return self._for_quota(request, node, lower, gone, objection)
+
+    def _for_quota(
+        self,
+        request: PodRequest,
+        node: str,
+        lower: Callable[[Resident], bool],
+        gone: frozenset[str],
+        objection: Objection,
+    ) -> Departure | None:
+        """The same where quotas bar the pod, however many cards are free: more of the node's pods leave for that."""
+        evictable, borrowing = self.evictable, self.evictable.borrowing(gone)
+        there = [pod for pod, _ in evictable.residents.on(node) if lower(pod)]
+        helpful = borrowing.helpful(request.namespace, {pod.namespace for pod in there})
+        within = QuotaPreemption(evictable, request, node, borrowing, lower, objection)
+        return within.rather_own([pod for pod in there if pod.namespace in helpful], gone)
 
     def _reserved_on(self, node: str) -> list[str]:
         """The UIDs of the pods with a reservation there, whose CPU kube-scheduler counts, or knows that nobody has.

@@ -4,7 +4,7 @@ A pod that its own quota bars is helped by no card. What helps is that pods of t
 are: the lowest priority first, and none that could stay. Those on the node where the pod is to go free its cards, too.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -56,6 +56,12 @@ class QuotaPreemption:
             objection=lambda more: self.objection([*victims, *more]),
         )
         return None if found is None else self._with(found, victims, gone)
+
+    def rather_own(self, pods: Sequence[Resident], gone: Collection[str]) -> Departure | None:
+        """The same, where it can be of those of these pods that are of the pod's own quota."""
+        together = self.borrowing.together(self.request.namespace)
+        own = [pod for pod in pods if pod.namespace in together]
+        return self.departure(own, gone) or self.departure(pods, gone)
 
     def _enough(self, pods: Iterable[Resident]) -> list[Resident]:
         """Those of these pods that have to leave so that the quota lets the pod in; nobody where all are not enough.

@@ -80,7 +80,6 @@ FEATURES: Final = {
     ),
     "quota_after_departure": Feature(
         "preemption judges quotas as after the departure",
-        "a few pods in 200 histories wait that this model would have others evicted for",
         expected=True,
     ),
     "reclaim_for_cpu": Feature(

@@ -32,6 +32,7 @@ def test_a_seed_is_the_same_history_in_every_process() -> None:
 
 
 FOUND_ONCE = {
+    83: "a quota that bars a pod beside the victims that kube-scheduler names",
     483: "a plan's node that lacks CPU until its victims have ended",
     903: "CPU that kube-scheduler keeps for a nominated pod",
     960: "a last slice that is taken while others leave for a pod that borrows",

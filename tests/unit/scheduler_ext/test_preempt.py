@@ -53,6 +53,19 @@ def test_cpu_of_a_reservation_that_kube_scheduler_has_forgotten_stops_no_preempt
     assert here.victims(waiter(16, priority=100, cpu="2"), n1=["low"]) == {"n1": {"low"}}
 
 
+@pytest.mark.parametrize("guaranteed", [0, 8])
+def test_more_leave_than_kube_scheduler_names_where_a_quota_bars_the_pod(guaranteed: int) -> None:
+    """Its victim frees CPU and the card; what is free then is kept for others, unless one that has borrowed goes."""
+    here = Neighbours()
+    here.filter.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    here.filter.quotas.put(quota("guest", "guest", guaranteed=(guaranteed, None, None)))
+    here.runs("first", "n1-a", 4, second=1, namespace="guest")
+    here.runs("second", "n1-a", 4, second=2, namespace="guest")
+    here.runs("low", "n1-b", 4)
+    found = here.victims(waiter(12), n1=["low"])
+    assert found == ({} if guaranteed else {"n1": {"low", "second"}})
+
+
 def test_the_victim_of_the_highest_priority_is_first() -> None:
     """kube-scheduler compares nodes by the first; pods without cards keep their place before those it named later."""
     here = Neighbours()
