@@ -153,14 +153,18 @@ class GangPreemption:
     # ---- what is held ----
 
     def _is_held(self, gang: Gang) -> bool:
-        """Whether as many members as it needs have a place once those have gone that leave."""
+        """Whether as many members as it needs have a place once those have gone that leave.
+
+        On a node that takes no pods now there is none: what the others hold would wait for its return.
+        """
         held, ledger = self._held.get(gang.key, frozenset()), self._filter.ledger
         if not held:
             return False
         with self._filter.waiting.trial(), ledger.without(*self._evictable.leaving()):
-            entries = filter(None, map(ledger.entry, held))
+            entries = [entry for entry in map(ledger.entry, held) if entry and entry.stage is Stage.HELD]
+            open_nodes = ledger.hosts.open_to([entry.node for entry in entries], NO_HOST)
             places = sum(
-                entry.stage is Stage.HELD and still_fits(entry.placement, ledger.cards_of(entry))
+                entry.node in open_nodes and still_fits(entry.placement, ledger.cards_of(entry))
                 for entry in entries
             )
         return places >= gang.lacking

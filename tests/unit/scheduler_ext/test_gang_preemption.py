@@ -309,6 +309,18 @@ def test_others_go_where_a_card_fails_that_was_held():
     assert field.held(group) == 2
 
 
+def test_nothing_is_held_for_a_group_of_whose_places_some_are_on_a_node_that_takes_no_pods():
+    """Others may have the rest meanwhile; they waited for as long as the node did not come back."""
+    field = Contended()
+    field.others(8, 0)
+    group = field.waits("train", 5)
+    assert len(field.rounds()) == 5
+    assert field.held(group) == 5
+    field.ledger.hosts.put_node("n1", HostShare(PLENTY, PLENTY, 10), closed=True)
+    assert field.rounds(1.0) == []
+    assert field.held(group) == 0
+
+
 def test_a_pod_that_does_not_end_when_it_should_is_not_evicted_again():
     """Its kubelet does not answer."""
     field = Contended()
