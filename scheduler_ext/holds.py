@@ -226,9 +226,12 @@ class Holds:
         return self._kept_on.get(uid, NOWHERE)[1]
 
     def full_nodes(self, request: PodRequest, priority: int) -> frozenset[str]:
-        """The nodes that have no CPU or memory for a pod beside those of no lower priority that places are held for."""
+        """The nodes that have no CPU or memory for a pod beside those of no lower priority that places are held for.
+
+        Nor beside those that have been told of theirs by now: kube-scheduler may not have heard it.
+        """
         found, aside = set[str](), self.below(priority)
-        for uid, claim in self._held_claims():
+        for uid, claim in self._claims_at(Stage.HELD, Stage.RESERVED):
             entry = self._ledger.entry(uid)
             if entry is None or uid == request.uid:
                 continue
@@ -243,11 +246,13 @@ class Holds:
 
     def _held_claims(self) -> list[tuple[str, Claim]]:
         """The pods for which a place is held, by UID: few of those that wait."""
-        return [
-            (uid, claim)
-            for uid in {**self._nominated, **self._granted, **self._expected}
-            if (claim := self._claims.get(uid)) and self._held(uid)
-        ]
+        return self._claims_at(Stage.HELD)
+
+    def _claims_at(self, *stages: Stage) -> list[tuple[str, Claim]]:
+        """The pods for which room was made and whose places are at one of these stages."""
+        uids = {**self._nominated, **self._granted, **self._expected}
+        places = [(uid, self._ledger.entry(uid), self._claims.get(uid)) for uid in uids]
+        return [(uid, claim) for uid, entry, claim in places if claim and entry and entry.stage in stages]
 
     @contextmanager
     def aside(self, priority: int) -> Iterator[list[str]]:

@@ -87,7 +87,8 @@ class Preemption:
             request: What it asks for.
             given: The nodes, each with the UIDs of those that leave in any case.
         """
-        shut, borrowing = self.decide.shut_to(pod), self.evictable.borrowing()
+        shut, own = self.decide.shut_to(pod), self.holds.kept_on(request.uid)
+        borrowing = self.evictable.borrowing(own=own)
         table = self.evictable.ledger.table
         found, limit, cards = list[Departure](), WORST, table.cards_of(given)
         end = self.timer() + MOST_SECONDS
@@ -154,7 +155,8 @@ class Preemption:
         objection: Objection,
     ) -> Departure | None:
         """The same where quotas bar the pod, however many cards are free: more of the node's pods leave for that."""
-        evictable, borrowing = self.evictable, self.evictable.borrowing(gone)
+        evictable = self.evictable
+        borrowing = evictable.borrowing(gone, self.holds.kept_on(request.uid))
         there = [pod for pod, _ in evictable.residents.on(node) if lower(pod)]
         helpful = borrowing.helpful(request.namespace, {pod.namespace for pod in there})
         within = QuotaPreemption(evictable, request, node, borrowing, lower, objection)

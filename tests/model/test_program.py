@@ -47,6 +47,8 @@ FOUND_ONCE = {
     4844: "a group for whose members there is room in few arrangements",
     5609: "a group that is evicted while others leave for its last member",
     10435: "a pod that `why` would move onto the last CPU of a node",
+    20220: "what is kept for a group of which a node takes no pods any more",
+    20577: "CPU that a pod was left, and that another got when an answer was lost",
 }
 
 

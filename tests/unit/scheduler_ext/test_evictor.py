@@ -100,6 +100,19 @@ def test_a_guarantee_that_is_written_later_does_not_end_a_hold(told: str) -> Non
     assert here.held(pod) == ("" if told == "before" else "n1")
 
 
+def test_a_pod_with_room_of_its_own_is_given_victims_for_cpu_whatever_others_are_guaranteed() -> None:
+    """Somebody has taken the CPU meanwhile, and kube-scheduler asks who has to leave for that."""
+    here = Evicting()
+    here.runs("a", "n1-a", 16)
+    here.runs("b", "n1-b", 16, priority=500)
+    pod = waiter(16, namespace="guest")
+    here.wants(pod)
+    assert here.look() == ["a"]
+    here.ends("a")
+    here.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    assert here.victims(pod, n1=["no-cards"]) == {"n1": {"no-cards"}}
+
+
 def test_a_pod_that_is_leaving_makes_room_for_one_and_no_more() -> None:
     """Of three that wait the first gets its card; for the others there are victims elsewhere."""
     here = Evicting("n1", "n2")

@@ -104,6 +104,16 @@ def test_cpu_is_kept_for_whom_others_leave_a_card(ends: str) -> None:
         assert here.wants(first) == ["n1"]
 
 
+def test_cpu_is_kept_for_a_pod_until_kube_scheduler_has_heard_of_its_place() -> None:
+    """The answer may be lost: to kube-scheduler that CPU is free, and whoever got it would keep the pod out."""
+    here, first = with_cpu(cores=2)
+    here.ends("low")
+    assert here.wants(first) == ["n1"]
+    assert here.wants(waiter(8, cpu="1")) == []
+    assert here.wants(waiter(8)) == ["n1"], "which needs no CPU"
+    assert here.wants(first) == ["n1"]
+
+
 def test_cpu_is_kept_from_nobody_of_a_higher_priority() -> None:
     """As with cards."""
     here, first = with_cpu(cores=2)
