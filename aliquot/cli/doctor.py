@@ -43,7 +43,10 @@ def _place(flag: str, what: str, name: str = "") -> Callable[[F], F]:
 @click.option(
     "--kubeconfig", type=click.Path(path_type=Path), help="Default: the pod's account, or ~/.kube/config."
 )
-@click.option("--namespace", default="aliquot-system", help="Where Aliquot is installed.", show_default=True)
+@click.option(
+    "--namespace",
+    help="Where Aliquot is installed. Default: where the webhooks' configuration says, or aliquot-system.",
+)
 @click.option(
     "--most-pods",
     type=click.IntRange(min=1),
@@ -77,7 +80,7 @@ def _place(flag: str, what: str, name: str = "") -> Callable[[F], F]:
 def doctor(
     *,
     kubeconfig: Path | None,
-    namespace: str,
+    namespace: str | None,
     most_pods: int,
     as_json: bool,
     node: bool,
@@ -126,7 +129,7 @@ def _run(*, simulate: bool) -> tuple[Finding, ...]:
     return examine(simulate=simulate)
 
 
-async def _cluster(kubeconfig: Path | None, namespace: str, most_pods: int) -> tuple[Finding, ...]:
+async def _cluster(kubeconfig: Path | None, namespace: str | None, most_pods: int) -> tuple[Finding, ...]:
     """What is found in a cluster. Raises UsageError where no access to one is given."""
     try:
         api = Api.from_kubeconfig(kubeconfig)
@@ -136,5 +139,6 @@ async def _cluster(kubeconfig: Path | None, namespace: str, most_pods: int) -> t
             "as a node of a cluster"
         ) from error
     async with api:
-        cluster = await Reader(api, namespace, most_pods).read()
+        given = Reader(api, namespace, most_pods) if namespace else None
+        cluster = await (given or await Reader.where_installed(api, most_pods)).read()
         return with_helm_command(run(CLUSTER_CHECKS, cluster), helm_command(cluster))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -34,6 +34,8 @@ T = TypeVar("T")
 F = TypeVar("F")
 K = TypeVar("K", bound=KubeObject)
 
+NAMESPACE: Final = "aliquot-system"
+"""Of docs/install.md."""
 MOST_PODS: Final = 200_000
 AT_ONCE: Final = 8
 """Requests under way."""
@@ -59,6 +61,16 @@ class Reader:
     api: Api
     namespace: str
     most_pods: int = MOST_PODS
+
+    @classmethod
+    async def where_installed(cls, api: Api, most_pods: int = MOST_PODS) -> Self:
+        """One for the namespace that the webhooks' configuration calls; the usual one where that cannot be told."""
+        try:
+            webhooks = (await api.get(objects.WEBHOOKS, CONFIGURATION)).webhooks
+        except (ApiError, *UNREADABLE):
+            webhooks = ()
+        services = (one.client_config.service for one in webhooks)
+        return cls(api, next((one.namespace for one in services if one), NAMESPACE), most_pods)
 
     async def read(self) -> Cluster:
         """All facts; those of a server that does not answer are all unknown."""

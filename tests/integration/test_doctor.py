@@ -146,6 +146,29 @@ def test_a_cluster_without_the_chart(tmp_path: Path):
     assert all(one.startswith("helm install aliquot CHART --namespace aliquot-system") for one in remedies)
 
 
+def test_aliquot_is_looked_for_where_the_webhooks_configuration_calls_it(doctored: Doctored):
+    """Unless a namespace is given: the half of all findings would be of one that nobody has used."""
+    kubectl = doctored.cluster.kubectl
+    webhooks = kubectl.get(WEBHOOKS, "aliquot", "")["webhooks"]
+    moved = [
+        {
+            **one,
+            "clientConfig": {
+                **one["clientConfig"],
+                "service": {**one["clientConfig"]["service"], "namespace": "gpus"},
+            },
+        }
+        for one in webhooks
+    ]
+    absent = "failure: aliquot-scheduler is not installed in namespace gpus."
+    kubectl.patch(WEBHOOKS, "aliquot", {"webhooks": moved}, "")
+    try:
+        assert absent in bad(doctored.findings())["components"]
+        assert "components" not in bad(doctored.findings("--namespace", NAMESPACE))
+    finally:
+        kubectl.patch(WEBHOOKS, "aliquot", {"webhooks": webhooks}, "")
+
+
 def test_bad_use(doctored: Doctored, tmp_path: Path):
     """Exit status 2 where there is no way to a cluster, 1 where it does not answer."""
     done = doctored.doctor(kubeconfig=tmp_path / "none")
