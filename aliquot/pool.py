@@ -55,6 +55,7 @@ class PoolSpec(KubeStruct, frozen=True, kw_only=True):
     node_policy: Policy | None = None
     card_policy: Policy | None = None
     topology: Topology | None = None
+    saving_up: bool = True
 
     @property
     def preference(self) -> Preference:

@@ -54,6 +54,12 @@ class LargePod:
         """The pod's."""
         return self.pod.spec.priority or 0
 
+    @property
+    def offered_nodes(self) -> tuple[str, ...]:
+        """Those that kube-scheduler offered when it last asked; none where it does not wait."""
+        waiter = self.waiting.get(self.request.uid)
+        return tuple(waiter.nodes) if waiter else ()
+
     def obstacle(self, now: float) -> str:
         """Why room would not help it; empty where it would."""
         del now
@@ -79,8 +85,7 @@ class LargePods:
 
     def choose_node(self, large: LargePod, table: CardTable, closed: AbstractSet[str]) -> str:
         """The node with the fewest slices taken of those on which the pod would fit, were it alone there."""
-        waiter = self._waiting.get(large.request.uid)
-        nodes = [name for name in waiter.nodes if name in table] if waiter else []
+        nodes = [name for name in large.offered_nodes if name in table]
         taken = table.slots.sum(axis=0)[table.rows_of(nodes)] if nodes else np.zeros(0)
         ordered = sorted(zip(taken.tolist(), nodes, strict=True))
         empty = EmptyCluster(table)

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from aliquot.scheduler_ext.gang import Gang, Look
 from aliquot.scheduler_ext.gang_search import Finder, GangSearch
@@ -104,7 +104,8 @@ class SavedPlaces:
             served = not isinstance(before, Gang) and self._waiting.get(before.request.uid) is None
             self._saving.end(now, in_vain=not served)
             before = None
-        chosen = self._saving.choose([*gangs, *self._large.all()], self._could_fit, now)
+        savers: list[Saver] = [*gangs, *self._large.all()]
+        chosen = self._saving.choose(filter(self._may_save, savers), self._could_fit, now)
         if chosen is not None:
             if before is not None:
                 self._end_turn(before)
@@ -112,13 +113,18 @@ class SavedPlaces:
             self._begin_turn(chosen)
         self.take_more()
 
+    def _may_save(self, one: Saver) -> bool:
+        """Whether it may go to any node on which places may be kept."""
+        unsaved = self._ledger.unsaved
+        return not unsaved or not unsaved.issuperset(one.offered_nodes)
+
     def _could_fit(self, one: Saver) -> bool:
         """Whether a group or a large pod would have room if no other pod were in the cluster."""
         if self.finder is None:
             return False
         if isinstance(one, Gang):
             return self._search.could_fit(one, self.finder)
-        closed = self.finder.closed_for_good(one.pod)
+        closed = self.finder.closed_for_good(one.pod) | self._ledger.unsaved
         one.node = self._large.choose_node(one, self._ledger.table, closed)
         return bool(one.node) and not self.finder.beyond_quotas([one.request])
 
@@ -135,10 +141,16 @@ class SavedPlaces:
             self._waiting.something_changed()
 
     def _take_places(self, gang: Gang, finder: Finder) -> None:
+        """Of places that are not all yet none is kept where its pool lets nobody save up."""
         with self._waiting.trial():
             _, look = self._search.place_all(gang, finder, gang.offered_nodes)
+            if not gang.whole:
+                self._release(gang, self._ledger.unsaved)
         self._search.note(gang, look)
 
-    def _release(self, gang: Gang) -> None:
+    def _release(self, gang: Gang, nodes: Container[str] | None = None) -> None:
+        """What it holds is free; `nodes`: on these alone."""
         for uid in gang.held:
-            self._ledger.release(uid)
+            entry = self._ledger.entry(uid)
+            if nodes is None or (entry is not None and entry.node in nodes):
+                self._ledger.release(uid)

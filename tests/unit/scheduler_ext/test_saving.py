@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aliquot.pool import PoolSpec
 from aliquot.scheduler_ext.gang import Gang
 from tests.unit.scheduler_ext.drill import NODES, Drill, pod_in
 from tests.unit.scheduler_ext.placing import card, node
@@ -312,3 +313,40 @@ def test_a_group_of_higher_priority_that_does_not_fit_takes_nothing():
     urgent = drill.group("urgent", 3, priority=1000)
     assert [drill.where(pod) for pod in urgent] == [""] * 3
     assert (drill.holds(*members), drill.holds(*urgent)) == (2, 0)
+
+
+def without_saving(drill: Drill, *nodes: str) -> None:
+    """These nodes are of a pool on whose cards nobody may save up."""
+    for name in nodes:
+        cards = (card(f"{name}-{number}") for number in range(2))
+        drill.ledger.put_node(name, node(*cards), lambda _: PoolSpec(saving_up=False))
+
+
+def test_a_group_saves_up_nothing_on_cards_of_a_pool_that_does_not_let_it():
+    """What becomes free on the others it keeps; where it fits at once, it has all places whatever the pool."""
+    drill = Drill()
+    without_saving(drill, "n1")
+    small, members = busy(drill), drill.group("train", 4)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    assert name_of_saver(drill) == "train"
+    nodes = [drill.ledger.on(name) for name in NODES]
+    free = {entry.uid: entry.node for entries in nodes for entry in entries}
+    for pod in small:
+        drill.leave(pod)
+        assert bool(drill.where(pod_in(""))) == (free[pod.metadata.uid] == "n1")
+    assert drill.holds(*members) == 2
+
+
+def test_a_group_has_all_places_at_once_on_cards_on_which_nobody_saves_up():
+    """They are placed, and not saved."""
+    drill = Drill()
+    without_saving(drill, *NODES)
+    small, members = busy(drill), drill.group("train", 4)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    assert drill.gangs.saver is None, "others may have the turn"
+    for pod in small:
+        drill.leave(pod)
+    drill.pass_time(1.0)
+    assert all(drill.where(member) for member in members)
