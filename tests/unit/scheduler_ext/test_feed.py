@@ -234,7 +234,7 @@ def test_without_a_word_from_the_api_server_nobody_has_caught_up():
 
 KEPT_OF_A_POD = {"with a slice": (True, 1050), "without": (False, 300)}
 """In bytes, names and all; what the tables of cards and nodes take is beside it."""
-BATCHES, BATCH = 5, 1000
+BATCHES, BATCH = 9, 1000
 
 
 @pytest.mark.parametrize(("slices", "most"), KEPT_OF_A_POD.values(), ids=KEPT_OF_A_POD)
