@@ -83,9 +83,9 @@ aliquot-supervise starts the extender again at once when it has died or hangs: t
   # the kube-scheduler beside it may hold its Lease meanwhile.
   livenessProbe:
     httpGet: {path: /healthz, port: extender, scheme: HTTPS}
-    periodSeconds: 2
-    timeoutSeconds: 2
-    failureThreshold: 4
+    periodSeconds: 1
+    timeoutSeconds: 1
+    failureThreshold: 5
     terminationGracePeriodSeconds: 1
   readinessProbe: {httpGet: {path: /readyz, port: extender, scheme: HTTPS}, periodSeconds: 5, timeoutSeconds: 5}
   resources:
