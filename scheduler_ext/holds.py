@@ -14,13 +14,15 @@ kube-scheduler evicts once: where one of those does not end in time, and the pla
 What is held counts as the pod's own, as if it ran there: whatever room is lost elsewhere, and whatever others are
 guaranteed, only its own limits can keep it from there.
 
-A hold ends when the pod gets its place, loses its nomination, or goes. It ends as well when the pod could not use the
-place: a card has failed, a pod that was to leave has not ended in time, or its own limits close it (`review`). A
-fresh extender learns of nominations from the pods themselves. What grows: an entry for each waiting pod that was
-nominated or whose preemption was asked for.
+A hold ends when the pod gets its place, goes, or loses its nomination: where all have been told to leave, 30 s after
+that, because kube-scheduler takes it away, too, when it has seen them go and filter has not yet. It ends as well when
+the pod could not use the place: a card has failed, a pod that was to leave has not ended in time, or its own limits
+close it (`review`). A fresh extender learns of nominations from the pods themselves. What grows: an entry for each
+waiting pod that was nominated or whose preemption was asked for.
 """
 
 import itertools
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -74,7 +76,7 @@ class Holds:
         self._nominated: dict[str, str] = {}
         self._since: dict[str, float] = {}
         self._granted: dict[str, str] = {}
-        self._expected: dict[str, str] = {}
+        self._expected: dict[str, tuple[str, float]] = {}
         self._lost: dict[str, str] = {}
         self._kept_on: dict[str, tuple[str, int]] = {}
         self._numbers = itertools.count()
@@ -96,14 +98,17 @@ class Holds:
         uid, node = pod.metadata.uid, pod.status.nominated_node_name
         if node == self._nominated.get(uid, ""):
             return
+        own, now = self.kept_on(uid), self._evictable.clock()
         self._let_go(uid)
         self._lost.pop(uid, None)
         if node:
             self._nominated[uid] = node
-            self._since[uid] = self._evictable.clock()
+            self._since[uid] = now
         else:
             self._nominated.pop(uid, None)
             self._since.pop(uid, None)
+            if own:  # the pod may have been tried a moment before the watch showed that its victims have gone
+                self._expected.setdefault(uid, (own, now + OVERDUE_SECONDS))
         self._keep(uid)
 
     def grant(self, uid: str, node: str) -> None:
@@ -118,7 +123,7 @@ class Holds:
 
     def expect(self, uid: str, node: str) -> None:
         """Pods that are leaving this node leave enough for one that waits."""
-        self._expected[uid] = node
+        self._expected[uid] = node, math.inf
         self._keep(uid)
 
     def expect_nothing(self, uid: str) -> None:
@@ -128,7 +133,10 @@ class Holds:
             self._keep(uid)
 
     def review(self) -> None:
-        """Hold nothing any more that its pod could not use; called from time to time."""
+        """Hold nothing any more that its pod could not use, or has not come for; called from time to time."""
+        now = self._evictable.clock()
+        for uid in [uid for uid, (_, until) in self._expected.items() if now >= until]:
+            self.expect_nothing(uid)
         for uid in {**self._nominated, **self._granted, **self._expected}:
             claim, held = self._claims.get(uid), self._held(uid)
             if claim is not None and (not held or not self._usable(claim)):
@@ -191,7 +199,7 @@ class Holds:
     def node_of(self, uid: str) -> str:
         """The node that a waiting pod is about to get; empty where there is none."""
         nominated = "" if uid in self._lost else self._nominated.get(uid, "")
-        return self._granted.get(uid) or nominated or self._expected.get(uid, "")
+        return self._granted.get(uid) or nominated or self._expected.get(uid, NOWHERE)[0]
 
     def nominated_hosts(self, uid: str, priority: int) -> Mapping[str, HostShare]:
         """What kube-scheduler keeps of nodes for others of no lower priority for which nothing is held here."""
@@ -313,7 +321,8 @@ class Holds:
     def _nodes_for(self, uid: str) -> list[str]:
         """Where a pod's place may be held, the first that has one."""
         granted = self._granted.get(uid)
-        found = (granted,) if granted else (self._nominated.get(uid), self._expected.get(uid))
+        expected, _ = self._expected.get(uid, NOWHERE)
+        found = (granted,) if granted else (self._nominated.get(uid), expected)
         return [node for node in found if node]
 
     def _hold(self, claim: Claim, node: str, *, more: bool) -> bool:
