@@ -115,6 +115,7 @@ class Eviction:
 
     Attributes:
         cards: What the victim had.
+        goal: The node that the pod which it was for is to have, where that is known: quotas may want victims elsewhere.
         due: When its victim counts as staying if it is there yet (docs/preemption.md); nobody can know that before.
         quotas: Those of the pod that it was evicted for.
         priority: That pod's.
@@ -134,6 +135,7 @@ class Eviction:
     cards: frozenset[str]
     quotas: frozenset[str]
     priority: int
+    goal: str
     served: bool = False
 
 
@@ -251,6 +253,7 @@ class Evictions:
             frozenset(uuid for uuid, _, _ in view(victim).places),
             _quotas(snapshot, view(waiter)),
             view(waiter).priority,
+            json.loads(waiter["metadata"]["annotations"].get(PLAN) or "{}").get("node", ""),
         )
         if self._spared(snapshot, view(victim), view(waiter), ground):
             text = f"{new.victim} is evicted for {new.waiter} ({ground}), which borrows from its guarantee"
@@ -279,9 +282,10 @@ class Evictions:
         return later and in_vain and not self._has_no_end(earlier)
 
     def _has_no_end(self, eviction: Eviction) -> bool:
-        """Whether its victim, another one of the same waiting pod, or who was leaving the node does not end in time."""
+        """Whether its victim, another of the same pod, or who was leaving its node or the pod's has no end."""
         late = [*self._stayed, *_overdue([view(pod) for pod in self._server.pods()])]
-        return any(node == eviction.node and eviction.at < due for node, due in late) or any(
+        nodes = (eviction.node, eviction.goal)
+        return any(node in nodes and eviction.at < due for node, due in late) or any(
             other.waiter_uid == eviction.waiter_uid
             and eviction.at <= other.due < self._gone.get(other.victim_uid, CLOCK.now)
             for other in self.made
