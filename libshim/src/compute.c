@@ -223,18 +223,27 @@ static void record_begin(aq_submission *submission) {
   if (submission->start && !record(submission->start, submission->stream)) aq_submit_end(submission, CUDA_ERROR_INVALID_VALUE);
 }
 
+/* Where the stream's own context is current, in which its events are; `program`: the one that the program has current. */
+static void begin(aq_lane *lane, aq_submission *submission, CUcontext program) {
+  CUcontext handle = submission->elsewhere ? current_context() : program;
+  if (!handle) return;
+  aq_ticket_switch(program);
+  lane->context = program ? program : handle;
+  submission->ticket = aq_lane_ticket(lane, submission->stream);
+  enter(lane, submission, handle);
+  record_begin(submission);
+}
+
 void aq_submit_begin(aq_submission *submission, const void *what, CUstream name, int flavour) {
   CUstream stream = aq_stream_named(name, flavour);
   *submission = (aq_submission){.stream = stream, .what = what, .key = aq_lane_key(what, name, flavour)};
   if (!is_metered(submission) || is_capturing(stream) || !aq_monitor_start()) return;
   aq_lane *lane = aq_lane_own();
-  CUcontext handle = current_context();
-  if (!lane || !handle) return;
-  aq_ticket_switch(handle);
-  lane->context = handle;
-  submission->ticket = aq_lane_ticket(lane, stream);
-  enter(lane, submission, handle);
-  record_begin(submission);
+  CUcontext current = current_context();
+  if (!lane) return;
+  submission->elsewhere = aq_stream_enter_other(stream, current);
+  begin(lane, submission, current);
+  if (submission->elsewhere) aq_stream_leave();
 }
 
 /* Under the lock. */
@@ -253,7 +262,9 @@ static void close_submission(const aq_submission *submission, CUresult result, b
 
 void aq_submit_end(aq_submission *submission, CUresult result) {
   if (!submission->batch) return;
+  bool entered = submission->elsewhere && aq_stream_enter(submission->stream);
   bool recorded = result == CUDA_SUCCESS && submission->end && record(submission->end, submission->stream);
+  if (entered) aq_stream_leave();
   aq_monitor_lock();
   close_submission(submission, result, recorded);
   submission->batch = NULL;

@@ -18,7 +18,8 @@ typedef struct {
   struct aq_batch *batch;   /* NULL: not measured */
   struct aq_ticket *ticket; /* of the thread for that stream */
   CUstream stream;
-  uint64_t key; /* of the work on the stream */
+  bool elsewhere; /* the stream's context is not the one that is current, as a copy's may be */
+  uint64_t key;   /* of the work on the stream */
   CUevent reference, start, end; /* to be recorded before the work, and after it; NULL: not this time */
   const void *what;
   const uint32_t *word; /* the gate's word, */

@@ -24,10 +24,20 @@ bool aq_stream_is_capturing(CUstream stream) {
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-bool aq_stream_enter(CUstream stream) {
+/* NULL: that of the thread, or the driver cannot tell. */
+static CUcontext own_context(CUstream stream) {
   CUcontext context;
-  if (!is_own(stream) || !AQ_CUDA(cuStreamGetCtx) || !AQ_CUDA(cuCtxPushCurrent_v2) || !AQ_CUDA(cuCtxPopCurrent_v2)) return false;
-  return !AQ_CUDA(cuStreamGetCtx)(stream, &context) && !AQ_CUDA(cuCtxPushCurrent_v2)(context);
+  if (!is_own(stream) || !AQ_CUDA(cuStreamGetCtx) || !AQ_CUDA(cuCtxPushCurrent_v2) || !AQ_CUDA(cuCtxPopCurrent_v2)) return NULL;
+  return AQ_CUDA(cuStreamGetCtx)(stream, &context) ? NULL : context;
+}
+
+static bool push(CUcontext context) { return context && !AQ_CUDA(cuCtxPushCurrent_v2)(context); }
+
+bool aq_stream_enter(CUstream stream) { return push(own_context(stream)); }
+
+bool aq_stream_enter_other(CUstream stream, CUcontext current) {
+  CUcontext own = own_context(stream);
+  return own != current && push(own);
 }
 
 void aq_stream_leave(void) {

@@ -23,4 +23,7 @@ bool aq_stream_is_capturing(CUstream stream);
 bool aq_stream_enter(CUstream stream);
 void aq_stream_leave(void);
 
+/* The same where its context is another than this one, which is current; else nothing is done. */
+bool aq_stream_enter_other(CUstream stream, CUcontext current);
+
 #endif

@@ -228,3 +228,24 @@ def test_what_is_small_goes_by(lessor: Lessor):
             shell.ok(f"cuMemcpy{name}_v2", getattr(memory, target), getattr(memory, source), MIB - 1)
         shell.ok("cuMemsetD8_v2", memory.device, 0, MIB - 1)
         assert lessor.works() == []
+
+
+@pytest.mark.parametrize("current", ["the other card's", "another of the same card"])
+@pytest.mark.parametrize("symbol", ["cuMemcpyDtoDAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemsetD8Async"])
+def test_a_copy_in_a_stream_of_another_context_is_counted_where_it_is_made(
+    machine: SimMachine, tenant: Callable[..., Tenant], symbol: str, current: str
+):
+    """The driver lets it go into any stream of the process, whatever context is current; that one is so still."""
+    limits = [
+        CardLimit(card.uuid, 1 << 30, core_share_bp=3000, core_most_percent=30) for card in machine.cards
+    ]
+    own = tenant(limits=limits)
+    with Shell(own).begin() as shell:
+        memory = memory_in(shell)
+        stream = shell.ok("cuStreamCreate", OUT, 1)
+        card = shell.ok("cuDeviceGet", OUT, int(current == "the other card's"))
+        other = shell.ok("cuCtxCreate_v2", OUT, 0, card)
+        shell.ok(symbol, *arguments(symbol, memory, stream))
+        wait_for(lambda: own.usage().cards[0].busy_ns > 0, "its time", 5)
+        assert own.usage().cards[1].busy_ns == 0
+        assert shell.ok("cuCtxGetCurrent", OUT) == other

@@ -135,7 +135,7 @@ SIM_API CUresult cuEventDestroy(CUevent handle)
 
 static CUresult record(struct sim_event *event, struct sim_stream *stream)
 {
-    if (event->context->device != stream->context->device)
+    if (event->context != stream->context)
         return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = sim_capture_check(stream);
     if (result != CUDA_SUCCESS)
