@@ -134,8 +134,7 @@ class Holds:
 
     def review(self) -> None:
         """Hold nothing any more that its pod could not use, or has not come for; called from time to time."""
-        now = self._evictable.clock()
-        for uid in [uid for uid, (_, until) in self._expected.items() if now >= until]:
+        for uid in [uid for uid in self._expected if self._is_over(uid)]:
             self.expect_nothing(uid)
         for uid in {**self._nominated, **self._granted, **self._expected}:
             claim, held = self._claims.get(uid), self._held(uid)
@@ -147,6 +146,16 @@ class Holds:
                     self._lose(uid)
                     if held:
                         self._waiting.something_changed()
+
+    def _is_over(self, uid: str) -> bool:
+        """Whether a pod has waited long enough for what was expected, or others have it and would have to leave."""
+        claim, entry, (_, until) = self._claims.get(uid), self._ledger.entry(uid), self._expected[uid]
+        if self._evictable.clock() >= until:
+            return True
+        if claim is None or entry is None or entry.stage is not Stage.HELD or uid in self._granted:
+            return False
+        gone = claim.leaving.get(entry.node, ())
+        return uid not in self._nominated and not self._evictable.frees(claim.request, entry.placement, gone)
 
     def _lose(self, uid: str) -> None:
         """The place that a pod was to get cannot be held: it waits for that no longer."""

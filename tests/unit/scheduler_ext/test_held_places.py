@@ -114,6 +114,24 @@ def test_cpu_is_kept_for_a_pod_until_kube_scheduler_has_heard_of_its_place() -> 
     assert here.wants(first) == ["n1"]
 
 
+def test_what_a_higher_pod_has_taken_is_awaited_no_longer() -> None:
+    """One was leaving, and nobody had to for the pod that waited; another leaves for it now."""
+    here = Evicting()
+    here.runs("low", "n1-a", 16)
+    here.runs("other", "n1-b", 16)
+    here.leaves("low")
+    pod = waiter(10, priority=10)
+    here.wants(pod)
+    assert here.look() == []
+    assert here.held(pod) == "n1"
+    here.ends("low")
+    assert here.wants(waiter(16, priority=200)) == ["n1"]
+    here.wants(pod)
+    assert here.look(8) == ["other"]
+    here.ends("other")
+    assert here.wants(pod) == ["n1"]
+
+
 def test_cpu_is_kept_from_nobody_of_a_higher_priority() -> None:
     """As with cards."""
     here, first = with_cpu(cores=2)
