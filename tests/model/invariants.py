@@ -156,7 +156,7 @@ class Evictions:
         self.reclaimed: set[str] = set()
         self._gone: dict[str, float] = {}
         self._stayed: list[tuple[str, float]] = []
-        self._untold: tuple[Obj, Obj] | None = None
+        self._untold: tuple[Obj, Obj, Snapshot] | None = None
         server.evictions.append(self._by_extender)
         server.event_listeners.append(self._heed_event)
         server.listeners.append(self._heed)
@@ -198,14 +198,14 @@ class Evictions:
         pod = self._server.objects["pods"].get(f"{there['namespace']}/{there['name']}")
         is_member = pod is not None and bool(pod["metadata"]["labels"].get(GROUP_LABEL))
         if self._untold and pod and is_member and not pod["spec"].get("nodeName"):
-            victim, self._untold = self._untold[0], None
-            self._add(victim, pod, "group")
+            (victim, _, before), self._untold = self._untold, None
+            self._add(victim, pod, "group", before)
 
     def _take_untold(self) -> None:
         """That event may be lost: then the eviction was for the group of the highest priority."""
         if self._untold:
-            (victim, waiter), self._untold = self._untold, None
-            self._add(victim, waiter, "group")
+            (victim, waiter, before), self._untold = self._untold, None
+            self._add(victim, waiter, "group", before)
 
     def _by_extender(self, victim: Obj) -> None:
         self._take_untold()
@@ -214,14 +214,15 @@ class Evictions:
             text = pod["metadata"]["annotations"].get(PLAN)
             plan = json.loads(text) if text else {"pods": []}
             if any(one["uid"] == uid for one in plan["pods"]) and not pod["spec"].get("nodeName"):
-                self._add(victim, pod, plan.get("ground", "reclaim"))
+                self._add(victim, pod, plan.get("ground", "reclaim"), Snapshot.of(self._server))
                 return
         snapshot = Snapshot.of(self._server)
         if snapshot.is_below_minimum(view(victim)) and snapshot.waiting:
             return  # docs/gang.md, "Below the minimum"
         served = snapshot.group_before(view(victim))
         if served is not None:
-            self._untold = victim, self._server.objects["pods"][f"{served.namespace}/{served.name}"]
+            waiter = self._server.objects["pods"][f"{served.namespace}/{served.name}"]
+            self._untold = victim, waiter, snapshot
             return
         self._found(
             Finding(
@@ -234,11 +235,11 @@ class Evictions:
     def by_kube_scheduler(self, waiter: Obj, victims: list[Obj]) -> None:
         """kube-scheduler deletes these."""
         for victim in victims:
-            self._add(victim, waiter, "kube-scheduler")
+            self._add(victim, waiter, "kube-scheduler", Snapshot.of(self._server))
 
-    def _add(self, victim: Obj, waiter: Obj, ground: str) -> None:
+    def _add(self, victim: Obj, waiter: Obj, ground: str, snapshot: Snapshot) -> None:
+        """Take note of an eviction, with the cluster as it was when it was asked for."""
         uid = waiter["metadata"]["uid"]
-        snapshot = Snapshot.of(self._server)
         grace = victim["spec"].get("terminationGracePeriodSeconds", 1)
         new = Eviction(
             victim["metadata"]["name"],
