@@ -167,7 +167,6 @@ class Evictable:
         limit: Class = WORST,
         cards: Sequence[CardState] | None = None,
         objection: Objection = lambda _: (),
-        host_counted: Iterable[str] = (),
     ) -> Departure | None:
         """Who would have to leave a node for a pod; None where nobody's leaving helps.
 
@@ -181,7 +180,6 @@ class Evictable:
             limit: Rather nobody than one of a worse class.
             cards: The node's cards as they are, where the caller has read them.
             objection: Which of those found the caller would rather have stay.
-            host_counted: The UIDs of pods for whose CPU and memory the caller has looked already.
         """
         there = self.residents.on(node)
         spared = self.min_run_seconds or borrowing.spares_anybody
@@ -207,10 +205,9 @@ class Evictable:
             and all(map(_frees_what_it_had, cards))
         )
         found = self._repeat(search, sure=sure, objection=objection)
-        if found is None:
+        if found is None or self._short_of_host(request, node, {*ending, *(pod.uid for pod in found.pods)}):
             return None
-        left_out = {*host_counted, *ending, *(pod.uid for pod in found.pods)}
-        return None if self._short_of_host(request, node, left_out) else found
+        return found
 
     def _repeat(self, search: "_Search", *, sure: bool, objection: Objection) -> Departure | None:
         """Search until quotas and the caller are content with those found; `sure`: quotas are, whoever leaves.

@@ -29,7 +29,7 @@ from aliquot.host import NO_HOST
 from aliquot.placement import Placement
 from aliquot.scheduler_ext.borrowing import Borrowing
 from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS
-from aliquot.scheduler_ext.evictable import Evictable
+from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS, Evictable
 from aliquot.scheduler_ext.evictions import Evictions
 from aliquot.scheduler_ext.filter import Filter
 from aliquot.scheduler_ext.fit import still_fits
@@ -114,6 +114,7 @@ class GangPreemption:
         self._clock = clock
         self._patience = patience_seconds
         self._held: dict[GroupKey, frozenset[str]] = {}
+        self._closed: dict[GroupKey, float] = {}
         self._pauses: dict[GroupKey, _Pause] = {}
 
     async def run(self) -> None:
@@ -155,21 +156,23 @@ class GangPreemption:
     def _is_held(self, gang: Gang) -> bool:
         """Whether as many members as it needs have a place once those have gone that leave.
 
-        On a node that takes no pods now there is none: what the others hold would wait for its return.
+        On a node that takes no pods there is none after a while: what the others hold would wait for its return.
         """
         held, ledger = self._held.get(gang.key, frozenset()), self._filter.ledger
         if not held:
             return False
         with self._filter.waiting.trial(), ledger.without(*self._evictable.leaving()):
             entries = [entry for entry in map(ledger.entry, held) if entry and entry.stage is Stage.HELD]
-            open_nodes = ledger.hosts.open_to([entry.node for entry in entries], NO_HOST)
-            places = sum(
-                entry.node in open_nodes and still_fits(entry.placement, ledger.cards_of(entry))
-                for entry in entries
-            )
-        return places >= gang.lacking
+            fit = [entry for entry in entries if still_fits(entry.placement, ledger.cards_of(entry))]
+        open_nodes = ledger.hosts.open_to([entry.node for entry in fit], NO_HOST)
+        if sum(entry.node in open_nodes for entry in fit) >= gang.lacking:
+            self._closed.pop(gang.key, None)
+        elif self._clock() - self._closed.setdefault(gang.key, self._clock()) >= OVERDUE_SECONDS:
+            return False
+        return len(fit) >= gang.lacking
 
     def _let_go(self, key: GroupKey) -> None:
+        self._closed.pop(key, None)
         for uid in self._held.pop(key, ()):
             self._holds.revoke(uid)
 
@@ -193,7 +196,7 @@ class GangPreemption:
 
     async def _serve(self, gang: Gang) -> None:
         pause, changes = self._pauses.get(gang.key), self._filter.waiting.changes
-        if pause is not None and (self._clock() < pause.until or pause.changes == changes):
+        if pause is not None and pause.changes == changes:
             return
         demand = self._demand(gang)
         rules = [ground.rule(demand, self._evictable.borrowing()) for ground in self._grounds]
@@ -202,6 +205,8 @@ class GangPreemption:
         places = self._fits(gang, self._evictable.leaving())
         if places:
             self._hold(gang, Found((), places))
+            return
+        if pause is not None and self._clock() < pause.until:
             return
         for ground, rule in zip(self._grounds, rules, strict=True):
             found = await self._search(gang, rule) if rule is not None else None

@@ -304,6 +304,7 @@ class Gangs:
                     look = self._place(gang, finder, nodes) if anything else look
                     if not look.enough and gang is not self._saved.saver:
                         self._release(gang.held)
+                    self._saved.release_unsaved(gang)
         self._search.note(gang, look)
         if look.enough:
             self._saved.has_all(gang)

@@ -243,15 +243,22 @@ class Holds:
         return self._kept_on.get(uid, NOWHERE)[1]
 
     def full_nodes(self, request: PodRequest, priority: int) -> frozenset[str]:
-        """The nodes that have no CPU or memory for a pod beside those of no lower priority that places are held for.
+        """The nodes that have no CPU or memory for a pod beside those of no lower priority that others have left.
 
-        Nor beside those that have been told of theirs by now: kube-scheduler may not have heard it.
+        They have a place, or were told of theirs: kube-scheduler may not have heard it. What other pods have reserved
+        or held is not looked at.
         """
-        found, aside = set[str](), self.below(priority)
-        for uid, claim in self._claims_at(Stage.HELD, Stage.RESERVED):
+        found, claims = set[str](), dict(self._claims_at(Stage.HELD, Stage.RESERVED))
+        for uid, claim in claims.items():
             entry = self._ledger.entry(uid)
-            if entry is None or uid == request.uid:
+            if entry is None or uid == request.uid or claim.priority < priority:
                 continue
+            aside = [
+                one.uid
+                for one in self._ledger.on(entry.node)
+                if one.stage in (Stage.HELD, Stage.RESERVED)
+                and not (one.uid in claims and claims[one.uid].priority >= priority)
+            ]
             gone = claim.leaving.get(entry.node, ())
             if self._evictable.will_be_short_of_host(request, entry.node, gone, aside):
                 found.add(entry.node)

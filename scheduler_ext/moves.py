@@ -154,7 +154,8 @@ class Moves:
         except RequestError:
             return None  # it would not be let in again
         table = self._ledger.table
-        names = self._filter.offered_to(pod, sorted(n for n in table.nodes() if n != left), request.host)
+        shut = self._filter.shut_to(pod) | {left}
+        names = self._filter.offered_to(pod, sorted(n for n in table.nodes() if n not in shut), request.host)
         return Mover(pod, request, held_mib, tuple(roomy(table, request, names)[:MOST_TRIES]))
 
     def _nearest(self, request: PodRequest, nodes: Sequence[str]) -> list[str]:

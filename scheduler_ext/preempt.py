@@ -11,7 +11,7 @@ empty, and that room is held for the pod. So the next pod cannot count on it.
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,6 +65,8 @@ class Preemption:
         granted = self.holds.granted(request.uid)
         if granted:  # others leave that node for it already
             given = {node: uids for node, uids in given.items() if node == granted}
+        for node, uids in given.items():
+            self._release_forgotten(request, node, uids)
         with self.decide.waiting.trial(), self.holds.aside(args.Pod.spec.priority or 0):
             departures = self.departures(args.Pod, request, given)
         free = next((d.node for d in departures if not d.pods and not given[d.node]), None)
@@ -76,6 +78,28 @@ class Preemption:
         answer = {d.node: _meta(d, given[d.node]) for d in departures if d.worst == mildest}
         self.holds.claim(args.Pod, request, {node: victims.uids for node, victims in answer.items()})
         return PreemptResult(answer)
+
+    def _release_forgotten(self, request: PodRequest, node: str, gone: Iterable[str]) -> None:
+        """Release reservations on a node that kube-scheduler has forgotten, by a lost answer or as it was started anew.
+
+        It has CPU for the pod there once these have gone, as it counts what it binds itself; beside the reservations
+        there would be none. What groups have reserved it may not have been told yet, and what is held or was left for a
+        pod it does not count: neither tells anything. A pod whose reservation it has not forgotten is placed anew by
+        bind.
+        """
+        ledger, uid = self.evictable.ledger, request.uid
+        places = [entry for entry in ledger.on(node) if entry.stage in (Stage.HELD, Stage.RESERVED)]
+        alone = [entry.uid for entry in places if entry.stage is Stage.RESERVED and self._is_alone(entry.uid)]
+        without = {uid, *gone, *(entry.uid for entry in places)}
+        beside, lacks = without.difference(alone), ledger.hosts.lacks
+        if alone and lacks(node, request.host, beside | {uid}) and not lacks(node, request.host, without):
+            for one in alone:
+                ledger.release(one)
+
+    def _is_alone(self, uid: str) -> bool:
+        """Whether a pod goes without others, and nobody has left anything for it."""
+        gangs = self.decide.gangs
+        return not self.holds.node_of(uid) and (gangs is None or gangs.of(uid) is None)
 
     def departures(
         self, pod: Pod, request: PodRequest, given: Mapping[str, tuple[str, ...]]
@@ -140,9 +164,8 @@ class Preemption:
             limit=limit,
             cards=cards,
             objection=objection,
-            host_counted=self._reserved_on(node),
         )
-        if found is not None or not borrowing.barred(request, node, leaving):
+        if found is not None or not uids or not borrowing.barred(request, node, leaving):
             return found
         return self._for_quota(request, node, lower, gone, objection)
 
@@ -155,19 +178,12 @@ class Preemption:
         objection: Objection,
     ) -> Departure | None:
         """The same where quotas bar the pod, however many cards are free: more of the node's pods leave for that."""
-        evictable = self.evictable
-        borrowing = evictable.borrowing(gone, self.holds.kept_on(request.uid))
+        evictable, own = self.evictable, self.holds.kept_on(request.uid)
+        borrowing = evictable.borrowing(gone, own)
         there = [pod for pod, _ in evictable.residents.on(node) if lower(pod)]
         helpful = borrowing.helpful(request.namespace, {pod.namespace for pod in there})
-        within = QuotaPreemption(evictable, request, node, borrowing, lower, objection)
+        within = QuotaPreemption(evictable, request, node, borrowing, lower, objection, own)
         return within.rather_own([pod for pod in there if pod.namespace in helpful], gone)
-
-    def _reserved_on(self, node: str) -> list[str]:
-        """The UIDs of the pods with a reservation there, whose CPU kube-scheduler counts, or knows that nobody has.
-
-        It forgets a reservation whose answer it did not get, or by which it was started anew.
-        """
-        return [entry.uid for entry in self.evictable.ledger.on(node) if entry.stage is Stage.RESERVED]
 
 
 def _meta(departure: Departure, given: tuple[str, ...]) -> MetaVictims:

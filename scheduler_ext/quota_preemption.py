@@ -28,6 +28,7 @@ class QuotaPreemption:
         borrowing: What quotas say now.
         may_go: Whether a pod may be evicted at all.
         objection: Which of some pods may not be evicted together.
+        own: The node on which room is the pod's own.
     """
 
     evictable: Evictable
@@ -36,6 +37,7 @@ class QuotaPreemption:
     borrowing: Borrowing
     may_go: Callable[[Resident], bool]
     objection: Objection
+    own: str = ""
 
     def departure(self, pods: Iterable[Resident], gone: Collection[str]) -> Departure | None:
         """Who leaves: of these pods so that the quota lets this one in, of all for its cards.
@@ -49,7 +51,7 @@ class QuotaPreemption:
         found = self.evictable.departure(
             self.request,
             self.node,
-            self.evictable.borrowing(uids),
+            self.evictable.borrowing(uids, self.own),
             self.may_go,
             gone=uids,
             within_budgets=True,
@@ -112,7 +114,13 @@ class QuotaPreemption:
         there = {pod.uid for pod in found.pods}
         elsewhere = [pod for pod in victims if pod.uid not in there]
         pods = self._needed([*found.pods, *elsewhere], elsewhere)
-        if self.evictable.budgets.violated_by(pod for pod in pods if pod.uid not in gone):
+        if self._violate(pods, gone):
             return None
         reluctance = tuple((self.evictable.rank(pod, (), self.borrowing), -pod.started) for pod in pods)
         return replace(found, pods=tuple(pods), reluctance=reluctance)
+
+    def _violate(self, pods: Iterable[Resident], gone: Collection[str]) -> bool:
+        """Whether any of these violates a disruption budget beside those that leave in any case, and the others."""
+        told = sorted(pods, key=lambda pod: pod.uid not in gone)
+        beside = self.evictable.budgets.beside
+        return any(beside(told[:number], pod) for number, pod in enumerate(told) if pod.uid not in gone)

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from aliquot.scheduler_ext.gang import Gang, Look
 from aliquot.scheduler_ext.gang_search import Finder, GangSearch
@@ -53,7 +53,8 @@ class SavedPlaces:
 
     def kept_from(self, uid: str, priority: int) -> str:
         """The node that is kept for a large pod, and not for the pod of this UID; empty where none is."""
-        return self._saving.kept_from(uid, priority)
+        node = self._saving.kept_from(uid, priority)
+        return "" if node in self._ledger.unsaved else node
 
     def below(self, priority: int) -> Iterable[str]:
         """The UIDs of pods whose places a group of lower priority has saved."""
@@ -92,14 +93,14 @@ class SavedPlaces:
         self._waiting.something_changed()
 
     def give_turn(self, gang: Gang) -> None:
-        """It is this group's turn, unless another saves up."""
-        if self._saving.begin(gang, self._clock()):
+        """It is this group's turn, unless another saves up, or nothing may be kept for it."""
+        if self._may_save(gang) and self._saving.begin(gang, self._clock()):
             self._begin_turn(gang)
 
     def tidy(self, gangs: Iterable[Gang], now: float) -> None:
         """End the turn that is over, and begin the next."""
         before = self._saving.saver
-        if before is not None and self._saving.over(now):
+        if before is not None and (self._saving.over(now) or not self._may_save(before)):
             self._end_turn(before)
             served = not isinstance(before, Gang) and self._waiting.get(before.request.uid) is None
             self._saving.end(now, in_vain=not served)
@@ -144,13 +145,15 @@ class SavedPlaces:
         """Of places that are not all yet none is kept where its pool lets nobody save up."""
         with self._waiting.trial():
             _, look = self._search.place_all(gang, finder, gang.offered_nodes)
-            if not gang.whole:
-                self._release(gang, self._ledger.unsaved)
+            self.release_unsaved(gang)
         self._search.note(gang, look)
 
-    def _release(self, gang: Gang, nodes: Container[str] | None = None) -> None:
-        """What it holds is free; `nodes`: on these alone."""
+    def release_unsaved(self, gang: Gang) -> None:
+        """Of the places of a group that has not all yet, free those where nobody may save up."""
+        places = filter(None, map(self._ledger.entry, () if gang.whole else gang.held))
+        for entry in [entry for entry in places if entry.node in self._ledger.unsaved]:
+            self._ledger.release(entry.uid)
+
+    def _release(self, gang: Gang) -> None:
         for uid in gang.held:
-            entry = self._ledger.entry(uid)
-            if nodes is None or (entry is not None and entry.node in nodes):
-                self._ledger.release(uid)
+            self._ledger.release(uid)

@@ -9,6 +9,7 @@ import pytest
 
 from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
+from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
 from aliquot.scheduler_ext.evictions import Evictions
 from aliquot.scheduler_ext.gang_grounds import GangDisplacement, GangReclaim
 from aliquot.scheduler_ext.gang_preemption import GangPreemption
@@ -16,6 +17,7 @@ from aliquot.scheduler_ext.ledger import Stage
 from aliquot.scheduler_ext.table import PLENTY
 from tests.unit.scheduler_ext.drill import NODES, pod_in
 from tests.unit.scheduler_ext.neighbours import budget
+from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import quota
 from tests.unit.scheduler_ext.test_lone_members import Preempting
 from tests.unit.scheduler_ext.test_stale_gangs import names
@@ -310,15 +312,42 @@ def test_others_go_where_a_card_fails_that_was_held():
 
 
 def test_nothing_is_held_for_a_group_of_whose_places_some_are_on_a_node_that_takes_no_pods():
-    """Others may have the rest meanwhile; they waited for as long as the node did not come back."""
+    """For longer than a while: others may have the rest, and waited for as long as the node did not come back."""
     field = Contended()
-    field.others(8, 0)
+    others = field.others(8, 0)
     group = field.waits("train", 5)
     assert len(field.rounds()) == 5
-    assert field.held(group) == 5
-    field.ledger.hosts.put_node("n1", HostShare(PLENTY, PLENTY, 10), closed=True)
-    assert field.rounds(1.0) == []
+    for pod in field.leaving(others):
+        field.leave(pod)
+    for closed, seconds, held in (
+        (True, 1.0, 5),
+        (True, OVERDUE_SECONDS - 1.0, 5),
+        (False, 1.0, 5),
+        (True, 1.0, 5),
+    ):
+        field.ledger.hosts.put_node("n1", HostShare(PLENTY, PLENTY, 10), closed=closed)
+        assert field.rounds(seconds) == []
+        assert field.held(group) == held
+    assert field.rounds(OVERDUE_SECONDS) == []
     assert field.held(group) == 0
+
+
+def test_what_leaves_for_a_group_is_held_for_it_again_within_its_pause():
+    """A card of its places failed and is well again; nobody else is evicted, nor has anybody else the room."""
+    field = Contended()
+    others = field.others(8, 0)
+    group = field.waits("train", 2)
+    gone = field.leaving(others) if field.rounds() else []
+    assert len(gone) == 2
+    entry = field.ledger.entry(gone[0].metadata.uid)
+    assert entry is not None
+    cards = field.ledger.table.cards(entry.node)
+    (sick,) = entry.charges
+    for healthy, held in ((False, 0), (True, 2)):
+        status = node(*(card(one.uuid, healthy=healthy or one.uuid != sick) for one in cards))
+        field.ledger.put_node(entry.node, status)
+        assert field.rounds(1.0) == []
+        assert field.held(group) == held
 
 
 def test_a_pod_that_does_not_end_when_it_should_is_not_evicted_again():

@@ -158,3 +158,7 @@ def test_no_node_is_kept_of_a_pool_that_does_not_let_anybody_save_up(unsaved: li
     drill.pass_time(1.0)
     saver = drill.gangs.saver
     assert (saver.node if isinstance(saver, LargePod) else "") == kept
+    if kept:
+        cards = (card(f"{kept}-{number}") for number in range(2))
+        drill.ledger.put_node(kept, node(*cards), lambda _: PoolSpec(saving_up=False))
+        assert drill.gangs.kept_from("another", 0) == ""

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
 from aliquot.placement import Placement
 from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
@@ -41,29 +40,6 @@ def test_whoever_kube_scheduler_wants_gone_goes_and_counts() -> None:
     here.runs("b", "n1-b", 16, priority=5)
     assert here.victims(waiter(8), n1=["b"]) == {"n1": {"b"}}
     assert here.victims(waiter(8), n1=["no-cards"]) == {"n1": {"no-cards", "a"}}
-
-
-def test_cpu_of_a_reservation_that_kube_scheduler_has_forgotten_stops_no_preemption() -> None:
-    """It counts the CPU of those that it is binding itself, and of this one no more."""
-    here = Neighbours()
-    here.ledger.hosts.put_node("n1", HostShare(4000, 64 * 1024, 20))
-    here.runs("low", "n1-a", 16)
-    here.ledger.hosts.put_pod("low", "n1", HostShare(1000, 0, 1))
-    assert here.place_of(waiter(8, cpu="3")) == ["n1"]
-    assert here.victims(waiter(16, priority=100, cpu="2"), n1=["low"]) == {"n1": {"low"}}
-
-
-@pytest.mark.parametrize("guaranteed", [0, 8])
-def test_more_leave_than_kube_scheduler_names_where_a_quota_bars_the_pod(guaranteed: int) -> None:
-    """Its victim frees CPU and the card; what is free then is kept for others, unless one that has borrowed goes."""
-    here = Neighbours()
-    here.filter.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
-    here.filter.quotas.put(quota("guest", "guest", guaranteed=(guaranteed, None, None)))
-    here.runs("first", "n1-a", 4, second=1, namespace="guest")
-    here.runs("second", "n1-a", 4, second=2, namespace="guest")
-    here.runs("low", "n1-b", 4)
-    found = here.victims(waiter(12), n1=["low"])
-    assert found == ({} if guaranteed else {"n1": {"low", "second"}})
 
 
 def test_the_victim_of_the_highest_priority_is_first() -> None:

@@ -350,3 +350,46 @@ def test_a_group_has_all_places_at_once_on_cards_on_which_nobody_saves_up():
         drill.leave(pod)
     drill.pass_time(1.0)
     assert all(drill.where(member) for member in members)
+
+
+def test_a_member_that_is_offered_other_nodes_keeps_nothing_there_either():
+    """An autoscaler's node has come, and the group looks for places anew."""
+    drill = Drill()
+    without_saving(drill, "n1")
+    small, members = busy(drill), drill.group("train", 4)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    for pod in small[:3]:
+        drill.leave(pod)
+    drill.pass_time(1.0)
+    assert not drill.where(members[3], ["n2", "n1", "n3"])
+    assert not {entry.uid for entry in drill.ledger.on("n1")} & {pod.metadata.uid for pod in members}
+
+
+def test_a_group_for_which_others_were_evicted_takes_no_turn_that_is_of_no_use():
+    """All its nodes are of such pools."""
+    drill = Drill()
+    without_saving(drill, *NODES)
+    busy(drill)
+    members = drill.group("train", 4)
+    assert not drill.where(members[0])
+    gang = drill.gangs.of(members[0].metadata.uid)
+    assert gang is not None
+    drill.gangs.take_turn(gang)
+    assert drill.gangs.saver is None
+
+
+def test_a_turn_ends_when_the_pools_come_to_let_nobody_save_up():
+    """What was kept is free."""
+    drill = Drill()
+    small, members = busy(drill), drill.group("train", 4)
+    assert not drill.where(members[0])
+    drill.pass_time(300.0)
+    for pod in small[:3]:
+        drill.leave(pod)
+    drill.pass_time(1.0)
+    assert drill.holds(*members) == 3
+    without_saving(drill, *NODES)
+    drill.pass_time(1.0)
+    assert drill.holds(*members) == 0
+    assert drill.gangs.saver is None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 
+from aliquot.dialects import load_dialects
 from aliquot.host import HostShare
+from aliquot.kube.objects import Node
 from aliquot.scheduler_ext.disruption import Budgets
 from aliquot.scheduler_ext.evictable import Evictable
 from aliquot.scheduler_ext.holds import Holds
@@ -115,3 +118,25 @@ def test_no_pod_is_to_be_moved_where_it_would_take_the_last_cpu_of_what_others_a
     large["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "4"}
     told = ask(cluster, large)
     assert any(change.moves for change in told.changes) == (cores == 2)
+
+
+def test_no_pod_is_to_be_moved_to_a_node_that_another_plugin_serves_for_it():
+    """As while a cluster moves from HAMi: it would get its cards from the other."""
+    cluster = Cluster({"n1": cards("n1", 1), "n2": cards("n2", 1)}, dialects=load_dialects(["hami"]))
+    mover = pod_document([{}])
+    mover["spec"]["containers"][0]["resources"] = {
+        "limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4096"}
+    }
+    cluster.settle(read(mover), "n1")
+    tenant(cluster, "n2", **{"gpu": "1", "gpu-mem": "4Gi"})
+    whole = pod_document([{"gpu": "1", "gpu-mem": "16Gi"}])
+    assert goals(cluster, whole) == ["n2"]
+    offers = {"nvidia.com/gpu": "10", "aliquot.dev/gpu": "10"}
+    served = {"metadata": {"name": "n2"}, "status": {"allocatable": offers, "capacity": offers}}
+    cluster.filter.foreign.put_node(msgspec.convert(served, Node))
+    assert "n2" not in goals(cluster, whole)
+
+
+def goals(cluster: Cluster, pod: dict[str, Any]) -> list[str]:
+    """Where the pods would go that should move for this one."""
+    return [move.to_node for change in ask(cluster, pod).changes for move in change.moves]

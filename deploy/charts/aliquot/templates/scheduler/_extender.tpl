@@ -79,13 +79,13 @@ aliquot-supervise starts the extender again at once when it has died or hangs: t
   ports:
     - {name: extender, containerPort: 9443}
   {{- include "aliquot.startupProbe" 9443 | nindent 2 }}
-  # aliquot-supervise sees to a process that hangs. This is for a container that hangs as a whole, and hears no signal:
-  # the kube-scheduler beside it may hold its Lease meanwhile.
+  # aliquot-supervise sees to a process that hangs, and the process itself to a loop that does, within 8 s. This is for a
+  # container that hangs as a whole, and hears no signal: the kube-scheduler beside it may hold its Lease meanwhile.
   livenessProbe:
     httpGet: {path: /healthz, port: extender, scheme: HTTPS}
     periodSeconds: 1
     timeoutSeconds: 1
-    failureThreshold: 5
+    failureThreshold: 9
     terminationGracePeriodSeconds: 1
   readinessProbe: {httpGet: {path: /readyz, port: extender, scheme: HTTPS}, periodSeconds: 5, timeoutSeconds: 5}
   resources:

@@ -1,0 +1,38 @@
+"""Where a quota bars a pod beside the victims that kube-scheduler names for CPU, more pods of the node leave."""
+
+import pytest
+
+from tests.unit.scheduler_ext.neighbours import Neighbours, budget, waiter
+from tests.unit.scheduler_ext.teams import quota
+
+
+@pytest.mark.parametrize("guaranteed", [0, 8])
+def test_more_leave_than_kube_scheduler_names_where_a_quota_bars_the_pod(guaranteed: int) -> None:
+    """Its victim frees CPU and the card; what is free then is kept for others, unless one that has borrowed goes."""
+    here = Neighbours()
+    here.filter.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    here.filter.quotas.put(quota("guest", "guest", guaranteed=(guaranteed, None, None)))
+    here.runs("first", "n1-a", 4, second=1, namespace="guest")
+    here.runs("second", "n1-a", 4, second=2, namespace="guest")
+    here.runs("low", "n1-b", 4)
+    found = here.victims(waiter(12), n1=["low"])
+    assert found == ({} if guaranteed else {"n1": {"low", "second"}})
+
+
+def test_a_disruption_budget_that_kube_schedulers_victim_uses_up_keeps_the_others() -> None:
+    """It lets one pod go."""
+    here = Neighbours()
+    here.filter.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    here.budgets.put(budget("default", 1, app="x"))
+    here.runs("low", "n1-b", 4, labels={"app": "x"})
+    here.runs("more", "n1-a", 8, labels={"app": "x"})
+    assert here.victims(waiter(12), n1=["low"]) == {}
+
+
+def test_nobody_leaves_for_a_quota_where_kube_scheduler_names_nobody() -> None:
+    """The extender does that itself, on whatever node the lowest pod of the quota is."""
+    here = Neighbours("n1", "n2")
+    here.filter.quotas.put(quota("mine", "mine", limit=(16, None, None)))
+    here.runs("low", "n1-a", 8, namespace="mine")
+    here.runs("middle", "n2-a", 8, namespace="mine", priority=50)
+    assert here.victims(waiter(8, namespace="mine"), n2=None) == {}
