@@ -317,7 +317,7 @@ def _free_of(cards: Iterable[CardState], pools: Mapping[str, str]) -> dict[str, 
     """What is free on a node, in all and by pool, cards in parts; a card that takes nobody has nothing free."""
     free: defaultdict[str, Amounts] = defaultdict(Amounts)
     for card in cards:
-        if not card.healthy or card.mig or card.holders or card.used_slots >= card.slots:
+        if not card.healthy or card.mig or card.holders:
             continue
         cores = card.usable_cores - card.used_cores
         left = Amounts(card.left_mib(burst=True), cores, _part_left(card)).positive
@@ -328,7 +328,7 @@ def _free_of(cards: Iterable[CardState], pools: Mapping[str, str]) -> dict[str, 
 
 def _part_left(card: CardState) -> int:
     """How much of a card could be promised yet: of memory or compute whichever has less of its own left."""
-    if not card.usable_mib or not card.usable_cores:
+    if card.used_slots >= card.slots or not card.usable_mib or not card.usable_cores:
         return 0
     memory = CARD * card.left_mib() // card.usable_mib
     return min(memory, CARD * (card.usable_cores - card.used_cores) // card.usable_cores)
