@@ -35,8 +35,8 @@ def run_stack() -> Iterator[Place]:
 @pytest.fixture
 def evidence(stack: Place) -> Evidence:
     """What is seen of them; nothing is wrong with it."""
-    found = wait_for("kubelets to answer", lambda: (seen := look(stack)).ids and seen)
-    assert len(found.living) == 3
+    there = "kubelets to answer and three containers to live"
+    found = wait_for(there, lambda: (seen := look(stack)).ids and len(seen.living) == 3 and seen)
     assert Auditor(stack).violations(found) == []
     return found
 
