@@ -81,6 +81,7 @@ class Borrowing:
         over: Whether a namespace has more than it is guaranteed, on any cards.
         leaving: The UIDs of the pods that count as gone.
         reclaims: Whether any quota reclaims what it is guaranteed.
+        own: The node on which room is the own of the pod that is asked about: only its limits close it there.
     """
 
     def __init__(
@@ -92,9 +93,9 @@ class Borrowing:
             quotas: What each namespace has and may have.
             leaving: The UIDs of the pods that count as gone.
             held: The UIDs of the pods that wait and for which places are held.
-            own: The node on which room is the own of the pod that is asked about: only its limits close it there.
+            own: The attribute.
         """
-        self._own = own
+        self.own = own
         self.leaving = frozenset(leaving)
         self._promised = quotas.accounts.parts(frozenset(held) - self.leaving)
         self._quotas = quotas
@@ -160,7 +161,7 @@ class Borrowing:
         if not self._quotas.bounds_anybody(request.namespace):
             return ""
         uids = {pod.uid for pod in gone}
-        if node == self._own:
+        if node == self.own:
             return self._quotas.beyond_limit(request, node, self._relief_with({*uids, request.uid}))
         if not uids <= self.leaving:
             return self._quotas.barred_after(request, node, self._relief_with({*uids, request.uid}))

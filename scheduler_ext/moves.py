@@ -203,28 +203,29 @@ class Moves:
     def _lets_in(
         self, request: PodRequest, node: str, movers: Sequence[Mover], places: Sequence[Placement]
     ) -> bool:
-        """Whether quotas let in the pod and those that move for it, whoever is the first to come.
+        """Whether quotas let in the pod and those that move for it, each as the last one to come.
 
         They may take the last CPU or slice of a node, and what others are guaranteed is no longer to be had there.
         """
-        moved = [(mover.request, there) for mover, there in zip(movers, places, strict=True)]
-        with self._filter.waiting.trial(), self._ledger.without(*(one.uid for one, _ in moved), request.uid):
-            own = fit(request, node, self._ledger.table.cards(node), Policy.BINPACK)
-            return own is not None and all(
-                map(self._come_in_turn, ([*moved, (request, own)], [(request, own), *moved]))
-            )
+        ledger, uids = self._ledger, [mover.request.uid for mover in movers]
+        with self._filter.waiting.trial(), ledger.without(*uids, request.uid):
+            own = fit(request, node, ledger.table.cards(node), Policy.BINPACK)
+            if own is None:
+                return False
+            come = [
+                (request, own),
+                *((mover.request, there) for mover, there in zip(movers, places, strict=True)),
+            ]
+            for one, there in come:
+                ledger.reserve(one, there)
+            lets_in = all(self._lets_in_last(one, there.node) for one, there in come)
+            ledger.release(request.uid)
+        return lets_in
 
-    def _come_in_turn(self, pods: Sequence[tuple[PodRequest, Placement]]) -> bool:
-        """Whether these pods may have these places one after the other; they have none before nor after that."""
-        try:
-            for request, there in pods:
-                if there.node in self._filter.barred(request):
-                    return False
-                self._ledger.reserve(request, there)
-            return True
-        finally:
-            for request, _ in pods:
-                self._ledger.release(request.uid)
+    def _lets_in_last(self, request: PodRequest, node: str) -> bool:
+        """Whether quotas let a pod into a node where it has a place, had it none."""
+        with self._ledger.without(request.uid):
+            return node not in self._filter.barred(request)
 
     def _place(
         self, mover: Mover, table: CardTable, taken: Mapping[str, HostShare], confines: Confines

@@ -11,7 +11,7 @@ empty, and that room is held for the pod. So the next pod cannot count on it.
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,10 +19,10 @@ from aliquot.kube.objects import Pod
 from aliquot.request import PodRequest, RequestError
 from aliquot.scheduler_ext.borrowing import Borrowing
 from aliquot.scheduler_ext.cards import CardState
-from aliquot.scheduler_ext.evictable import WORST, Class, Departure, Evictable, Objection
+from aliquot.scheduler_ext.evictable import WORST, Class, Departure, Evictable
 from aliquot.scheduler_ext.filter import Filter
+from aliquot.scheduler_ext.forgotten import release_forgotten
 from aliquot.scheduler_ext.holds import Holds
-from aliquot.scheduler_ext.ledger import Stage
 from aliquot.scheduler_ext.quota_preemption import QuotaPreemption
 from aliquot.scheduler_ext.residents import Resident
 from aliquot.scheduler_ext.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
@@ -65,8 +65,7 @@ class Preemption:
         granted = self.holds.granted(request.uid)
         if granted:  # others leave that node for it already
             given = {node: uids for node, uids in given.items() if node == granted}
-        for node, uids in given.items():
-            self._release_forgotten(request, node, uids)
+        release_forgotten(self.decide, self.holds, request, given)
         with self.decide.waiting.trial(), self.holds.aside(args.Pod.spec.priority or 0):
             departures = self.departures(args.Pod, request, given)
         free = next((d.node for d in departures if not d.pods and not given[d.node]), None)
@@ -79,28 +78,6 @@ class Preemption:
         self.holds.claim(args.Pod, request, {node: victims.uids for node, victims in answer.items()})
         return PreemptResult(answer)
 
-    def _release_forgotten(self, request: PodRequest, node: str, gone: Iterable[str]) -> None:
-        """Release reservations on a node that kube-scheduler has forgotten, by a lost answer or as it was started anew.
-
-        It has CPU for the pod there once these have gone, as it counts what it binds itself; beside the reservations
-        there would be none. What groups have reserved it may not have been told yet, and what is held or was left for a
-        pod it does not count: neither tells anything. A pod whose reservation it has not forgotten is placed anew by
-        bind.
-        """
-        ledger, uid = self.evictable.ledger, request.uid
-        places = [entry for entry in ledger.on(node) if entry.stage in (Stage.HELD, Stage.RESERVED)]
-        alone = [entry.uid for entry in places if entry.stage is Stage.RESERVED and self._is_alone(entry.uid)]
-        without = {uid, *gone, *(entry.uid for entry in places)}
-        beside, lacks = without.difference(alone), ledger.hosts.lacks
-        if alone and lacks(node, request.host, beside | {uid}) and not lacks(node, request.host, without):
-            for one in alone:
-                ledger.release(one)
-
-    def _is_alone(self, uid: str) -> bool:
-        """Whether a pod goes without others, and nobody has left anything for it."""
-        gangs = self.decide.gangs
-        return not self.holds.node_of(uid) and (gangs is None or gangs.of(uid) is None)
-
     def departures(
         self, pod: Pod, request: PodRequest, given: Mapping[str, tuple[str, ...]]
     ) -> list[Departure]:
@@ -111,8 +88,8 @@ class Preemption:
             request: What it asks for.
             given: The nodes, each with the UIDs of those that leave in any case.
         """
-        shut, own = self.decide.shut_to(pod), self.holds.kept_on(request.uid)
-        borrowing = self.evictable.borrowing(own=own)
+        shut = self.decide.shut_to(pod)
+        borrowing = self.evictable.borrowing(own=self.holds.kept_on(request.uid))
         table = self.evictable.ledger.table
         found, limit, cards = list[Departure](), WORST, table.cards_of(given)
         end = self.timer() + MOST_SECONDS
@@ -167,22 +144,14 @@ class Preemption:
         )
         if found is not None or not uids or not borrowing.barred(request, node, leaving):
             return found
-        return self._for_quota(request, node, lower, gone, objection)
+        borrowing = evictable.borrowing(gone, borrowing.own)
+        return self._for_quota(QuotaPreemption(evictable, request, node, borrowing, lower, objection), gone)
 
-    def _for_quota(
-        self,
-        request: PodRequest,
-        node: str,
-        lower: Callable[[Resident], bool],
-        gone: frozenset[str],
-        objection: Objection,
-    ) -> Departure | None:
+    def _for_quota(self, within: QuotaPreemption, gone: frozenset[str]) -> Departure | None:
         """The same where quotas bar the pod, however many cards are free: more of the node's pods leave for that."""
-        evictable, own = self.evictable, self.holds.kept_on(request.uid)
-        borrowing = evictable.borrowing(gone, own)
-        there = [pod for pod, _ in evictable.residents.on(node) if lower(pod)]
-        helpful = borrowing.helpful(request.namespace, {pod.namespace for pod in there})
-        within = QuotaPreemption(evictable, request, node, borrowing, lower, objection, own)
+        there = [pod for pod, _ in self.evictable.residents.on(within.node) if within.may_go(pod)]
+        namespaces = {pod.namespace for pod in there}
+        helpful = within.borrowing.helpful(within.request.namespace, namespaces)
         return within.rather_own([pod for pod in there if pod.namespace in helpful], gone)
 
 

@@ -28,7 +28,6 @@ class QuotaPreemption:
         borrowing: What quotas say now.
         may_go: Whether a pod may be evicted at all.
         objection: Which of some pods may not be evicted together.
-        own: The node on which room is the pod's own.
     """
 
     evictable: Evictable
@@ -37,7 +36,6 @@ class QuotaPreemption:
     borrowing: Borrowing
     may_go: Callable[[Resident], bool]
     objection: Objection
-    own: str = ""
 
     def departure(self, pods: Iterable[Resident], gone: Collection[str]) -> Departure | None:
         """Who leaves: of these pods so that the quota lets this one in, of all for its cards.
@@ -51,7 +49,7 @@ class QuotaPreemption:
         found = self.evictable.departure(
             self.request,
             self.node,
-            self.evictable.borrowing(uids, self.own),
+            self.evictable.borrowing(uids, self.borrowing.own),
             self.may_go,
             gone=uids,
             within_budgets=True,
