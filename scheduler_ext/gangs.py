@@ -302,9 +302,8 @@ class Gangs:
             if not look.enough:
                 with self._saved.aside(gang.priority) as anything:
                     look = self._place(gang, finder, nodes) if anything else look
-                    if not look.enough and gang is not self._saved.saver:
-                        self._release(gang.held)
-                    self._saved.release_unsaved(gang)
+                    if not look.enough:
+                        self._release(self._saved.not_kept(gang))
         self._search.note(gang, look)
         if look.enough:
             self._saved.has_all(gang)

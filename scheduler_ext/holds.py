@@ -76,7 +76,7 @@ class Holds:
         self._nominated: dict[str, str] = {}
         self._since: dict[str, float] = {}
         self._granted: dict[str, str] = {}
-        self._expected: dict[str, tuple[str, float]] = {}
+        self._expected: dict[str, tuple[str, float]] = {}  # the node, and until when
         self._lost: dict[str, str] = {}
         self._kept_on: dict[str, tuple[str, int]] = {}
         self._numbers = itertools.count()
@@ -148,7 +148,7 @@ class Holds:
                         self._waiting.something_changed()
 
     def _is_over(self, uid: str) -> bool:
-        """Whether a pod has waited long enough for what was expected, or others have it and would have to leave."""
+        """Whether what was expected for a pod is awaited no longer: its time is over, or another pod has had it."""
         claim, entry, (_, until) = self._claims.get(uid), self._ledger.entry(uid), self._expected[uid]
         if self._evictable.clock() >= until:
             return True
@@ -243,22 +243,19 @@ class Holds:
         return self._kept_on.get(uid, NOWHERE)[1]
 
     def full_nodes(self, request: PodRequest, priority: int) -> frozenset[str]:
-        """The nodes that have no CPU or memory for a pod beside those of no lower priority that others have left.
+        """The nodes without CPU or memory for a pod beside the pods of no lower priority for which others have left.
 
-        They have a place, or were told of theirs: kube-scheduler may not have heard it. What other pods have reserved
-        or held is not looked at.
+        A place is held for these, or reserved: kube-scheduler may not have got that answer. What other pods have
+        reserved, or is held for them, does not count.
         """
-        found, claims = set[str](), dict(self._claims_at(Stage.HELD, Stage.RESERVED))
-        for uid, claim in claims.items():
+        found, at = set[str](), (Stage.HELD, Stage.RESERVED)
+        first = {uid: claim for uid, claim in self._claims_at(*at) if claim.priority >= priority}
+        for uid, claim in first.items():
             entry = self._ledger.entry(uid)
-            if entry is None or uid == request.uid or claim.priority < priority:
+            if entry is None or uid == request.uid:
                 continue
-            aside = [
-                one.uid
-                for one in self._ledger.on(entry.node)
-                if one.stage in (Stage.HELD, Stage.RESERVED)
-                and not (one.uid in claims and claims[one.uid].priority >= priority)
-            ]
+            there = (one for one in self._ledger.on(entry.node) if one.stage in at)
+            aside = [one.uid for one in there if one.uid not in first]
             gone = claim.leaving.get(entry.node, ())
             if self._evictable.will_be_short_of_host(request, entry.node, gone, aside):
                 found.add(entry.node)

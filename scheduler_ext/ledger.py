@@ -95,7 +95,7 @@ class Ledger:
     """The promises of a whole cluster.
 
     Attributes:
-        unsaved: The nodes with cards of a pool on which nobody may save up places.
+        no_saving: The nodes with cards of a pool on which nobody may save up places.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -104,7 +104,7 @@ class Ledger:
         Args:
             clock: Monotonic seconds.
         """
-        self.unsaved = set[str]()
+        self.no_saving = set[str]()
         self.table = CardTable()
         self.hosts = Hosts(self.table)
         self.accounts = Accounts(self.table.cards, self.entry, self.hosts.takes_pods)
@@ -159,7 +159,7 @@ class Ledger:
         cards = [_card_state(card, slots, pool_of(card.model)) for card in status.cards]
         preference = pool_of(status.cards[0].model).preference if status.cards else SILENT
         saves = all(pool_of(card.model).saving_up for card in status.cards)
-        (self.unsaved.discard if saves else self.unsaved.add)(node)
+        (self.no_saving.discard if saves else self.no_saving.add)(node)
         self.table.put(node, cards, preference, shape_of(status))
         for uid in self._on_node.get(node, ()):
             self._count(self._entries[uid], 1)
@@ -172,7 +172,7 @@ class Ledger:
     def drop_node(self, node: str) -> None:
         """Forget a node's cards; the promises stay, in case the node comes back."""
         self.table.drop(node)
-        self.unsaved.discard(node)
+        self.no_saving.discard(node)
         self._tell(node)
 
     def rate_limit_node(self, node: str) -> None:

@@ -54,7 +54,7 @@ class SavedPlaces:
     def kept_from(self, uid: str, priority: int) -> str:
         """The node that is kept for a large pod, and not for the pod of this UID; empty where none is."""
         node = self._saving.kept_from(uid, priority)
-        return "" if node in self._ledger.unsaved else node
+        return "" if node in self._ledger.no_saving else node
 
     def below(self, priority: int) -> Iterable[str]:
         """The UIDs of pods whose places a group of lower priority has saved."""
@@ -116,8 +116,8 @@ class SavedPlaces:
 
     def _may_save(self, one: Saver) -> bool:
         """Whether it may go to any node on which places may be kept."""
-        unsaved = self._ledger.unsaved
-        return not unsaved or not unsaved.issuperset(one.offered_nodes)
+        nodes = self._ledger.no_saving
+        return not nodes or not nodes.issuperset(one.offered_nodes)
 
     def _could_fit(self, one: Saver) -> bool:
         """Whether a group or a large pod would have room if no other pod were in the cluster."""
@@ -125,7 +125,7 @@ class SavedPlaces:
             return False
         if isinstance(one, Gang):
             return self._search.could_fit(one, self.finder)
-        closed = self.finder.closed_for_good(one.pod) | self._ledger.unsaved
+        closed = self.finder.closed_for_good(one.pod) | self._ledger.no_saving
         one.node = self._large.choose_node(one, self._ledger.table, closed)
         return bool(one.node) and not self.finder.beyond_quotas([one.request])
 
@@ -142,17 +142,19 @@ class SavedPlaces:
             self._waiting.something_changed()
 
     def _take_places(self, gang: Gang, finder: Finder) -> None:
-        """Of places that are not all yet none is kept where its pool lets nobody save up."""
         with self._waiting.trial():
             _, look = self._search.place_all(gang, finder, gang.offered_nodes)
-            self.release_unsaved(gang)
+            if not gang.whole:
+                for uid in self.not_kept(gang):
+                    self._ledger.release(uid)
         self._search.note(gang, look)
 
-    def release_unsaved(self, gang: Gang) -> None:
-        """Of the places of a group that has not all yet, free those where nobody may save up."""
-        places = filter(None, map(self._ledger.entry, () if gang.whole else gang.held))
-        for entry in [entry for entry in places if entry.node in self._ledger.unsaved]:
-            self._ledger.release(entry.uid)
+    def not_kept(self, gang: Gang) -> list[str]:
+        """The UIDs of members whose places a group gives up that has not found all: all, but for what it saves up."""
+        if gang is not self.saver:
+            return list(gang.held)
+        entries = filter(None, map(self._ledger.entry, gang.held))
+        return [entry.uid for entry in entries if entry.node in self._ledger.no_saving]
 
     def _release(self, gang: Gang) -> None:
         for uid in gang.held:

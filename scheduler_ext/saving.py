@@ -57,7 +57,10 @@ class Saving:
             return None
         best.too_large = not could_fit(best)
         if best.too_large:
-            _log.info("%s would not fit even if no other pod were there", best)
+            _log.info(
+                "%s saves up nothing: it would not fit where places may be kept, even if no other pod were there",
+                best,
+            )
             best.short_since = now
             return None
         self.saver, self._until = best, now + self.seconds

@@ -14,7 +14,7 @@ from aliquot.cli.options import Domain
 from aliquot.doctor.check import run
 from aliquot.doctor.checks import CLUSTER_CHECKS
 from aliquot.doctor.finding import Finding, Result, with_helm_command
-from aliquot.doctor.reader import MOST_PODS, Reader
+from aliquot.doctor.reader import MOST_PODS, Reader, installed_in
 from aliquot.doctor.release import helm_command
 from aliquot.doctor.report import lines
 from aliquot.kube.access import AccessError
@@ -139,6 +139,5 @@ async def _cluster(kubeconfig: Path | None, namespace: str | None, most_pods: in
             "as a node of a cluster"
         ) from error
     async with api:
-        given = Reader(api, namespace, most_pods) if namespace else None
-        cluster = await (given or await Reader.where_installed(api, most_pods)).read()
+        cluster = await Reader(api, namespace or await installed_in(api), most_pods).read()
         return with_helm_command(run(CLUSTER_CHECKS, cluster), helm_command(cluster))

@@ -72,7 +72,7 @@ def _absent(cluster: Cluster, name: str) -> Iterator[Told]:
         return
     yield failure(
         f"{name} is not installed in namespace {cluster.namespace}.",
-        "Leave --namespace out, or give it where Aliquot is elsewhere; else install the chart (docs/install.md).",
+        "If Aliquot is in another namespace, name it with --namespace; if not, install the chart (docs/install.md).",
         [name],
     )
 

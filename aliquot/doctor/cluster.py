@@ -25,6 +25,8 @@ from aliquot.kube.objects import Container, KubeObject, Pod
 from aliquot.names import DEFAULT_NAMES, DOMAIN, ResourceNames
 from aliquot.pool import GPUPool
 
+NAMESPACE: Final = "aliquot-system"
+"""Where docs/install.md installs."""
 COMPONENTS: Final = ("aliquot-certs", "aliquot-webhook", "aliquot-scheduler", "aliquot-agent")
 
 
@@ -65,7 +67,7 @@ class Cluster:
         operators: GPU Operator's ClusterPolicies.
     """
 
-    namespace: str = "aliquot-system"
+    namespace: str = NAMESPACE
     now: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     unreachable: str = ""
     version: Fact[str] = UNREAD

@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from aliquot.dialects.projects import HAMI, in_other_domain, speaks
 from aliquot.doctor import objects
 from aliquot.doctor.check_admission import SECRETS_POLICY
-from aliquot.doctor.cluster import COMPONENTS, Cluster, Pods, holds, names_told
+from aliquot.doctor.cluster import COMPONENTS, NAMESPACE, Cluster, Pods, holds, names_told
 from aliquot.doctor.fact import Fact, NotKnownError
 from aliquot.doctor.finding import some
 from aliquot.doctor.neighbours import VISIBLE, is_neighbour
@@ -34,8 +34,6 @@ T = TypeVar("T")
 F = TypeVar("F")
 K = TypeVar("K", bound=KubeObject)
 
-NAMESPACE: Final = "aliquot-system"
-"""Of docs/install.md."""
 MOST_PODS: Final = 200_000
 AT_ONCE: Final = 8
 """Requests under way."""
@@ -54,6 +52,16 @@ class _Review(msgspec.Struct):
     status: dict[str, Any] = {}
 
 
+async def installed_in(api: Api) -> str:
+    """The namespace that the webhooks' configuration calls; the usual one where that cannot be told."""
+    try:
+        webhooks = (await api.get(objects.WEBHOOKS, CONFIGURATION)).webhooks
+    except (ApiError, *UNREADABLE):
+        webhooks = ()
+    services = (one.client_config.service for one in webhooks)
+    return next((one.namespace for one in services if one), NAMESPACE)
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reads by one client, as whoever the kubeconfig names."""
@@ -61,16 +69,6 @@ class Reader:
     api: Api
     namespace: str
     most_pods: int = MOST_PODS
-
-    @classmethod
-    async def where_installed(cls, api: Api, most_pods: int = MOST_PODS) -> Self:
-        """One for the namespace that the webhooks' configuration calls; the usual one where that cannot be told."""
-        try:
-            webhooks = (await api.get(objects.WEBHOOKS, CONFIGURATION)).webhooks
-        except (ApiError, *UNREADABLE):
-            webhooks = ()
-        services = (one.client_config.service for one in webhooks)
-        return cls(api, next((one.namespace for one in services if one), NAMESPACE), most_pods)
 
     async def read(self) -> Cluster:
         """All facts; those of a server that does not answer are all unknown."""

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aliquot.pool import PoolSpec
 from aliquot.scheduler_ext.large_pods import LargePod
 from aliquot.scheduler_ext.waiting import Waker
 from tests.unit.scheduler_ext.drill import NODES, Drill, pod_in
-from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import quota
 
 if TYPE_CHECKING:
@@ -141,24 +139,3 @@ def test_small_pods_are_not_saved_for():
     assert not drill.where(pod_in(""))
     drill.pass_time(3000.0)
     assert drill.gangs.saver is None
-
-
-@pytest.mark.parametrize(("unsaved", "kept"), [(["n1"], "n2"), (["n2"], "n1"), (["n1", "n2"], "")])
-def test_no_node_is_kept_of_a_pool_that_does_not_let_anybody_save_up(unsaved: list[str], kept: str):
-    """Another one is, if there is any."""
-    drill = Drill()
-    for name in unsaved:
-        cards = (card(f"{name}-{number}") for number in range(2))
-        drill.ledger.put_node(name, node(*cards), lambda _: PoolSpec(saving_up=False))
-    busy(drill)
-    pod = large()
-    drill.create(pod)
-    assert not drill.where(pod)
-    drill.pass_time(300.0)
-    drill.pass_time(1.0)
-    saver = drill.gangs.saver
-    assert (saver.node if isinstance(saver, LargePod) else "") == kept
-    if kept:
-        cards = (card(f"{kept}-{number}") for number in range(2))
-        drill.ledger.put_node(kept, node(*cards), lambda _: PoolSpec(saving_up=False))
-        assert drill.gangs.kept_from("another", 0) == ""

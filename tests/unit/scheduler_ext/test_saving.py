@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aliquot.pool import PoolSpec
 from aliquot.scheduler_ext.gang import Gang
 from tests.unit.scheduler_ext.drill import NODES, Drill, pod_in
 from tests.unit.scheduler_ext.placing import card, node
@@ -313,83 +312,3 @@ def test_a_group_of_higher_priority_that_does_not_fit_takes_nothing():
     urgent = drill.group("urgent", 3, priority=1000)
     assert [drill.where(pod) for pod in urgent] == [""] * 3
     assert (drill.holds(*members), drill.holds(*urgent)) == (2, 0)
-
-
-def without_saving(drill: Drill, *nodes: str) -> None:
-    """These nodes are of a pool on whose cards nobody may save up."""
-    for name in nodes:
-        cards = (card(f"{name}-{number}") for number in range(2))
-        drill.ledger.put_node(name, node(*cards), lambda _: PoolSpec(saving_up=False))
-
-
-def test_a_group_saves_up_nothing_on_cards_of_a_pool_that_does_not_let_it():
-    """What becomes free on the others it keeps; where it fits at once, it has all places whatever the pool."""
-    drill = Drill()
-    without_saving(drill, "n1")
-    small, members = busy(drill), drill.group("train", 4)
-    assert not drill.where(members[0])
-    drill.pass_time(300.0)
-    assert name_of_saver(drill) == "train"
-    nodes = [drill.ledger.on(name) for name in NODES]
-    free = {entry.uid: entry.node for entries in nodes for entry in entries}
-    for pod in small:
-        drill.leave(pod)
-        assert bool(drill.where(pod_in(""))) == (free[pod.metadata.uid] == "n1")
-    assert drill.holds(*members) == 2
-
-
-def test_a_group_has_all_places_at_once_on_cards_on_which_nobody_saves_up():
-    """They are placed, and not saved."""
-    drill = Drill()
-    without_saving(drill, *NODES)
-    small, members = busy(drill), drill.group("train", 4)
-    assert not drill.where(members[0])
-    drill.pass_time(300.0)
-    assert drill.gangs.saver is None, "others may have the turn"
-    for pod in small:
-        drill.leave(pod)
-    drill.pass_time(1.0)
-    assert all(drill.where(member) for member in members)
-
-
-def test_a_member_that_is_offered_other_nodes_keeps_nothing_there_either():
-    """An autoscaler's node has come, and the group looks for places anew."""
-    drill = Drill()
-    without_saving(drill, "n1")
-    small, members = busy(drill), drill.group("train", 4)
-    assert not drill.where(members[0])
-    drill.pass_time(300.0)
-    for pod in small[:3]:
-        drill.leave(pod)
-    drill.pass_time(1.0)
-    assert not drill.where(members[3], ["n2", "n1", "n3"])
-    assert not {entry.uid for entry in drill.ledger.on("n1")} & {pod.metadata.uid for pod in members}
-
-
-def test_a_group_for_which_others_were_evicted_takes_no_turn_that_is_of_no_use():
-    """All its nodes are of such pools."""
-    drill = Drill()
-    without_saving(drill, *NODES)
-    busy(drill)
-    members = drill.group("train", 4)
-    assert not drill.where(members[0])
-    gang = drill.gangs.of(members[0].metadata.uid)
-    assert gang is not None
-    drill.gangs.take_turn(gang)
-    assert drill.gangs.saver is None
-
-
-def test_a_turn_ends_when_the_pools_come_to_let_nobody_save_up():
-    """What was kept is free."""
-    drill = Drill()
-    small, members = busy(drill), drill.group("train", 4)
-    assert not drill.where(members[0])
-    drill.pass_time(300.0)
-    for pod in small[:3]:
-        drill.leave(pod)
-    drill.pass_time(1.0)
-    assert drill.holds(*members) == 3
-    without_saving(drill, *NODES)
-    drill.pass_time(1.0)
-    assert drill.holds(*members) == 0
-    assert drill.gangs.saver is None
