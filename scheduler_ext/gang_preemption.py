@@ -75,6 +75,19 @@ class _Pause:
     changes: int = -1
 
 
+@dataclass
+class _Held:
+    """The places that are held for a group.
+
+    Attributes:
+        uids: The members' that have one.
+        closed: Since when too many of them are on nodes that take no pods, in monotonic seconds; None: they are not.
+    """
+
+    uids: frozenset[str]
+    closed: float | None = None
+
+
 class GangPreemption:
     """Evicts for groups that wait."""
 
@@ -113,8 +126,7 @@ class GangPreemption:
         self._feeds = feeds
         self._clock = clock
         self._patience = patience_seconds
-        self._held: dict[GroupKey, frozenset[str]] = {}
-        self._closed: dict[GroupKey, float] = {}
+        self._held: dict[GroupKey, _Held] = {}
         self._pauses: dict[GroupKey, _Pause] = {}
 
     async def run(self) -> None:
@@ -158,22 +170,22 @@ class GangPreemption:
 
         On a node that takes no pods there is none after a while: what the others hold would wait for its return.
         """
-        held, ledger = self._held.get(gang.key, frozenset()), self._filter.ledger
-        if not held:
+        held, ledger = self._held.get(gang.key), self._filter.ledger
+        if held is None:
             return False
         with self._filter.waiting.trial(), ledger.without(*self._evictable.leaving()):
-            entries = [entry for entry in map(ledger.entry, held) if entry and entry.stage is Stage.HELD]
+            entries = [entry for entry in map(ledger.entry, held.uids) if entry and entry.stage is Stage.HELD]
             fit = [entry for entry in entries if still_fits(entry.placement, ledger.cards_of(entry))]
-        open_nodes = ledger.hosts.open_to([entry.node for entry in fit], NO_HOST)
+        open_nodes, now = ledger.hosts.open_to([entry.node for entry in fit], NO_HOST), self._clock()
         if sum(entry.node in open_nodes for entry in fit) >= gang.lacking:
-            self._closed.pop(gang.key, None)
-        elif self._clock() - self._closed.setdefault(gang.key, self._clock()) >= OVERDUE_SECONDS:
-            return False
-        return len(fit) >= gang.lacking
+            held.closed = None
+            return True
+        held.closed = now if held.closed is None else held.closed
+        return len(fit) >= gang.lacking and now - held.closed < OVERDUE_SECONDS
 
     def _let_go(self, key: GroupKey) -> None:
-        self._closed.pop(key, None)
-        for uid in self._held.pop(key, ()):
+        held = self._held.pop(key, None)
+        for uid in held.uids if held else ():
             self._holds.revoke(uid)
 
     def _hold(self, gang: Gang, found: Found) -> None:
@@ -184,7 +196,7 @@ class GangPreemption:
             entry = ledger.entry(pod.uid)
             if entry is not None:
                 gone[entry.node] = (*gone.get(entry.node, ()), pod.uid)
-        self._held[gang.key] = frozenset(found.places)
+        self._held[gang.key] = _Held(frozenset(found.places))
         for uid, placement in found.places.items():
             waiter, node = self._filter.waiting.get(uid), placement.node
             if waiter is not None:

@@ -152,10 +152,10 @@ class Holds:
         claim, entry, (_, until) = self._claims.get(uid), self._ledger.entry(uid), self._expected[uid]
         if self._evictable.clock() >= until:
             return True
-        if claim is None or entry is None or entry.stage is not Stage.HELD or uid in self._granted:
+        if claim is None or entry is None or entry.stage is not Stage.HELD:
             return False
         gone = claim.leaving.get(entry.node, ())
-        return uid not in self._nominated and not self._evictable.frees(claim.request, entry.placement, gone)
+        return not self._evictable.frees(claim.request, entry.placement, gone)
 
     def _lose(self, uid: str) -> None:
         """The place that a pod was to get cannot be held: it waits for that no longer."""

@@ -49,6 +49,8 @@ FOUND_ONCE = {
     10435: "a pod that `why` would move onto the last CPU of a node",
     20220: "what is kept for a group of which a node takes no pods any more",
     20577: "CPU that a pod was left, and that another got when an answer was lost",
+    30180: "a pod that was tried before the watch showed that all had left for it",
+    40705: "room that others were leaving anyhow, and that a higher pod has taken",
 }
 
 

@@ -57,6 +57,29 @@ def test_what_a_group_has_reserved_is_not_forgotten() -> None:
     assert here.victims(waiter(16, cpu="2"), **{entry.node: [f"low-{entry.node}"]}) == {}
 
 
+def test_one_for_which_others_have_left_is_not_given_up() -> None:
+    """Its CPU is kept for it, whether kube-scheduler has heard of that or not."""
+    here, first = with_cpu(cores=3)
+    here.ends("low")
+    assert here.wants(first) == ["n1"]
+    urgent = waiter(8, priority=200, cpu="2")
+    assert here.victims(urgent, n1=["other"]) == {}
+    entry = here.ledger.entry(first.metadata.uid)
+    assert entry is not None
+
+
+def test_one_that_is_not_in_the_way_stays() -> None:
+    """Without it the pod would not have CPU either, so kube-scheduler must count something else."""
+    here = Neighbours()
+    here.ledger.hosts.put_node("n1", HostShare(4000, 64 * 1024, 20))
+    here.runs("low", "n1-a", 16)
+    here.ledger.hosts.put_pod("web", "n1", HostShare(3000, 0, 0))
+    reserved = waiter(8, cpu="1")
+    assert here.place_of(reserved) == ["n1"]
+    assert here.victims(waiter(16, cpu="2"), n1=["low"]) == {}
+    assert here.ledger.entry(reserved.metadata.uid) is not None
+
+
 def test_one_of_a_lower_priority_keeps_nobody_out() -> None:
     """Others have left for it; a pod of a higher priority would have its place, too."""
     here, first = with_cpu(cores=2)

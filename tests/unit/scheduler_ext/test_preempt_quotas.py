@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.unit.scheduler_ext.evicting import Evicting
 from tests.unit.scheduler_ext.neighbours import Neighbours, budget, waiter
 from tests.unit.scheduler_ext.teams import quota
 
@@ -36,3 +37,29 @@ def test_nobody_leaves_for_a_quota_where_kube_scheduler_names_nobody() -> None:
     here.runs("low", "n1-a", 8, namespace="mine")
     here.runs("middle", "n2-a", 8, namespace="mine", priority=50)
     assert here.victims(waiter(8, namespace="mine"), n2=None) == {}
+
+
+def test_rather_a_pod_of_the_same_quota_leaves_than_one_that_has_borrowed() -> None:
+    """Either would do; what a team has too much of it gives up itself."""
+    here = Neighbours()
+    here.filter.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    here.filter.quotas.put(quota("mine", "mine"))
+    here.runs("mate", "n1-a", 4, namespace="mine", priority=5)
+    here.runs("guest", "n1-a", 4, namespace="guest")
+    here.runs("low", "n1-b", 4)
+    assert here.victims(waiter(12, namespace="mine"), n1=["low"]) == {"n1": {"low", "mate"}}
+
+
+def test_in_room_of_its_own_a_pod_is_held_to_its_own_limit_alone() -> None:
+    """A guarantee that was written since does not count there, and a pod of its quota makes way for the limit."""
+    here = Evicting()
+    here.runs("a", "n1-a", 16)
+    here.runs("mate", "n1-b", 8, namespace="guest", priority=1)
+    here.runs("b", "n1-b", 8, priority=500)
+    pod = waiter(16, namespace="guest")
+    here.wants(pod)
+    assert here.look() == ["a"]
+    here.ends("a")
+    here.quotas.put(quota("guest", "guest", limit=(20, None, None)))
+    here.quotas.put(quota("owner", "owner", guaranteed=(24, None, None)))
+    assert here.victims(pod, n1=["no-cards"]) == {"n1": {"no-cards", "mate"}}

@@ -53,6 +53,18 @@ def test_a_group_saves_up_nothing_on_cards_of_a_pool_that_does_not_let_it():
     assert drill.holds(*members) == 2
 
 
+def test_what_a_group_has_saved_up_is_completed_by_cards_on_which_nobody_saves_up():
+    """All at once, that is: then nothing is kept any longer, and it starts."""
+    drill = Drill()
+    save_nothing_on(drill, "n1")
+    small, members = wait_long(drill)
+    leave(drill, [pod for pod in small if pod.metadata.uid in {entry.uid for entry in drill.ledger.on("n2")}])
+    assert drill.holds(*members) == 2
+    leave(drill, [pod for pod in small if drill.ledger.entry(pod.metadata.uid)])
+    assert drill.holds(*members) == 4
+    assert all(drill.where(member) for member in members)
+
+
 def test_a_group_has_all_places_at_once_on_cards_on_which_nobody_saves_up():
     """They are placed, and not saved."""
     drill = Drill()
