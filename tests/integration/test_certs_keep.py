@@ -368,9 +368,13 @@ def forget(cluster: PocketCluster) -> None:
     prepare(cluster)
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_several_keepers_that_are_killed_at_random(cluster: PocketCluster, tmp_path: Path):
-    """Trust holds at every look of an independent eye, while CAs come and go."""
+    """Trust holds at every look of an independent eye, while CAs come and go.
+
+    An overlap of two CAs is seconds here: a keeper that the machine keeps from running for as long signs by a CA that
+    another has dropped meanwhile.
+    """
     seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
     print(f"SEED={seed}")
     dice, seen = random.Random(seed), set[bytes]()
