@@ -15,6 +15,8 @@
 #define OVERDUE_NS UINT64_C(10000000)
 #define SURPRISE_NS UINT64_C(500000) /* by which work took longer than twice what was expected */
 #define DISTRUST 3 /* so often are the launches in flight halved then */
+#define SAMPLED 8  /* of so many batches of a program that leaves gaps, one is a sample */
+#define LATE_NS UINT64_C(100000) /* by which an event may seem to be reached later than it was */
 
 aq_in_flight aq_flights[AQ_MAX_CARDS];
 
@@ -45,7 +47,8 @@ static bool is_full(const aq_batch *batch) {
 
 /* A batch with a tail is joined even when it is full: the end event of what joins it is the tail's as well. */
 bool aq_batch_can_join(const aq_batch *batch, const aq_core_context *context, const void *what) {
-  if (!batch || batch->context != context || !aq_cost(what) || batch->member_count == AQ_BATCH_MEMBERS) return false;
+  if (!batch || batch->sample || batch->context != context || !aq_cost(what)) return false;
+  if (batch->member_count == AQ_BATCH_MEMBERS) return false;
   return !is_full(batch) || batch->unmeasured;
 }
 
@@ -120,12 +123,15 @@ static void renew(aq_batch *batch) {
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
 static uint32_t part(uint32_t launches) {
   return launches == AQ_ANY_LAUNCHES ? launches : (uint32_t)later(1, launches / AQ_PIPELINE);
 }
 
 static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_core_context *context, uint64_t now) {
   aq_ticket *ticket = submission->ticket;
+  aq_in_flight *flight = &aq_flights[context->card];
   aq_batch *batch = pop(&context->idle);
   if (!batch) return NULL;
   renew(batch);
@@ -138,7 +144,8 @@ static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_c
   batch->generation = ticket->generation = ++generations;
   batch->others_ns = aq_charge_others(context->card);
   batch->opened_ns = now;
-  batch->most_launches = part(aq_flights[context->card].most_launches);
+  batch->sample = flight->leaves_gaps && flight->opened++ % SAMPLED == 0;
+  batch->most_launches = part(flight->most_launches);
   ticket->batch = batch;
   enqueue(batch);
   return batch;
@@ -190,6 +197,17 @@ aq_batch *aq_batch_join(aq_lane *lane, const aq_submission *submission, aq_core_
   add_spread(batch, estimate - aq_cost_soonest(what));
   if (!cost) batch->unknown = true, aq_flights[batch->card].unknown++; /* nothing joins it */
   return batch;
+}
+
+void aq_batch_is_submitted(aq_batch *batch, uint64_t began, uint64_t ended) {
+  batch->began_ns = began;
+  batch->lead_ns = ended - began;
+}
+
+void aq_batch_is_recorded(aq_batch *batch, uint64_t at, uint64_t cost) {
+  batch->recorded = true;
+  batch->unmeasured = 0;
+  batch->due_ns = at + cost;
 }
 
 static uint32_t work_state(const aq_in_flight *flight, bool enters) {
@@ -249,10 +267,11 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 bool aq_batch_is_late(const aq_in_flight *flight, uint64_t now) {
   const aq_batch *oldest = flight->oldest;
   uint64_t expected = oldest ? oldest->estimate + (uint64_t)oldest->worth : 0;
-  return oldest && now > later(oldest->opened_ns, flight->progress_ns) + 2 * expected + SURPRISE_NS;
+  return oldest && now > later(later(oldest->opened_ns, oldest->moved_ns), flight->progress_ns) + 2 * expected + SURPRISE_NS;
 }
 
 int64_t aq_batch_room(const aq_batch *batch) {
+  if (batch->sample) return 0;
   int64_t in_batch = (int64_t)BATCH_NS - (int64_t)batch->estimate;
   const aq_in_flight *flight = &aq_flights[batch->card];
   int64_t in_flight = (int64_t)flight->window_ns - (int64_t)flight->estimate;
@@ -368,6 +387,39 @@ static void close_batch(aq_batch *batch, uint64_t ended) {
   make_nobodys(batch);
 }
 
+/* Nanoseconds that all of its works take back to back, by what each took before. */
+static uint64_t work_of(const aq_batch *batch) {
+  uint64_t work = batch->unnamed;
+  for (uint32_t i = 0; i < batch->member_count; i++) work += aq_cost_mean(batch->members[i].what) * batch->members[i].count;
+  return work;
+}
+
+static bool is_single(const aq_batch *batch) {
+  return !batch->unnamed && batch->member_count == 1 && batch->members[0].count == 1;
+}
+
+/* What the card may have had to do between a batch's events, in nanoseconds. */
+typedef struct {
+  uint64_t least, most;
+} work_done;
+
+/* An event that is reached as soon as it can be found the stream idle. One before work: the work began while it was being submitted.
+ * One behind it: before that the stream was idle, nobody knows how long, as what came by a ticket has no events of its own. */
+static work_done work_between(const aq_batch *batch, uint64_t from, uint64_t to) {
+  uint64_t took = to > from ? to - from : 0, idle = from <= batch->began_ns + LATE_NS ? batch->lead_ns : 0;
+  bool drained = to <= batch->due_ns + LATE_NS && !batch->unmeasured;
+  if (drained && !is_single(batch)) idle = took;
+  return (work_done){.least = took - sooner(idle, took), .most = took};
+}
+
+/* Work mostly begins before the call that submits it returns, and not long before. Where the events leave much open it was as much as was
+ * expected. */
+static uint64_t likely(work_done work, uint64_t expected) {
+  uint64_t open = work.most - work.least;
+  if (!expected || open < expected / 2) return work.least + open / 4;
+  return later(work.least, sooner(expected, work.most));
+}
+
 /* It has been charged. */
 static void free_batch(aq_batch *batch) {
   leave_queue(batch);
@@ -375,10 +427,13 @@ static void free_batch(aq_batch *batch) {
 }
 
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to) {
-  uint64_t now = aq_now_ns();
+  uint64_t now = aq_now_ns(), expected = work_of(batch);
+  work_done possible = work_between(batch, from, to);
+  uint64_t work = likely(possible, expected);
   close_batch(batch, to < now ? to : now);
-  learn(batch, to > from ? to - from : 0);
-  aq_charge_batch(batch, (aq_interval){.from = from, .to = to + batch->unmeasured});
+  aq_flights[batch->card].leaves_gaps = !possible.least;
+  if (work != expected) learn(batch, work);
+  aq_charge_batch(batch, (aq_interval){.from = from, .to = to + batch->unmeasured, .free = possible.most - work});
   free_batch(batch);
 }
 

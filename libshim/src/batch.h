@@ -57,6 +57,10 @@ typedef struct aq_batch {
   uint64_t opened_ns;
   uint64_t last_ns;      /* when its latest submission began */
   uint64_t others_ns;    /* what other processes have charged of time before it, as far as is known */
+  uint64_t due_ns;       /* when its end event is reached if the stream has nothing to do but what came last */
+  uint64_t began_ns;     /* when its start event was recorded, */
+  uint64_t lead_ns;      /* and until its first work was submitted */
+  bool sample;           /* one submission, to know what it takes by itself: nothing joins it */
   bool abandoned;        /* the driver refused its only submission */
   bool unknown;          /* it is one submission of unknown length */
   uint64_t unnamed;        /* nanoseconds of work that is no member, for want of places */
@@ -79,6 +83,8 @@ typedef struct {
   uint64_t progress_ns; /* when one was last seen to finish */
   uint64_t window_ns;   /* known work that may be in flight */
   int64_t lease_end_ns; /* no work is to go beyond it; INT64_MAX: there is no lease */
+  bool leaves_gaps;     /* the batch that ended last may have left the card idle in between, */
+  uint32_t opened;      /* batches in such times */
   uint32_t waiting;     /* submissions at the gate */
   uint32_t rung_for;    /* the gate's word for which the bell was last rung */
   aq_charges charges;
@@ -110,6 +116,12 @@ void aq_batch_publish(int card, bool enters);
 /* The end of work that should have been over is said to be now: so an arbiter knows it from that of a process that is
  * stopped, which no longer says anything. */
 void aq_batch_publish_overdue(uint64_t now);
+
+/* The call that submitted its first work lasted so long, from before its start event on. */
+void aq_batch_is_submitted(aq_batch *batch, uint64_t began, uint64_t ended);
+
+/* Its end event was recorded at an instant, after work of this cost (0: none since the one before). */
+void aq_batch_is_recorded(aq_batch *batch, uint64_t at, uint64_t cost);
 
 /* Its thread's call is over. */
 void aq_batch_call_ends(aq_batch *batch);

@@ -83,9 +83,9 @@ void aq_charge_batch(const aq_batch *batch, aq_interval ran) {
   uint64_t charged = aq_charge_others(batch->card), heard = later(batch->others_ns, charges->others_charged_ns);
   uint64_t covered = aq_clock_cover(aq_core_usage(batch->card), ran.to), others = charged - heard;
   uint64_t until = others_until(charges, covered, ran.to, charged);
-  uint64_t busy = own_time(&charges->charged, ran, until, &others);
+  uint64_t own = own_time(&charges->charged, ran, until, &others), busy = sooner(own, ran.to - ran.from - ran.free);
   pay(batch, ran, busy);
-  aq_intervals_add(&charges->charged, ran, oldest->opened_ns);
+  aq_intervals_add(&charges->charged, (aq_interval){.from = ran.from, .to = ran.to, .free = own - busy}, oldest->opened_ns);
   if (is_first(batch, ran.to)) charges->others_charged_ns = charged - sooner(others, less(until, ran.to));
   else charges->others_charged_ns = later(charges->others_charged_ns, oldest->others_ns) + charged - heard - others;
   charges->charged_ns += busy;

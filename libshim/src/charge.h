@@ -23,7 +23,8 @@ uint64_t aq_charge_others(int card);
 /* Of what other processes have charged by now, keeps apart from each open batch what is of time before it. */
 void aq_charge_hear_others(void);
 
-/* Charges a batch that is still in flight for what of the time in which it ran no other was charged for. */
+/* Charges a batch that is still in flight for what of the time in which it ran no other was charged for, and no more than that
+ * time less what is said to be free of it: there the card had nothing to do. */
 void aq_charge_batch(const struct aq_batch *batch, aq_interval ran);
 
 /* Charges work of which it is not known when it ran, but for its length; it was submitted at `since`. */

@@ -220,6 +220,7 @@ static void enter(aq_lane *lane, aq_submission *submission, CUcontext handle) {
 
 static void record_begin(aq_submission *submission) {
   if (submission->reference) record(submission->reference, submission->stream);
+  if (submission->start) submission->began_ns = aq_now_ns();
   if (submission->start && !record(submission->start, submission->stream)) aq_submit_end(submission, CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -246,12 +247,12 @@ void aq_submit_begin(aq_submission *submission, const void *what, CUstream name,
   if (submission->elsewhere) aq_stream_leave();
 }
 
-/* Under the lock. */
-static void close_submission(const aq_submission *submission, CUresult result, bool recorded) {
+/* Under the lock. `recorded`: when its end event was; 0: it was not. */
+static void close_submission(const aq_submission *submission, CUresult result, uint64_t recorded) {
   aq_batch *batch = submission->batch;
   if (recorded) {
-    batch->recorded = true;
-    batch->unmeasured = 0;
+    if (submission->start) aq_batch_is_submitted(batch, submission->began_ns, recorded);
+    aq_batch_is_recorded(batch, recorded, submission->what ? aq_cost(submission->what) : 0);
     if (submission->epoch != AQ_GATE_CLOSED && aq_batch_of(submission->ticket) == batch)
       aq_ticket_hand_out(aq_lane_mine, submission);
   } else if (result != CUDA_SUCCESS && batch->state == AQ_BATCH_OPEN && batch->submissions == 1) {
@@ -263,10 +264,11 @@ static void close_submission(const aq_submission *submission, CUresult result, b
 void aq_submit_end(aq_submission *submission, CUresult result) {
   if (!submission->batch) return;
   bool entered = submission->elsewhere && aq_stream_enter(submission->stream);
-  bool recorded = result == CUDA_SUCCESS && submission->end && record(submission->end, submission->stream);
+  uint64_t now = submission->end ? aq_now_ns() : 0;
+  bool recorded = now && result == CUDA_SUCCESS && record(submission->end, submission->stream);
   if (entered) aq_stream_leave();
   aq_monitor_lock();
-  close_submission(submission, result, recorded);
+  close_submission(submission, result, recorded ? now : 0);
   submission->batch = NULL;
   aq_monitor_unlock();
 }
@@ -372,16 +374,26 @@ void aq_joint_end(aq_joint *joint, CUresult result) {
   for (uint32_t i = 0; i < joint->count; i++) aq_submit_end(&joint->parts[i], result);
 }
 
-void aq_submit_flush(void) {
+/* Ends what the thread has in flight on a stream, or on all (AQ_NO_STREAM). */
+static void end_batches(aq_lane *lane, CUstream stream) {
   tails left = {.count = 0};
-  aq_lane *lane = aq_lane_mine;
-  if (!lane->context) return;
   aq_monitor_lock();
   for (uint32_t i = 0; i < lane->used; i++)
-    if (lane->tickets[i].batch) leave(lane, &lane->tickets[i], &left);
+    if (lane->tickets[i].batch && (stream == AQ_NO_STREAM || stream == lane->tickets[i].stream))
+      leave(lane, &lane->tickets[i], &left);
   aq_monitor_unlock();
-  lane->context = NULL;
   if (left.count) end_all_left(&left, current_context());
+}
+
+void aq_submit_flush(void) {
+  aq_lane *lane = aq_lane_mine;
+  if (!lane->context) return;
+  end_batches(lane, AQ_NO_STREAM);
+  lane->context = NULL;
+}
+
+void aq_submit_stream_waits(CUstream name, int flavour) {
+  if (aq_lane_mine->context) end_batches(aq_lane_mine, aq_stream_named(name, flavour));
 }
 
 void aq_submit_stream_ends(CUstream stream) {

@@ -21,6 +21,7 @@ typedef struct {
   bool elsewhere; /* the stream's context is not the one that is current, as a copy's may be */
   uint64_t key;   /* of the work on the stream */
   CUevent reference, start, end; /* to be recorded before the work, and after it; NULL: not this time */
+  uint64_t began_ns;             /* when the start event was */
   const void *what;
   const uint32_t *word; /* the gate's word, */
   uint32_t epoch;       /* and its value when it was passed; AQ_GATE_CLOSED: no ticket comes of it */
@@ -62,7 +63,11 @@ void aq_joint_end(aq_joint *joint, CUresult result);
 /* Before the program waits for work: what this thread submitted last gets an end event, if it has none yet. */
 void aq_submit_flush(void);
 
-/* Before a stream is destroyed: the same, and no event of ours is recorded on it any more. */
+/* Before the stream, as it is named in a flavour, waits for something else than its own work: the same of what this thread
+ * submitted to it. */
+void aq_submit_stream_waits(CUstream name, int flavour);
+
+/* Before a stream is destroyed: the same of all, and no event of ours is recorded on it any more. */
 void aq_submit_stream_ends(CUstream stream);
 
 /* Around a driver call that may destroy a context: in between nothing of ours touches an event from another thread. */

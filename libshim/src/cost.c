@@ -11,7 +11,7 @@
 
 typedef struct {
   const void *what;
-  uint64_t ns, soonest_ns;
+  uint64_t ns, soonest_ns, mean_ns;
 } entry;
 
 static entry table[ENTRIES];
@@ -38,6 +38,11 @@ uint64_t aq_cost_soonest(const void *what) {
   return known ? known->soonest_ns : 0;
 }
 
+uint64_t aq_cost_mean(const void *what) {
+  entry *known = find(what);
+  return known ? known->mean_ns : 0;
+}
+
 static uint64_t after(uint64_t known, uint64_t ns, bool cautious) {
   if (ns > known) return cautious ? ns : known + (ns - known) / WEIGHT;
   return known - (known - ns) / (cautious ? CAUTIOUS : WEIGHT);
@@ -48,15 +53,16 @@ void aq_cost_learn(const void *what, uint64_t ns, bool cautious) {
   entry *known = find(what);
   if (known) {
     known->ns = after(known->ns, ns, cautious);
+    known->mean_ns = after(known->mean_ns, ns, false);
     known->soonest_ns = ns < known->soonest_ns ? ns : known->soonest_ns + (ns - known->soonest_ns) / CAUTIOUS;
     return;
   }
   entry *entries = bucket(what);
   for (int i = PROBES - 1; i > 0; i--) entries[i] = entries[i - 1]; /* the oldest of the bucket is forgotten */
-  entries[0] = (entry){what, ns, ns};
+  entries[0] = (entry){what, ns, ns, ns};
 }
 
 void aq_cost_forget(const void *what) {
   entry *known = find(what);
-  if (known) *known = (entry){NULL, 0, 0};
+  if (known) *known = (entry){NULL, 0, 0, 0};
 }

@@ -25,6 +25,9 @@ uint64_t aq_cost(const void *what);
 /* What it takes at the least, by what was measured of late, and no more than aq_cost; 0: not known. */
 uint64_t aq_cost_soonest(const void *what);
 
+/* What it takes on average, longer or shorter, by the measurements of late; 0: not known. */
+uint64_t aq_cost_mean(const void *what);
+
 /* `what` took this long. `cautious`: what takes longer than before is believed at once, what takes less by and by. Under the
  * caller's lock, as aq_cost. */
 void aq_cost_learn(const void *what, uint64_t ns, bool cautious);

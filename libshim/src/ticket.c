@@ -12,8 +12,6 @@
 static const uint32_t no_word = AQ_GATE_CLOSED; /* of which there are no tickets */
 aq_ticket aq_ticket_void = {.word = &no_word, .stream = AQ_NO_STREAM};
 
-static bool any_capture; /* relaxed: whoever orders a stream behind a capture has seen the capture begin */
-
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void stop(aq_ticket *ticket) { __atomic_store_n(&ticket->word, &no_word, __ATOMIC_RELAXED); }
@@ -122,15 +120,7 @@ void aq_ticket_settle_worth(aq_lane *lane, aq_ticket *ticket) {
 
 /* ---- when other things happen ---- */
 
-void aq_ticket_stop(CUstream name, int flavour) {
-  if (!__atomic_load_n(&any_capture, __ATOMIC_RELAXED) || !aq_lane_exists()) return;
-  aq_lane *lane = aq_lane_mine;
-  for (uint32_t i = 0; i < lane->used; i++)
-    if (lane->tickets[i].stream == aq_stream_named(name, flavour)) stop(&lane->tickets[i]);
-}
-
 void aq_tickets_stop(void) {
-  __atomic_store_n(&any_capture, true, __ATOMIC_RELAXED);
   if (!aq_lane_any()) return;
   aq_monitor_lock();
   aq_batch_recall();

@@ -28,8 +28,7 @@ static inline void aq_ticket_settle(aq_lane *lane, aq_ticket *ticket) {
   if (ticket->worth) aq_ticket_settle_worth(lane, ticket);
 }
 
-/* The stream may be about to capture: this thread's next submission to it, or every thread's next, goes the slow way. */
-void aq_ticket_stop(CUstream name, int flavour);
+/* A stream is about to capture: every thread's next submission goes the slow way. */
 void aq_tickets_stop(void);
 
 /* Before `to` becomes the thread's current context (NULL: which one is not known): the default streams become others. */

@@ -6,7 +6,7 @@ import random
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,14 @@ class Batch:
     seen: int = 0
     """As soon as it has ended, if nothing is said."""
     process: int = 0
+
+
+    count: int = 1
+    """Works of a microsecond each, all but the first by a ticket."""
+    submitted: int = 0
+    """When the last of them was."""
+    lead: int = 0
+    """From the start event until the first was submitted."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,11 @@ def account(steps: Path, batches: Sequence[Batch], share: int = 30) -> Account:
     for number, one in enumerate(batches):
         opened, seen = BEGIN + one.opened, BEGIN + max(one.seen, one.end)
         lines.append((opened, one.process, f"open {number} {one.stream + 1} {opened}"))
+        if one.lead:
+            lines.append((opened, one.process, f"began {number} {opened} {opened + one.lead}"))
+        if one.count > 1:
+            more = BEGIN + one.submitted
+            lines.append((more, one.process, f"more {number} {one.count - 1} {more}"))
         lines.append((seen, one.process, f"look {seen}"))
         lines.append((seen, one.process, f"end {number} {BEGIN + one.start} {BEGIN + one.end} {seen}"))
     page = steps.with_name("usage")
@@ -91,6 +104,39 @@ def account(steps: Path, batches: Sequence[Batch], share: int = 30) -> Account:
             told(processes[process], line) for _, process, line in sorted(lines, key=lambda line: line[0])
         ]
     return found[-1]
+
+
+PACED = Batch(0, 10_000, 9 * MS + 5000, stream=0, count=100, submitted=9 * MS)
+"""A hundred works of a microsecond in 9 ms. The event behind the last is reached as soon as it is recorded."""
+
+
+def test_time_between_works_in_which_the_card_had_nothing_to_do_is_not_charged(steps: Path):
+    """Each costs what it takes by itself."""
+    assert account(steps, [PACED]).busy == 100_000
+
+
+def test_what_kept_its_stream_busy_to_the_end_is_charged_as_its_events_say(steps: Path):
+    """The like of it took less before, but the event is reached long after it was recorded: the works took longer this time."""
+    assert account(steps, [replace(PACED, submitted=8 * MS)]).busy == PACED.end - PACED.start
+
+
+def test_one_work_between_two_events_is_charged_as_they_say(steps: Path):
+    """Whatever was expected of it."""
+    assert account(steps, [replace(PACED, count=1)]).busy == PACED.end - PACED.start
+
+
+def test_what_ran_in_the_gaps_of_another_stream_is_charged(steps: Path):
+    """The gaps are not the first one's, so they are free for whoever fills them."""
+    dense = Batch(1 * MS, 2 * MS, 4 * MS, stream=1, seen=10 * MS)
+    assert account(steps, [PACED, dense]).busy == pytest.approx(2 * MS + 100_000, abs=50_000)
+
+
+@pytest.mark.parametrize(("lead", "charged"), [(400, 1100), (40_000, 1000)])
+def test_time_before_the_first_work_was_submitted_is_not_charged(steps: Path, lead: int, charged: int):
+    """A stream that has nothing to do reaches a start event at once. A thread that is held up behind it is taken to have begun what it
+    submitted a quarter of the time before the call returned; where that says nothing, what the like of it took is believed."""
+    taken = Batch(0, 5000, 5000 + 1000 + min(lead, 400), stream=0, lead=lead)
+    assert account(steps, [taken]).busy == charged
 
 
 def union(batches: Iterable[Batch]) -> int:

@@ -1,7 +1,8 @@
 /* Opens and ends batches of one process on one card at the instants that it is told, on the interceptor's own accounts:
  *   batch_steps PAGE SHARE     a usage page, and hundredths of a percent
- * A line is "open NUMBER STREAM AT", "end NUMBER FROM TO AT" or "look AT", in nanoseconds. To each it says what was charged so far by all
- * who have the page, and the instant until which the clock is paid.
+ * A line is "open NUMBER STREAM AT", "more NUMBER COUNT AT" (by a ticket, which ends with an event), "began NUMBER FROM UNTIL" (its first
+ * work was submitted), "end NUMBER FROM TO AT" or "look AT", in nanoseconds. To each it says what was charged so far by all who have the
+ * page, and the instant until which the clock is paid. Each work is expected to take a microsecond.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,12 +26,19 @@ aq_core_context *aq_core_contexts(size_t *count) {
 
 static CUevent any_event(void) { return (CUevent)1; }
 
+static void submit_more(aq_batch *batch, uint32_t count) {
+  aq_batch_add_members(batch, &control, cost_ns, count);
+  aq_batch_is_recorded(batch, now_ns, 0);
+}
+
 static void obey(const char *line) {
   unsigned number;
-  uint64_t stream, from, to;
+  uint64_t stream, count, from, to;
   if (sscanf(line, "open %u %" SCNu64 " %" SCNu64, &number, &stream, &now_ns) == 3) batches_of[number] = submit(&context, stream, any_event);
   else if (sscanf(line, "end %u %" SCNu64 " %" SCNu64 " %" SCNu64, &number, &from, &to, &now_ns) == 4)
     aq_batch_finish(batches_of[number], from, to);
+  else if (sscanf(line, "more %u %" SCNu64 " %" SCNu64, &number, &count, &now_ns) == 3) submit_more(batches_of[number], (uint32_t)count);
+  else if (sscanf(line, "began %u %" SCNu64 " %" SCNu64, &number, &from, &to) == 3) aq_batch_is_submitted(batches_of[number], from, to);
   else if (sscanf(line, "look %" SCNu64, &now_ns) == 1) aq_charge_hear_others();
   else exit(3);
 }
