@@ -8,17 +8,13 @@
 #include "cost.h"
 #include "lease.h"
 #include "loader.h"
+#include "measurement.h"
 #include "ticket.h"
 #include "work.h"
 
 #define BATCH_NS UINT64_C(1000000) /* a batch takes no more work than this */
 #define OVERDUE_NS UINT64_C(10000000)
-#define SURPRISE_NS UINT64_C(500000) /* by which work took longer than twice what was expected */
-#define DISTRUST 3 /* so often are the launches in flight halved then */
 #define SAMPLED 8  /* of so many batches of a program that leaves gaps, one is a sample */
-#define LATE_NS UINT64_C(100000) /* by which an event may seem to be reached later than it was */
-
-aq_in_flight aq_flights[AQ_MAX_CARDS];
 
 static aq_batch batches[AQ_BATCH_COUNT];
 static int batches_made; /* the others were never used */
@@ -37,9 +33,6 @@ aq_batch *aq_batch_of(const aq_ticket *ticket) {
   aq_batch *batch = ticket->batch;
   return batch && batch->generation == ticket->generation && batch->state == AQ_BATCH_OPEN ? batch : NULL;
 }
-
-/* Whether it came under a lease, at whose end nothing of it should be left. */
-static bool is_counted(const aq_batch *batch) { return batch->most_launches < AQ_ANY_LAUNCHES; }
 
 static bool is_full(const aq_batch *batch) {
   return batch->estimate >= BATCH_NS || batch->launches >= batch->most_launches;
@@ -109,7 +102,8 @@ static void enqueue(aq_batch *batch) {
   if (flight->newest) flight->newest->next = batch;
   else flight->oldest = batch;
   flight->newest = batch;
-  flight->count++;
+  batch->queue = aq_queue_enter(batch->card, batch->context, batch->stream);
+  if (!batch->queue->oldest) batch->queue->oldest = batch;
 }
 
 /* Clears all but its events and the members, of which there are none. */
@@ -122,8 +116,6 @@ static void renew(aq_batch *batch) {
 }
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static uint32_t part(uint32_t launches) {
   return launches == AQ_ANY_LAUNCHES ? launches : (uint32_t)later(1, launches / AQ_PIPELINE);
@@ -165,10 +157,8 @@ void aq_batch_add_members(aq_batch *batch, const void *what, uint64_t cost, uint
 }
 
 static void add_work(aq_batch *batch, uint64_t estimate, uint64_t now) {
-  aq_in_flight *flight = &aq_flights[batch->card];
   batch->estimate += estimate;
-  flight->estimate += estimate;
-  flight->ends_ns = later(now, flight->ends_ns) + estimate;
+  aq_queue_add(batch->card, batch->queue, estimate, now);
 }
 
 static void add_launches(aq_batch *batch, uint32_t launches) {
@@ -195,19 +185,14 @@ aq_batch *aq_batch_join(aq_lane *lane, const aq_submission *submission, aq_core_
   add_work(batch, estimate, now);
   add_launches(batch, 1);
   add_spread(batch, estimate - aq_cost_soonest(what));
-  if (!cost) batch->unknown = true, aq_flights[batch->card].unknown++; /* nothing joins it */
+  if (!cost) batch->unknown = true, batch->queue->unknown_ns = now; /* nothing joins it */
   return batch;
 }
 
-void aq_batch_is_submitted(aq_batch *batch, uint64_t began, uint64_t ended) {
-  batch->began_ns = began;
-  batch->lead_ns = ended - began;
-}
-
-void aq_batch_is_recorded(aq_batch *batch, uint64_t at, uint64_t cost) {
+void aq_batch_is_recorded(aq_batch *batch, uint64_t submitted_ns) {
   batch->recorded = true;
   batch->unmeasured = 0;
-  batch->due_ns = at + cost;
+  batch->submitted_ns = submitted_ns;
 }
 
 static uint32_t work_state(const aq_in_flight *flight, bool enters) {
@@ -216,13 +201,13 @@ static uint32_t work_state(const aq_in_flight *flight, bool enters) {
 
 void aq_batch_publish(int card, bool enters) {
   const aq_in_flight *flight = &aq_flights[card];
-  aq_work_publish(card, work_state(flight, enters), flight->ends_ns);
+  aq_work_publish(card, work_state(flight, enters), aq_flight_ends_ns(flight));
 }
 
 void aq_batch_publish_overdue(uint64_t now) {
   for (int card = 0; card < AQ_MAX_CARDS; card++) {
     const aq_in_flight *flight = &aq_flights[card];
-    if (flight->count && now > flight->ends_ns + OVERDUE_NS) aq_work_publish(card, work_state(flight, false), now);
+    if (flight->count && now > aq_flight_ends_ns(flight) + OVERDUE_NS) aq_work_publish(card, work_state(flight, false), now);
   }
 }
 
@@ -264,24 +249,31 @@ bool aq_batch_goes_on(aq_batch *batch, uint64_t to, uint64_t now) {
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* With a ticket that is out for it as if it were spent. */
-bool aq_batch_is_late(const aq_in_flight *flight, uint64_t now) {
-  const aq_batch *oldest = flight->oldest;
-  uint64_t expected = oldest ? oldest->estimate + (uint64_t)oldest->worth : 0;
-  return oldest && now > later(later(oldest->opened_ns, oldest->moved_ns), flight->progress_ns) + 2 * expected + SURPRISE_NS;
+uint64_t aq_batch_late_ns(const aq_queue *queue) {
+  const aq_batch *oldest = queue->oldest;
+  uint64_t expected = oldest->estimate + (uint64_t)oldest->worth;
+  return later(later(oldest->opened_ns, oldest->moved_ns), queue->progress_ns) + 2 * expected + AQ_SURPRISE_NS;
+}
+
+void aq_batch_look(aq_batch *batch, bool begun, uint64_t now) {
+  if (batch->state != AQ_BATCH_OPEN || batch->queue->oldest != batch) return;
+  batch->begun = begun;
+  aq_queue_wait(batch->card, batch->queue, !begun, now);
+  aq_batch_publish(batch->card, false);
 }
 
 int64_t aq_batch_room(const aq_batch *batch) {
   if (batch->sample) return 0;
   int64_t in_batch = (int64_t)BATCH_NS - (int64_t)batch->estimate;
   const aq_in_flight *flight = &aq_flights[batch->card];
-  int64_t in_flight = (int64_t)flight->window_ns - (int64_t)flight->estimate;
-  int64_t in_lease = flight->lease_end_ns - (int64_t)flight->ends_ns;
+  int64_t in_flight = (int64_t)flight->window_ns - (int64_t)aq_flight_ahead(flight, batch->queue);
+  int64_t in_lease = flight->lease_end_ns - (int64_t)aq_flight_begins_ns(flight, batch->queue, 0);
   return least(in_batch, least(in_flight, in_lease));
 }
 
 uint32_t aq_batch_room_for_launches(const aq_batch *batch) {
   const aq_in_flight *flight = &aq_flights[batch->card];
-  if (!is_counted(batch)) return AQ_ANY_LAUNCHES;
+  if (!aq_batch_is_counted(batch)) return AQ_ANY_LAUNCHES;
   int64_t in_batch = (int64_t)batch->most_launches - batch->launches;
   int64_t in_flight = (int64_t)flight->most_launches - flight->launches;
   int64_t room = least(in_batch, in_flight);
@@ -294,8 +286,7 @@ void aq_batch_reserve(aq_batch *batch, aq_ticket *ticket, int64_t worth, uint32_
   batch->worth = worth;
   batch->ticket_launches = launches;
   flight->launches += launches;
-  flight->estimate += (uint64_t)worth;
-  flight->ends_ns += (uint64_t)worth;
+  aq_queue_add(batch->card, batch->queue, (uint64_t)worth, 0);
 }
 
 /* At the most: each costs as much as its part of the ticket, or more. */
@@ -309,8 +300,7 @@ void aq_batch_unreserve(aq_batch *batch, int64_t left) {
   uint64_t used = (uint64_t)(batch->worth - left);
   batch->estimate += used;
   batch->unmeasured += used;
-  flight->estimate -= (uint64_t)left;
-  flight->ends_ns -= (uint64_t)left;
+  aq_queue_take_back(batch->card, batch->queue, (uint64_t)left);
   flight->launches -= batch->ticket_launches;
   add_launches(batch, launches_for(batch, used));
   batch->ticket = NULL;
@@ -329,34 +319,6 @@ void aq_batch_recall(void) {
 
 /* ---- finishing ---- */
 
-static uint64_t expected_of(const aq_batch *batch) {
-  uint64_t expected = batch->unnamed;
-  for (uint32_t i = 0; i < batch->member_count; i++) expected += batch->members[i].cost * batch->members[i].count;
-  return expected;
-}
-
-/* Whether more has changed than can be told from the batch: which of its works it was, and how often. */
-static bool is_surprise(const aq_batch *batch, uint64_t took, uint64_t expected) {
-  return is_counted(batch) && !batch->unknown && batch->launches > 1 && took > 2 * expected + SURPRISE_NS;
-}
-
-static void trust(aq_in_flight *flight, bool surprised) {
-  flight->distrust = surprised ? DISTRUST : flight->distrust - !!flight->distrust;
-}
-
-/* Spreads what a batch took over its members by what was expected of each. */
-static void learn(const aq_batch *batch, uint64_t took) {
-  uint64_t expected = expected_of(batch);
-  bool surprised = is_surprise(batch, took, expected);
-  trust(&aq_flights[batch->card], surprised);
-  for (uint32_t i = 0; i < batch->member_count; i++) {
-    const aq_batch_member *member = &batch->members[i];
-    if (surprised) aq_cost_forget(member->what);
-    else if (!member->cost) aq_cost_learn(member->what, took, is_counted(batch)); /* it was alone */
-    else aq_cost_learn(member->what, (uint64_t)((double)took * (double)member->cost / (double)expected), is_counted(batch));
-  }
-}
-
 static void leave_queue(aq_batch *batch) {
   aq_in_flight *flight = &aq_flights[batch->card];
   aq_batch **link = &flight->oldest, *older = NULL;
@@ -373,51 +335,25 @@ static void publish_progress(int card) {
   if (!aq_flights[card].count && aq_core_leasable(card) && aq_lease_is_closed(aq_lease_gate(card))) aq_lease_ring(card);
 }
 
+static void leave_stream(aq_batch *batch, uint64_t ended) {
+  aq_queue *queue = batch->queue;
+  aq_batch *next = batch->next;
+  while (next && next->queue != queue) next = next->next;
+  if (queue->oldest == batch) aq_queue_wait(batch->card, queue, false, ended), queue->oldest = next;
+  if (batch->unknown) queue->unknown_ns = 0;
+  aq_queue_pass(batch->card, queue, batch->estimate, ended);
+  aq_queue_leave(batch->card, queue);
+  batch->queue = NULL;
+}
+
 /* The batch is no longer its thread's and no longer in flight. */
 static void close_batch(aq_batch *batch, uint64_t ended) {
   aq_in_flight *flight = &aq_flights[batch->card];
   aq_ticket_take_back(batch);
-  flight->estimate -= batch->estimate;
   flight->spread -= batch->spread;
   flight->launches -= batch->launches;
-  flight->unknown -= batch->unknown;
-  flight->count--;
-  flight->progress_ns = ended;
-  flight->ends_ns = flight->progress_ns + flight->estimate;
+  leave_stream(batch, ended);
   make_nobodys(batch);
-}
-
-/* Nanoseconds that all of its works take back to back, by what each took before. */
-static uint64_t work_of(const aq_batch *batch) {
-  uint64_t work = batch->unnamed;
-  for (uint32_t i = 0; i < batch->member_count; i++) work += aq_cost_mean(batch->members[i].what) * batch->members[i].count;
-  return work;
-}
-
-static bool is_single(const aq_batch *batch) {
-  return !batch->unnamed && batch->member_count == 1 && batch->members[0].count == 1;
-}
-
-/* What the card may have had to do between a batch's events, in nanoseconds. */
-typedef struct {
-  uint64_t least, most;
-} work_done;
-
-/* An event that is reached as soon as it can be found the stream idle. One before work: the work began while it was being submitted.
- * One behind it: before that the stream was idle, nobody knows how long, as what came by a ticket has no events of its own. */
-static work_done work_between(const aq_batch *batch, uint64_t from, uint64_t to) {
-  uint64_t took = to > from ? to - from : 0, idle = from <= batch->began_ns + LATE_NS ? batch->lead_ns : 0;
-  bool drained = to <= batch->due_ns + LATE_NS && !batch->unmeasured;
-  if (drained && !is_single(batch)) idle = took;
-  return (work_done){.least = took - sooner(idle, took), .most = took};
-}
-
-/* Work mostly begins before the call that submits it returns, and not long before. Where the events leave much open it was as much as was
- * expected. */
-static uint64_t likely(work_done work, uint64_t expected) {
-  uint64_t open = work.most - work.least;
-  if (!expected || open < expected / 2) return work.least + open / 4;
-  return later(work.least, sooner(expected, work.most));
 }
 
 /* It has been charged. */
@@ -427,13 +363,11 @@ static void free_batch(aq_batch *batch) {
 }
 
 void aq_batch_finish(aq_batch *batch, uint64_t from, uint64_t to) {
-  uint64_t now = aq_now_ns(), expected = work_of(batch);
-  work_done possible = work_between(batch, from, to);
-  uint64_t work = likely(possible, expected);
+  uint64_t now = aq_now_ns();
+  aq_measurement measured = aq_measure(batch, from, to);
+  aq_measurement_teach(&measured, batch);
   close_batch(batch, to < now ? to : now);
-  aq_flights[batch->card].leaves_gaps = !possible.least;
-  if (work != expected) learn(batch, work);
-  aq_charge_batch(batch, (aq_interval){.from = from, .to = to + batch->unmeasured, .free = possible.most - work});
+  aq_charge_batch(batch, (aq_interval){.from = from, .to = to + batch->unmeasured, .free = measured.took - measured.work});
   free_batch(batch);
 }
 
@@ -447,7 +381,7 @@ void aq_batch_give_up(aq_batch *batch, uint64_t busy) {
 
 void aq_batch_reset(void) {
   memset(batches, 0, sizeof batches);
-  memset(aq_flights, 0, sizeof aq_flights);
+  aq_flights_forget();
   batches_made = 0;
   blank = NULL;
   aq_core_contexts_forget();

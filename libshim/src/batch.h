@@ -8,19 +8,17 @@
 #define AQ_BATCH_H
 
 #include "aliquot_pages.h"
-#include "charge.h"
 #include "compute.h"
-#include "core_context.h"
 #include "event.h"
+#include "flight.h"
 
-#define AQ_WINDOW_NS UINT64_C(8000000) /* known work in flight, on one card by one process, where an arbiter does not say */
 #define AQ_BATCH_COUNT 256
 #define AQ_BATCH_MEMBERS 32
 
 /* However short they are, no more launches are in flight under a lease than of this length: should they all turn out to take
  * longer than ever, so many times that is what runs on when the gate is closed. */
 #define AQ_LEAST_LAUNCH_NS UINT64_C(31250)
-#define AQ_ANY_LAUNCHES UINT32_MAX
+#define AQ_SURPRISE_NS UINT64_C(500000) /* by which work takes longer than twice what was expected when it is late */
 #define AQ_PIPELINE 4 /* batches in which they come, lest the card waits for us to see the end of one */
 
 typedef struct {
@@ -37,8 +35,10 @@ typedef struct aq_batch {
   aq_core_context *context;
   int card;
   CUstream stream;
+  aq_queue *queue;     /* of the stream, while the batch is open */
   aq_events events;    /* of `events_of`, kept from batch to batch */
   CUcontext events_of; /* NULL: it has none */
+  bool begun;            /* the start event was seen to be reached */
   bool fresh;            /* the start event is still to be recorded */
   bool recorded;         /* the end event was recorded at least once */
   uint32_t in_call;      /* the owner is between begin and end */
@@ -57,9 +57,8 @@ typedef struct aq_batch {
   uint64_t opened_ns;
   uint64_t last_ns;      /* when its latest submission began */
   uint64_t others_ns;    /* what other processes have charged of time before it, as far as is known */
-  uint64_t due_ns;       /* when its end event is reached if the stream has nothing to do but what came last */
   uint64_t began_ns;     /* when its start event was recorded, */
-  uint64_t lead_ns;      /* and until its first work was submitted */
+  uint64_t submitted_ns; /* and all that is before its end event was submitted */
   bool sample;           /* one submission, to know what it takes by itself: nothing joins it */
   bool abandoned;        /* the driver refused its only submission */
   bool unknown;          /* it is one submission of unknown length */
@@ -68,29 +67,6 @@ typedef struct aq_batch {
   uint32_t member_count;
   aq_batch_member members[AQ_BATCH_MEMBERS]; /* last: the places without a member are not cleared */
 } aq_batch;
-
-/* What is in flight on one card. */
-typedef struct {
-  aq_batch *oldest, *newest;
-  uint64_t estimate;    /* nanoseconds in flight, as far as known */
-  uint64_t spread;      /* by how much less it may be */
-  uint32_t count;       /* open batches */
-  uint32_t launches;    /* in these, with what tickets are good for */
-  uint32_t unknown;     /* open batches of unknown length */
-  uint32_t most_launches; /* that may be in flight; AQ_ANY_LAUNCHES: there is no lease */
-  uint32_t distrust;    /* batches until there may be as many as ever, since one took much longer than was expected */
-  uint64_t ends_ns;     /* when all of it is expected to be over */
-  uint64_t progress_ns; /* when one was last seen to finish */
-  uint64_t window_ns;   /* known work that may be in flight */
-  int64_t lease_end_ns; /* no work is to go beyond it; INT64_MAX: there is no lease */
-  bool leaves_gaps;     /* the batch that ended last may have left the card idle in between, */
-  uint32_t opened;      /* batches in such times */
-  uint32_t waiting;     /* submissions at the gate */
-  uint32_t rung_for;    /* the gate's word for which the bell was last rung */
-  aq_charges charges;
-} aq_in_flight;
-
-extern aq_in_flight aq_flights[AQ_MAX_CARDS];
 
 /* The ticket's batch while it is its thread's, else NULL. */
 aq_batch *aq_batch_of(const struct aq_ticket *ticket);
@@ -103,6 +79,9 @@ void aq_batch_equip(aq_batch *batch, aq_core_context *context, const aq_events *
 
 /* The submission joins its thread's batch on the stream if it can, else a new one; NULL when there is none to be had. */
 aq_batch *aq_batch_join(struct aq_lane *lane, const aq_submission *submission, aq_core_context *context, uint64_t now);
+
+/* Whether it came under a lease, at whose end nothing of it should be left. */
+static inline bool aq_batch_is_counted(const aq_batch *batch) { return batch->most_launches < AQ_ANY_LAUNCHES; }
 
 /* Whether work can join this batch. */
 bool aq_batch_can_join(const aq_batch *batch, const aq_core_context *context, const void *what);
@@ -117,11 +96,8 @@ void aq_batch_publish(int card, bool enters);
  * stopped, which no longer says anything. */
 void aq_batch_publish_overdue(uint64_t now);
 
-/* The call that submitted its first work lasted so long, from before its start event on. */
-void aq_batch_is_submitted(aq_batch *batch, uint64_t began, uint64_t ended);
-
-/* Its end event was recorded at an instant, after work of this cost (0: none since the one before). */
-void aq_batch_is_recorded(aq_batch *batch, uint64_t at, uint64_t cost);
+/* Its end event was recorded, when all that is before it had been submitted by an instant. */
+void aq_batch_is_recorded(aq_batch *batch, uint64_t submitted_ns);
 
 /* Its thread's call is over. */
 void aq_batch_call_ends(aq_batch *batch);
@@ -135,8 +111,12 @@ bool aq_batch_goes_on(aq_batch *batch, uint64_t to, uint64_t now);
 int64_t aq_batch_room(const aq_batch *batch);
 uint32_t aq_batch_room_for_launches(const aq_batch *batch);
 
-/* Whether the oldest work in flight takes much longer than was expected. */
-bool aq_batch_is_late(const aq_in_flight *flight, uint64_t now);
+/* The instant from which the oldest work of a stream takes much longer than was expected. */
+uint64_t aq_batch_late_ns(const aq_queue *queue);
+
+/* Whether a batch, when it was looked at last, had begun. What has not, though nothing of its stream is before it, waits for something
+ * else than the card. */
+void aq_batch_look(aq_batch *batch, bool begun, uint64_t now);
 
 /* A ticket is out, or taken back with so much of it left. */
 void aq_batch_reserve(aq_batch *batch, struct aq_ticket *ticket, int64_t worth, uint32_t launches);

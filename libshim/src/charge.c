@@ -22,7 +22,7 @@ uint64_t aq_charge_others(int card) {
 /* While all that is charged on a card is of time before a batch was opened, so is what others have charged. */
 void aq_charge_hear_others(void) {
   for (int card = 0; card < AQ_MAX_CARDS; card++) {
-    if (!aq_flights[card].count) continue;
+    if (!aq_flights[card].oldest) continue;
     uint64_t charged = aq_charge_others(card); /* first: what is charged in between is of the time after it */
     uint64_t until = __atomic_load_n(&aq_core_usage(card)->core_covered_until_ns, __ATOMIC_ACQUIRE);
     for (aq_batch *batch = aq_flights[card].oldest; batch; batch = batch->next)

@@ -196,7 +196,7 @@ static bool waits_at_gate(aq_lane *lane, aq_submission *submission, const aq_cor
 
 /* In the end there is a batch to join, and the gate is open, at the same moment. */
 static void pass_gate(aq_lane *lane, aq_submission *submission, aq_core_context *context) {
-  aq_passage passage = aq_gate_arrive(context->card, submission->what);
+  aq_passage passage = aq_gate_arrive(context, submission);
   do {
     while (aq_batch_is_lacking(submission, context) && equip_batch(context)) continue;
   } while (waits_at_gate(lane, submission, context, &passage));
@@ -251,8 +251,8 @@ void aq_submit_begin(aq_submission *submission, const void *what, CUstream name,
 static void close_submission(const aq_submission *submission, CUresult result, uint64_t recorded) {
   aq_batch *batch = submission->batch;
   if (recorded) {
-    if (submission->start) aq_batch_is_submitted(batch, submission->began_ns, recorded);
-    aq_batch_is_recorded(batch, recorded, submission->what ? aq_cost(submission->what) : 0);
+    if (submission->start) batch->began_ns = submission->began_ns;
+    aq_batch_is_recorded(batch, recorded);
     if (submission->epoch != AQ_GATE_CLOSED && aq_batch_of(submission->ticket) == batch)
       aq_ticket_hand_out(aq_lane_mine, submission);
   } else if (result != CUDA_SUCCESS && batch->state == AQ_BATCH_OPEN && batch->submissions == 1) {
@@ -293,7 +293,7 @@ static void add_part(joint_gate *gate, const CUDA_LAUNCH_PARAMS *launch) {
   if (context && aq_core_cap(context->card)) {
     joint->parts[i] = (aq_submission){.stream = launch->stream, .what = what, .epoch = AQ_GATE_CLOSED, .ticket = &gate->tickets[i]};
     gate->contexts[i] = context;
-    gate->passages[i] = aq_gate_arrive(context->card, what);
+    gate->passages[i] = aq_gate_arrive(context, &joint->parts[i]);
     joint->count++;
   }
   aq_monitor_unlock();

@@ -18,7 +18,7 @@ aq_core_context *aq_core_context_add(const aq_core_context *wanted) {
   aq_core_context *context = aq_core_context_of(NULL);
   if (!context) return NULL;
   *context = *wanted;
-  context->offset_ns = context->fresh_offset_ns = UINT64_MAX;
+  context->offset = context->fresh_offset = AQ_ANY_OFFSET;
   return context;
 }
 

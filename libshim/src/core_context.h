@@ -12,15 +12,22 @@
 
 struct aq_batch;
 
-/* A context of the process, and where its events stand on the host's clock: host time = offset + time since `reference`.
- * The offset is the least that was seen, since an event is never seen before it happens. */
+/* Where a context's events stand on the host's clock: host time = offset + time since a reference. No event is reached before it is
+ * recorded, nor seen to be before it is reached. */
+typedef struct {
+  uint64_t least, most;
+} aq_offset;
+
+#define AQ_ANY_OFFSET ((aq_offset){.most = UINT64_MAX})
+
+/* A context of the process. */
 typedef struct {
   CUcontext handle; /* NULL: free */
   CUdevice device;
   int card;            /* below 0: none of ours */
   CUevent reference;
   bool referenced; /* the reference event was recorded */
-  uint64_t offset_ns, fresh_offset_ns; /* UINT64_MAX: not seen yet; the fresh one replaces the other with the reference */
+  aq_offset offset, fresh_offset; /* since `reference`; the fresh one replaces the other with the reference */
   struct aq_batch *idle; /* batches with events of this context, the one that was used last first */
 } aq_core_context;
 

@@ -48,18 +48,19 @@ static uint64_t after(uint64_t known, uint64_t ns, bool cautious) {
   return known - (known - ns) / (cautious ? CAUTIOUS : WEIGHT);
 }
 
-void aq_cost_learn(const void *what, uint64_t ns, bool cautious) {
+void aq_cost_learn(const void *what, uint64_t ns, uint64_t work, bool cautious) {
   if (!ns) ns = 1;
+  if (!work) work = 1;
   entry *known = find(what);
   if (known) {
     known->ns = after(known->ns, ns, cautious);
-    known->mean_ns = after(known->mean_ns, ns, false);
+    known->mean_ns = after(known->mean_ns, work, false);
     known->soonest_ns = ns < known->soonest_ns ? ns : known->soonest_ns + (ns - known->soonest_ns) / CAUTIOUS;
     return;
   }
   entry *entries = bucket(what);
   for (int i = PROBES - 1; i > 0; i--) entries[i] = entries[i - 1]; /* the oldest of the bucket is forgotten */
-  entries[0] = (entry){what, ns, ns, ns};
+  entries[0] = (entry){what, ns, ns, work};
 }
 
 void aq_cost_forget(const void *what) {

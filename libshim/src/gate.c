@@ -13,6 +13,9 @@
 
 #define STALL_NS UINT64_C(100000000) /* nothing finished for so long, nor was expected to: let one more in */
 #define PARTNER_NS UINT64_C(20000000) /* the same on another card: a collective may have begun there */
+#define WAITS_NS UINT64_C(2000000)   /* the same in a stream that waits for the host, a word or another stream */
+#define OTHER_NS UINT64_C(500000)    /* so long work of unknown length keeps out that of other streams, */
+#define LATE_NS UINT64_C(2000000)    /* and so long work that is late */
 #define UNSEEN_NS UINT64_C(1000000000)
 #define LOOK_NS UINT64_C(20000000)   /* look again at a limit that may have changed */
 #define POLL_NS UINT64_C(100000)     /* what was expected to be over is not yet */
@@ -21,16 +24,46 @@
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-aq_passage aq_gate_arrive(int card, const void *what) {
-  return (aq_passage){.card = card, .cost = aq_cost(what), .began_ns = aq_now_ns()};
+aq_passage aq_gate_arrive(const aq_core_context *context, const aq_submission *submission) {
+  return (aq_passage){.card = context->card,
+                      .context = context,
+                      .stream = submission->stream,
+                      .cost = aq_cost(submission->what),
+                      .began_ns = aq_now_ns()};
 }
 
-/* Whether what is in flight must be looked at before anything joins it: it is of unknown length, or takes longer than it
- * should, or it is so many launches that much would depend on what each takes. */
-static bool must_look(const aq_in_flight *flight, uint64_t now) {
-  bool leased = flight->most_launches < AQ_ANY_LAUNCHES;
-  return flight->unknown || flight->launches >= flight->most_launches || (leased && aq_batch_is_late(flight, now));
+static const aq_queue *own_queue(const aq_passage *p) { return aq_queue_of(p->card, p->context, p->stream); }
+
+/* ---- what must be over, or looked at, before anything joins it ---- */
+
+/* Until when work of unknown length keeps others out: those of its stream until it is over. */
+static uint64_t unknown_until(const aq_queue *queue, bool is_own) {
+  if (!queue->unknown_ns || (queue->waits && !is_own)) return 0;
+  return is_own ? UINT64_MAX : queue->unknown_ns + OTHER_NS;
 }
+
+/* The same for work that takes longer than it should. */
+static uint64_t late_until(const aq_queue *queue, bool is_own, uint64_t now) {
+  uint64_t late = aq_batch_late_ns(queue);
+  if (queue->waits || now <= late) return 0;
+  return is_own ? UINT64_MAX : late + LATE_NS;
+}
+
+/* Until when nothing goes: what is in flight is of unknown length, or takes longer than it should, or it is so many launches that
+ * much would depend on what each takes. */
+static uint64_t look_until(const aq_passage *p) {
+  const aq_in_flight *flight = &aq_flights[p->card];
+  const aq_queue *own = own_queue(p);
+  uint64_t until = 0;
+  if (flight->oldest && flight->launches >= flight->most_launches) return UINT64_MAX;
+  for (const aq_queue *queue = flight->queues; queue; queue = queue->next) {
+    until = later(until, unknown_until(queue, queue == own));
+    if (p->leased) until = later(until, late_until(queue, queue == own, p->now_ns));
+  }
+  return until;
+}
+
+/* ---- room ---- */
 
 /* Whether the card may be idle before an end is seen: by what the like of it took at the least, there is little behind what runs.
  * Launches of one function can take now long, now short. Then twice the window may be in flight, by what they take at the most. */
@@ -40,28 +73,36 @@ static bool may_run_dry(const aq_in_flight *flight, uint64_t together) {
   return behind < flight->window_ns / 4 && together <= 2 * flight->window_ns;
 }
 
-/* The instant at which work of this cost may join what is in flight: a window of short work, or one long kernel when the one
- * before it is nearly over. What a kernel takes varies: where two of them
- * fill the window the third is not kept out by a thousandth, nor one of a pair by the other's being older. */
-static uint64_t room_at(const aq_in_flight *flight, uint64_t cost, uint64_t now) {
-  uint64_t together = flight->estimate + cost;
-  if (flight->count && must_look(flight, now)) return UINT64_MAX;
-  if (!flight->count || (cost && together <= flight->window_ns + flight->window_ns / 8)) return now;
-  if (cost && may_run_dry(flight, together)) return now;
+/* The instant at which work may join what is in flight: a window of short work, or one long kernel when the one before it is nearly
+ * over, or what ends no later on its stream than others do on theirs. What a kernel takes varies: where two of them fill the window
+ * the third is not kept out by a thousandth, nor one of a pair by the other's being older. */
+static uint64_t room_at(const aq_passage *p) {
+  const aq_in_flight *flight = &aq_flights[p->card];
+  const aq_queue *own = own_queue(p);
+  uint64_t cost = p->cost, window = flight->window_ns, until = look_until(p);
+  uint64_t ahead = aq_flight_ahead(flight, own), begins = aq_flight_begins_ns(flight, own, p->now_ns), together = ahead + cost;
+  if (until > p->now_ns) return until;
+  if (!ahead || (cost && together <= window + window / 8)) return p->now_ns;
+  if (cost && (may_run_dry(flight, together) || begins + cost <= aq_flight_ends_ns(flight))) return p->now_ns;
   if (!cost || together > 2 * cost + cost / 8) return UINT64_MAX;
-  return flight->ends_ns > flight->window_ns ? flight->ends_ns - flight->window_ns : now;
+  return begins > window ? begins - window : p->now_ns;
 }
+
+/* ---- what makes no progress ---- */
 
 /* The instant at which what is in flight on a card is taken to make no progress, by a look that was late enough to have seen
  * some: our threads may be kept from running. No look at all will do after a while. */
 static uint64_t standstill_at(const aq_passage *p, int card, uint64_t patience) {
   const aq_in_flight *flight = &aq_flights[card];
-  uint64_t instant = later(later(flight->progress_ns, p->began_ns), flight->ends_ns) + patience;
+  uint64_t instant = later(later(flight->progress_ns, p->began_ns), aq_flight_ends_ns(flight)) + patience;
   if (p->now_ns < instant || aq_monitor_looked_ns() >= instant || p->now_ns > instant + UNSEEN_NS) return instant;
   return p->now_ns + POLL_NS;
 }
 
-static uint64_t stalled_at(const aq_passage *p) { return standstill_at(p, p->card, STALL_NS); }
+static uint64_t stalled_at(const aq_passage *p) {
+  const aq_queue *own = own_queue(p);
+  return standstill_at(p, p->card, own && own->waits ? WAITS_NS : STALL_NS);
+}
 
 /* The same of the process's other cards. */
 static uint64_t partner_stalled_at(const aq_passage *p) {
@@ -72,7 +113,7 @@ static uint64_t partner_stalled_at(const aq_passage *p) {
 }
 
 static uint64_t room(const aq_passage *p) {
-  return sooner(room_at(&aq_flights[p->card], p->cost, p->now_ns), stalled_at(p));
+  return sooner(room_at(p), stalled_at(p));
 }
 
 /* ---- the tenant's own clock ---- */
@@ -85,9 +126,10 @@ static uint64_t opens_by_clock(aq_passage *p) {
 
 /* ---- an arbiter's lease ---- */
 
+static uint64_t begins_ns(const aq_passage *p) { return aq_flight_begins_ns(&aq_flights[p->card], own_queue(p), p->now_ns); }
+
 static bool outlasts_lease(const aq_passage *p) {
-  const aq_in_flight *flight = &aq_flights[p->card];
-  return (int64_t)(later(p->now_ns, flight->ends_ns) + p->cost) > flight->lease_end_ns;
+  return (int64_t)(begins_ns(p) + p->cost) > aq_flights[p->card].lease_end_ns;
 }
 
 static uint64_t opens_by_lease(aq_passage *p) {
@@ -101,7 +143,7 @@ static uint64_t opens_by_lease(aq_passage *p) {
   uint64_t open_at = room(p);
   if (open_at > p->now_ns || stalled_at(p) <= p->now_ns || !outlasts_lease(p)) return open_at;
   p->is_long = p->for_lease = true;
-  return sooner(later(flight->ends_ns - flight->spread, p->now_ns + POLL_NS), look);
+  return sooner(later(begins_ns(p) - flight->spread, p->now_ns + POLL_NS), look);
 }
 
 /* ---- passing ---- */

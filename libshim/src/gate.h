@@ -4,10 +4,13 @@
 #define AQ_GATE_H
 
 #include "compute.h"
+#include "core_context.h"
 
 /* A submission at the gate. Begun by aq_gate_arrive. */
 typedef struct {
   int card;
+  const aq_core_context *context;
+  CUstream stream;
   uint64_t cost;     /* 0: not known */
   uint64_t began_ns; /* when it first asked */
   uint64_t now_ns;   /* when it last asked; the rest is the answer */
@@ -19,8 +22,8 @@ typedef struct {
   bool waits;        /* it is counted among those that wait */
 } aq_passage;
 
-/* `what` is about to be submitted to the card. */
-aq_passage aq_gate_arrive(int card, const void *what);
+/* Work is about to be submitted to a context's card. */
+aq_passage aq_gate_arrive(const aq_core_context *context, const aq_submission *submission);
 
 /* Whether it must wait. False: it may go at once, under the lock that is held. */
 bool aq_gate_keeps(aq_passage *passage);

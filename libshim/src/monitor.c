@@ -27,6 +27,7 @@
 #define REFERENCE_NS UINT64_C(4000000000) /* a float of milliseconds is exact to half a microsecond up to here */
 #define EXIT_WAIT_NS UINT64_C(20000000)
 #define LOOKS 64
+#define CLOSE_NS UINT64_C(300000) /* two bounds of an instant that are no further apart say when it was */
 
 typedef enum {
   RUNNING,
@@ -41,7 +42,9 @@ typedef struct {
   uint64_t generation;
   uint32_t submissions;
   verdict verdict;
-  uint64_t seen_ns;      /* when it was seen to be over */
+  bool asks_start;       /* whether it has begun is not known, and nothing of its stream is before it */
+  bool begun;            /* then */
+  uint64_t seen_ns;      /* when it was seen to be over, or not to be */
   CUevent reference;     /* the context's, then */
   double from_ms, to_ms; /* after that */
 } look;
@@ -56,7 +59,7 @@ void aq_monitor_lock(void) { pthread_mutex_lock(&lock); }
 
 static bool has_work(void) {
   for (int card = 0; card < AQ_MAX_CARDS; card++)
-    if (aq_flights[card].count) return true;
+    if (aq_flights[card].oldest) return true;
   return false;
 }
 
@@ -102,8 +105,9 @@ static void ask(look *at, CUcontext *current) {
   if (at->verdict != RUNNING) return;
   if (*current != batch->events_of && AQ_CUDA(cuCtxSetCurrent)(batch->events_of) == CUDA_SUCCESS) *current = batch->events_of;
   CUresult result = AQ_CUDA(cuEventQuery)(batch->events.end);
-  if (result == CUDA_ERROR_NOT_READY) return;
   at->seen_ns = aq_now_ns();
+  if (result == CUDA_ERROR_NOT_READY && at->asks_start) at->begun = AQ_CUDA(cuEventQuery)(batch->events.start) != CUDA_ERROR_NOT_READY;
+  if (result == CUDA_ERROR_NOT_READY) return;
   CUevent reference = at->reference = batch->context->reference;
   bool known = result == CUDA_SUCCESS && elapsed(reference, batch->events.start, &at->from_ms) &&
                elapsed(reference, batch->events.end, &at->to_ms);
@@ -118,6 +122,7 @@ static bool begin_look(aq_batch *batch, uint64_t now, look *at) {
   *at = (look){.batch = batch, .generation = batch->generation, .submissions = batch->submissions, .verdict = RUNNING};
   if (batch->abandoned) at->verdict = REFUSED;
   else if (!batch->recorded && now > batch->last_ns + SILENT_NS) at->verdict = UNKNOWN;
+  at->asks_start = !batch->begun && batch->queue->oldest == batch && now > batch->opened_ns + POLL_NS;
   return batch->recorded || at->verdict != RUNNING;
 }
 
@@ -129,33 +134,49 @@ static int collect_looks(look *looks, uint64_t now) {
   return count;
 }
 
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
 static uint64_t nanoseconds(double ms) { return ms > 0 ? (uint64_t)(ms * 1e6) : 0; }
 
-static uint64_t on_host(uint64_t offset, double ms) { return ms < 0 ? offset - nanoseconds(-ms) : offset + nanoseconds(ms); }
+static uint64_t moved(uint64_t instant, double ms) { return ms < 0 ? instant - nanoseconds(-ms) : instant + nanoseconds(ms); }
+
+/* An idle stream reaches an event within microseconds of its recording, and a look sees it much later. Where the one bound is far from
+ * the other no stream was idle. */
+static uint64_t on_host(const aq_core_context *context, double ms) {
+  const aq_offset *offset = &context->offset;
+  bool close = offset->least <= offset->most && offset->most - offset->least < CLOSE_NS;
+  return moved(close ? offset->least : offset->most, ms);
+}
 
 /* The clocks drift apart and floats lose digits: every few seconds the latest end becomes the reference. */
 static void renew_reference(aq_core_context *context, aq_batch *batch, double ms) {
   CUevent reference = context->reference;
+  aq_offset fresh = context->fresh_offset;
   context->reference = batch->events.end;
   batch->events.end = reference;
-  context->offset_ns = on_host(context->fresh_offset_ns, ms);
-  context->fresh_offset_ns = UINT64_MAX;
+  context->offset = (aq_offset){.least = fresh.least ? moved(fresh.least, ms) : 0, .most = moved(fresh.most, ms)};
+  context->fresh_offset = AQ_ANY_OFFSET;
+}
+
+static void narrow(aq_offset *offset, uint64_t least, uint64_t most) {
+  offset->least = later(offset->least, least);
+  offset->most = sooner(offset->most, most);
 }
 
 static void note_offset(const look *at) {
-  aq_core_context *context = at->batch->context;
-  uint64_t offset = at->seen_ns - nanoseconds(at->to_ms);
-  if (offset < context->offset_ns) context->offset_ns = offset;
-  if (offset < context->fresh_offset_ns) context->fresh_offset_ns = offset;
+  uint64_t began = at->batch->began_ns, least = began ? moved(began, -at->from_ms) : 0, most = moved(at->seen_ns, -at->to_ms);
+  narrow(&at->batch->context->offset, least, most);
+  narrow(&at->batch->context->fresh_offset, least, most);
 }
 
 static bool goes_on(const look *at) {
-  return aq_batch_goes_on(at->batch, on_host(at->batch->context->offset_ns, at->to_ms), at->seen_ns);
+  return aq_batch_goes_on(at->batch, on_host(at->batch->context, at->to_ms), at->seen_ns);
 }
 
 static void finish(const look *at) {
   aq_core_context *context = at->batch->context;
-  uint64_t from = on_host(context->offset_ns, at->from_ms), to = on_host(context->offset_ns, at->to_ms);
+  uint64_t from = on_host(context, at->from_ms), to = on_host(context, at->to_ms);
   if (nanoseconds(at->to_ms) > REFERENCE_NS) renew_reference(context, at->batch, at->to_ms);
   aq_batch_finish(at->batch, from, to);
 }
@@ -168,6 +189,7 @@ static void settle(const look *at) {
   if (at->verdict == OVER) note_offset(at);
   if (at->verdict == OVER && !goes_on(at)) finish(at);
   else if (at->verdict == OVER) return;
+  else if (at->verdict == RUNNING && at->asks_start) aq_batch_look(batch, at->begun, at->seen_ns);
   else if (at->verdict != RUNNING) aq_batch_give_up(batch, at->verdict == REFUSED ? 0 : batch->estimate);
 }
 
@@ -196,22 +218,21 @@ static void poll(void) {
 
 /* ---- the thread ---- */
 
-static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
-static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
 /* When work should be looked at that began, as far as is known, with its latest submission, or when that before it was over. */
-static uint64_t next_look(const aq_batch *oldest, uint64_t now) {
-  uint64_t began = later(oldest->last_ns, aq_flights[oldest->card].progress_ns);
+static uint64_t next_look(const aq_queue *queue, uint64_t now) {
+  const aq_batch *oldest = queue->oldest;
+  uint64_t began = later(oldest->last_ns, queue->progress_ns);
   uint64_t soonest = began + oldest->estimate - oldest->spread;
+  if (queue->waits) return now + (now - began) / 4;
   if (now < soonest) return soonest;
   return sooner(now + (now - began) / 4, began + oldest->estimate);
 }
 
-/* When the oldest work may be over, but soon. */
+/* When the oldest work of a stream may be over, but soon. */
 static uint64_t next_poll(uint64_t now) {
   uint64_t next = now + LONGEST_SLEEP_NS;
   for (int card = 0; card < AQ_MAX_CARDS; card++)
-    if (aq_flights[card].oldest) next = sooner(next, next_look(aq_flights[card].oldest, now));
+    for (const aq_queue *queue = aq_flights[card].queues; queue; queue = queue->next) next = sooner(next, next_look(queue, now));
   return later(next, now + POLL_NS);
 }
 

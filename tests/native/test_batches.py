@@ -15,7 +15,7 @@ from aliquot.libshim._pages import lib
 from tests.native.shells import CLIENTS
 
 LIBSHIM = Path(__file__).parents[2] / "libshim"
-ACCOUNTS = ("batch.c", "charge.c", "intervals.c", "core_clock.c")
+ACCOUNTS = ("batch.c", "flight.c", "measurement.c", "charge.c", "intervals.c", "core_clock.c")
 MS = 1_000_000
 BEGIN = 1_000_000 * MS
 CREDIT = 50 * MS
@@ -33,13 +33,10 @@ class Batch:
     """As soon as it has ended, if nothing is said."""
     process: int = 0
 
-
     count: int = 1
     """Works of a microsecond each, all but the first by a ticket."""
     submitted: int = 0
     """When the last of them was."""
-    lead: int = 0
-    """From the start event until the first was submitted."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +80,6 @@ def account(steps: Path, batches: Sequence[Batch], share: int = 30) -> Account:
     for number, one in enumerate(batches):
         opened, seen = BEGIN + one.opened, BEGIN + max(one.seen, one.end)
         lines.append((opened, one.process, f"open {number} {one.stream + 1} {opened}"))
-        if one.lead:
-            lines.append((opened, one.process, f"began {number} {opened} {opened + one.lead}"))
         if one.count > 1:
             more = BEGIN + one.submitted
             lines.append((more, one.process, f"more {number} {one.count - 1} {more}"))
@@ -107,7 +102,7 @@ def account(steps: Path, batches: Sequence[Batch], share: int = 30) -> Account:
 
 
 PACED = Batch(0, 10_000, 9 * MS + 5000, stream=0, count=100, submitted=9 * MS)
-"""A hundred works of a microsecond in 9 ms. The event behind the last is reached as soon as it is recorded."""
+"""A hundred works of a microsecond, the last of which was submitted after 9 ms."""
 
 
 def test_time_between_works_in_which_the_card_had_nothing_to_do_is_not_charged(steps: Path):
@@ -115,14 +110,14 @@ def test_time_between_works_in_which_the_card_had_nothing_to_do_is_not_charged(s
     assert account(steps, [PACED]).busy == 100_000
 
 
-def test_what_kept_its_stream_busy_to_the_end_is_charged_as_its_events_say(steps: Path):
-    """The like of it took less before, but the event is reached long after it was recorded: the works took longer this time."""
-    assert account(steps, [replace(PACED, submitted=8 * MS)]).busy == PACED.end - PACED.start
+def test_what_was_submitted_before_it_ran_is_charged_as_its_events_say(steps: Path):
+    """However little the like of it took before: its stream was busy all the time."""
+    assert account(steps, [replace(PACED, submitted=PACED.start)]).busy == PACED.end - PACED.start
 
 
-def test_one_work_between_two_events_is_charged_as_they_say(steps: Path):
-    """Whatever was expected of it."""
-    assert account(steps, [replace(PACED, count=1)]).busy == PACED.end - PACED.start
+def test_from_the_last_submission_on_the_stream_was_busy(steps: Path):
+    """So a batch costs that much at the least."""
+    assert account(steps, [replace(PACED, submitted=4 * MS)]).busy == PACED.end - 4 * MS
 
 
 def test_what_ran_in_the_gaps_of_another_stream_is_charged(steps: Path):
@@ -131,12 +126,15 @@ def test_what_ran_in_the_gaps_of_another_stream_is_charged(steps: Path):
     assert account(steps, [PACED, dense]).busy == pytest.approx(2 * MS + 100_000, abs=50_000)
 
 
-@pytest.mark.parametrize(("lead", "charged"), [(400, 1100), (40_000, 1000)])
-def test_time_before_the_first_work_was_submitted_is_not_charged(steps: Path, lead: int, charged: int):
-    """A stream that has nothing to do reaches a start event at once. A thread that is held up behind it is taken to have begun what it
-    submitted a quarter of the time before the call returned; where that says nothing, what the like of it took is believed."""
-    taken = Batch(0, 5000, 5000 + 1000 + min(lead, 400), stream=0, lead=lead)
-    assert account(steps, [taken]).busy == charged
+@pytest.mark.parametrize(("until", "charged"), [(400, 1100), (40_000, 1000)])
+def test_time_before_the_first_work_was_submitted_is_not_charged(steps: Path, until: int, charged: int):
+    """A stream that has nothing to do reaches a start event at once.
+
+    The work is taken to have begun a quarter of the time before the call that submitted it returned. Of a thread that
+    was held up meanwhile what the like of it took is believed.
+    """
+    single = Batch(5000 + until, 5000, 6400, stream=0, seen=MS)
+    assert account(steps, [single]).busy == charged
 
 
 def union(batches: Iterable[Batch]) -> int:

@@ -57,7 +57,9 @@ def test_a_stream_that_waits_between_two_kernels_is_charged_for_the_kernels(
     """Four kernels of 0.1 ms, 30 ms of waiting for the host, and four more: the wait is none of the card's."""
     made = tenant(1 << 30, 99)
     pid = int(made.run(PRELUDE + PROGRAM, SPIN_PTX, how, ROUNDS, WAIT_MS))
-    used = sum(run.end_ns - run.start_ns for run in made.machine.busy(made.machine.cards[0].uuid) if run.pid == pid)
+    used = sum(
+        run.end_ns - run.start_ns for run in made.machine.busy(made.machine.cards[0].uuid) if run.pid == pid
+    )
     assert used == 8 * ROUNDS * MS // 10
     wait_for(lambda: made.usage().cards[0].busy_ns > 0, "a charge")
     assert 0.5 * used < made.usage().cards[0].busy_ns < 2 * used

@@ -1,7 +1,6 @@
 /* Opens and ends batches of one process on one card at the instants that it is told, on the interceptor's own accounts:
  *   batch_steps PAGE SHARE     a usage page, and hundredths of a percent
- * A line is "open NUMBER STREAM AT", "more NUMBER COUNT AT" (by a ticket, which ends with an event), "began NUMBER FROM UNTIL" (its first
- * work was submitted), "end NUMBER FROM TO AT" or "look AT", in nanoseconds. To each it says what was charged so far by all who have the
+ * A line is "open NUMBER STREAM AT", "more NUMBER COUNT AT" (by a ticket, and an event), "end NUMBER FROM TO AT" or "look AT", in nanoseconds. To each it says what was charged so far by all who have the
  * page, and the instant until which the clock is paid. Each work is expected to take a microsecond.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
@@ -28,7 +27,7 @@ static CUevent any_event(void) { return (CUevent)1; }
 
 static void submit_more(aq_batch *batch, uint32_t count) {
   aq_batch_add_members(batch, &control, cost_ns, count);
-  aq_batch_is_recorded(batch, now_ns, 0);
+  aq_batch_is_recorded(batch, now_ns);
 }
 
 static void obey(const char *line) {
@@ -38,7 +37,6 @@ static void obey(const char *line) {
   else if (sscanf(line, "end %u %" SCNu64 " %" SCNu64 " %" SCNu64, &number, &from, &to, &now_ns) == 4)
     aq_batch_finish(batches_of[number], from, to);
   else if (sscanf(line, "more %u %" SCNu64 " %" SCNu64, &number, &count, &now_ns) == 3) submit_more(batches_of[number], (uint32_t)count);
-  else if (sscanf(line, "began %u %" SCNu64 " %" SCNu64, &number, &from, &to) == 3) aq_batch_is_submitted(batches_of[number], from, to);
   else if (sscanf(line, "look %" SCNu64, &now_ns) == 1) aq_charge_hear_others();
   else exit(3);
 }

@@ -94,7 +94,7 @@ int main(void) {
   }
   set_time(at_ms + 1);
   poll();
-  double apart_ms = ((double)context->offset_ns - (double)BOOT) / 1e6 - ((instant *)context->reference)->at_ms;
+  double apart_ms = ((double)context->offset.most - (double)BOOT) / 1e6 - ((instant *)context->reference)->at_ms;
   printf("%.0f %.0f %.0f\n", (double)usage.cards[0].busy_ns / 1e3, ran_ms * 1e3, apart_ms * 1e3);
   return 0;
 }

@@ -1,0 +1,141 @@
+/* The queues of a card's streams.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "flight.h"
+
+#include <string.h>
+
+#include "batch.h"
+
+#define WEIGHT 8 /* what is seen of one batch counts one part in so many */
+
+aq_in_flight aq_flights[AQ_MAX_CARDS];
+
+static aq_queue queues[AQ_BATCH_COUNT]; /* each has an open batch, or is idle */
+static int queues_made;
+static aq_queue *idle;
+
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* ---- which queue ---- */
+
+aq_queue *aq_queue_of(int card, const aq_core_context *context, CUstream stream) {
+  aq_queue *queue = aq_flights[card].queues;
+  while (queue && (queue->stream != stream || queue->context != context)) queue = queue->next;
+  return queue;
+}
+
+static aq_queue *blank(void) {
+  aq_queue *queue = idle;
+  if (!queue) return &queues[queues_made++];
+  idle = queue->next;
+  return queue;
+}
+
+aq_queue *aq_queue_enter(int card, const aq_core_context *context, CUstream stream) {
+  aq_in_flight *flight = &aq_flights[card];
+  aq_queue *queue = aq_queue_of(card, context, stream);
+  if (!queue) {
+    queue = blank();
+    *queue = (aq_queue){.next = flight->queues, .context = context, .stream = stream};
+    flight->queues = queue;
+  }
+  queue->count++;
+  if (!queue->waits) flight->count++;
+  return queue;
+}
+
+void aq_queue_leave(int card, aq_queue *queue) {
+  aq_in_flight *flight = &aq_flights[card];
+  if (!queue->waits) flight->count--;
+  if (--queue->count) return;
+  aq_queue **link = &flight->queues;
+  while (*link != queue) link = &(*link)->next;
+  *link = queue->next;
+  queue->next = idle;
+  idle = queue;
+}
+
+/* ---- how much work ---- */
+
+void aq_queue_add(int card, aq_queue *queue, uint64_t ns, uint64_t now) {
+  aq_in_flight *flight = &aq_flights[card];
+  queue->estimate += ns;
+  queue->ends_ns = later(now, queue->ends_ns) + ns;
+  if (queue->waits) return;
+  flight->estimate += ns;
+  flight->ends_ns = later(now, flight->ends_ns) + ns;
+}
+
+void aq_queue_take_back(int card, aq_queue *queue, uint64_t ns) {
+  aq_in_flight *flight = &aq_flights[card];
+  queue->estimate -= ns;
+  queue->ends_ns -= ns;
+  if (queue->waits) return;
+  flight->estimate -= ns;
+  flight->ends_ns -= ns;
+}
+
+void aq_queue_pass(int card, aq_queue *queue, uint64_t ns, uint64_t ended) {
+  aq_in_flight *flight = &aq_flights[card];
+  queue->estimate -= ns;
+  queue->progress_ns = ended;
+  queue->ends_ns = ended + queue->estimate;
+  flight->progress_ns = ended;
+  if (!queue->waits) flight->estimate -= ns;
+  flight->ends_ns = ended + flight->estimate;
+}
+
+void aq_queue_wait(int card, aq_queue *queue, bool waits, uint64_t now) {
+  aq_in_flight *flight = &aq_flights[card];
+  if (queue->waits == waits) return;
+  queue->waits = waits;
+  flight->count += waits ? -queue->count : queue->count;
+  flight->estimate += waits ? -queue->estimate : queue->estimate;
+  flight->ends_ns = now + flight->estimate;
+  queue->ends_ns = now + queue->estimate;
+}
+
+/* ---- what is in the way ---- */
+
+/* Between what a stream has by itself and what all have, as far as these are in each other's way. */
+static uint64_t between(const aq_in_flight *flight, uint64_t own, uint64_t all) {
+  return all > own ? own + (all - own) * flight->in_the_way / AQ_ALL : own;
+}
+
+uint64_t aq_flight_ahead(const aq_in_flight *flight, const aq_queue *queue) {
+  return between(flight, queue ? queue->estimate : 0, flight->estimate);
+}
+
+uint64_t aq_flight_begins_ns(const aq_in_flight *flight, const aq_queue *queue, uint64_t now) {
+  return between(flight, later(now, queue ? queue->ends_ns : 0), flight->ends_ns);
+}
+
+uint64_t aq_flight_ends_ns(const aq_in_flight *flight) {
+  uint64_t latest = 0;
+  for (const aq_queue *queue = flight->queues; queue; queue = queue->next)
+    if (!queue->waits) latest = later(latest, queue->ends_ns);
+  return latest ? between(flight, latest, flight->ends_ns) : flight->ends_ns;
+}
+
+uint32_t aq_flight_others(const aq_in_flight *flight, const aq_queue *queue) {
+  uint32_t count = 0;
+  for (const aq_queue *other = flight->queues; other; other = other->next) count += other != queue && !other->waits;
+  return count;
+}
+
+uint64_t aq_flight_alone(aq_in_flight *flight, const aq_queue *queue, uint64_t took, uint64_t expected) {
+  uint64_t others = aq_flight_others(flight, queue);
+  if (!others) return took;
+  if (expected) {
+    uint64_t delay = took > expected ? (took - expected) * AQ_ALL / (expected * others) : 0;
+    uint64_t seen = delay < AQ_ALL ? delay : AQ_ALL;
+    flight->in_the_way = (uint32_t)((flight->in_the_way * (WEIGHT - 1) + seen) / WEIGHT);
+  }
+  return took * AQ_ALL / (AQ_ALL + flight->in_the_way * others);
+}
+
+void aq_flights_forget(void) {
+  memset(aq_flights, 0, sizeof aq_flights);
+  queues_made = 0;
+  idle = NULL;
+}

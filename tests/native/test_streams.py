@@ -1,0 +1,116 @@
+"""Streams of one program beside each other: what one has in flight keeps the others from the card no more than bare."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.native.leases import Lessor
+from tests.native.sims import PRELUDE
+from tests.native.tenants import Tenant
+from tests.native.test_core_limit import SPIN_PTX
+
+MEET_PTX = SPIN_PTX.with_name("meet.ptx")
+ROUNDS = 10
+PATIENCE_MS = 50
+"""Of a submission, in the median of the rounds. Work that makes no progress is believed after 100 ms."""
+
+COMMON = """
+import ctypes, os, statistics, time
+spin_path, meet_path, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
+start()
+
+def load(path, name):
+    module = check(cuda.cuModuleLoadData(open(path, "rb").read() + b"\\0"))
+    return check(cuda.cuModuleGetFunction(module, name))
+
+kernel, meeting = load(spin_path, b"aliquot_spin"), load(meet_path, b"aliquot_meet")
+streams = [check(cuda.cuStreamCreate(1)) for _ in range(9)]
+words = check(cuda.cuMemHostAlloc(4096, 3))
+ctypes.memset(words, 0, 4096)
+
+def word(number):
+    return ctypes.c_uint32.from_address(words + 64 * number)
+
+def spin(stream, ms):
+    length = ((round(ms * 1_000_000),), (ctypes.c_uint64,))
+    check(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, length, 0))
+
+def meet(stream, value):
+    arguments = ((0, words, words + 64, value), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32))
+    check(cuda.cuLaunchKernel(meeting, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0))
+
+def wait_for_all():
+    for stream in streams:
+        check((*cuda.cuStreamSynchronize(stream), None))
+
+def measured(act):
+    taken = []
+    for number in range(1, rounds + 1):
+        begin = time.monotonic()
+        act(number)
+        taken.append((time.monotonic() - begin) * 1000)
+        wait_for_all()
+    print(statistics.median(taken))
+"""
+
+BESIDE_A_LONG_KERNEL = """
+def act(number):
+    spin(streams[0], 300)
+    for _ in range(10):
+        spin(streams[1], 1)
+    check((*cuda.cuStreamSynchronize(streams[1]), None))
+measured(act)
+"""
+
+BESIDE_A_KERNEL_THAT_WAITS_FOR_THE_HOST = """
+def act(number):
+    meet(streams[0], number)
+    for _ in range(20):
+        spin(streams[1], 0.1)
+    check((*cuda.cuStreamSynchronize(streams[1]), None))
+    word(1).value = number
+measured(act)
+"""
+
+CONSUMER_BEFORE_PRODUCER = """
+def act(number):
+    check(cuda.cuStreamWaitValue32(streams[0], words, number, 0))
+    for _ in range(4):
+        spin(streams[0], 10)
+    spin(streams[1], 10)
+    check(cuda.cuStreamWriteValue32(streams[1], words, number, 0))
+measured(act)
+"""
+
+ONE_KERNEL_ON_EACH = """
+def act(number):
+    for stream in streams[:8]:
+        spin(stream, 20)
+measured(act)
+"""
+
+PROGRAMS = {
+    "short kernels beside a long one": BESIDE_A_LONG_KERNEL,
+    "short kernels beside one that waits for the host": BESIDE_A_KERNEL_THAT_WAITS_FOR_THE_HOST,
+    "consumers before their producer": CONSUMER_BEFORE_PRODUCER,
+    "a long kernel on each of eight": ONE_KERNEL_ON_EACH,
+}
+
+
+@pytest.fixture(params=["by its own clock", "under a lease"])
+def alone(
+    tenant: Callable[..., Tenant], leased: Callable[..., Tenant], request: pytest.FixtureRequest
+) -> Iterator[Tenant]:
+    """A tenant that has the card for itself, with a cap or with a lease that does not end."""
+    if request.param == "by its own clock":
+        yield tenant(1 << 30, 99)
+        return
+    with Lessor(leased()) as lessor:
+        lessor.open()
+        yield lessor.tenant
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
+def test_a_stream_is_kept_from_the_card_by_what_is_in_its_way_alone(alone: Tenant, program: str):
+    """The median of its rounds is far below the time for which the interceptor waits where it does not know better."""
+    assert float(alone.run(PRELUDE + COMMON + program, SPIN_PTX, MEET_PTX, ROUNDS)) < PATIENCE_MS
