@@ -32,8 +32,6 @@ aq_passage aq_gate_arrive(const aq_core_context *context, const aq_submission *s
                       .began_ns = aq_now_ns()};
 }
 
-static const aq_queue *own_queue(const aq_passage *p) { return aq_queue_of(p->card, p->context, p->stream); }
-
 /* ---- what must be over, or looked at, before anything joins it ---- */
 
 /* Until when work of unknown length keeps others out: those of its stream until it is over. */
@@ -53,12 +51,11 @@ static uint64_t late_until(const aq_queue *queue, bool is_own, uint64_t now) {
  * much would depend on what each takes. */
 static uint64_t look_until(const aq_passage *p) {
   const aq_in_flight *flight = &aq_flights[p->card];
-  const aq_queue *own = own_queue(p);
   uint64_t until = 0;
   if (flight->oldest && flight->launches >= flight->most_launches) return UINT64_MAX;
   for (const aq_queue *queue = flight->queues; queue; queue = queue->next) {
-    until = later(until, unknown_until(queue, queue == own));
-    if (p->leased) until = later(until, late_until(queue, queue == own, p->now_ns));
+    until = later(until, unknown_until(queue, queue == p->queue));
+    if (p->leased) until = later(until, late_until(queue, queue == p->queue, p->now_ns));
   }
   return until;
 }
@@ -73,16 +70,18 @@ static bool may_run_dry(const aq_in_flight *flight, uint64_t together) {
   return behind < flight->window_ns / 4 && together <= 2 * flight->window_ns;
 }
 
+static uint64_t begins_ns(const aq_passage *p) { return aq_flight_begins_ns(&aq_flights[p->card], p->queue, p->now_ns); }
+
 /* The instant at which work may join what is in flight: a window of short work, or one long kernel when the one before it is nearly
  * over, or what ends no later on its stream than others do on theirs. What a kernel takes varies: where two of them fill the window
  * the third is not kept out by a thousandth, nor one of a pair by the other's being older. */
 static uint64_t room_at(const aq_passage *p) {
   const aq_in_flight *flight = &aq_flights[p->card];
-  const aq_queue *own = own_queue(p);
   uint64_t cost = p->cost, window = flight->window_ns, until = look_until(p);
-  uint64_t ahead = aq_flight_ahead(flight, own), begins = aq_flight_begins_ns(flight, own, p->now_ns), together = ahead + cost;
+  uint64_t ahead = aq_flight_ahead(flight, p->queue), together = ahead + cost;
   if (until > p->now_ns) return until;
   if (!ahead || (cost && together <= window + window / 8)) return p->now_ns;
+  uint64_t begins = begins_ns(p);
   if (cost && (may_run_dry(flight, together) || begins + cost <= aq_flight_ends_ns(flight))) return p->now_ns;
   if (!cost || together > 2 * cost + cost / 8) return UINT64_MAX;
   return begins > window ? begins - window : p->now_ns;
@@ -100,8 +99,7 @@ static uint64_t standstill_at(const aq_passage *p, int card, uint64_t patience) 
 }
 
 static uint64_t stalled_at(const aq_passage *p) {
-  const aq_queue *own = own_queue(p);
-  return standstill_at(p, p->card, own && own->waits ? WAITS_NS : STALL_NS);
+  return standstill_at(p, p->card, p->queue && p->queue->waits ? WAITS_NS : STALL_NS);
 }
 
 /* The same of the process's other cards. */
@@ -113,7 +111,8 @@ static uint64_t partner_stalled_at(const aq_passage *p) {
 }
 
 static uint64_t room(const aq_passage *p) {
-  return sooner(room_at(p), stalled_at(p));
+  uint64_t instant = room_at(p);
+  return instant > p->now_ns ? sooner(instant, stalled_at(p)) : instant;
 }
 
 /* ---- the tenant's own clock ---- */
@@ -125,8 +124,6 @@ static uint64_t opens_by_clock(aq_passage *p) {
 }
 
 /* ---- an arbiter's lease ---- */
-
-static uint64_t begins_ns(const aq_passage *p) { return aq_flight_begins_ns(&aq_flights[p->card], own_queue(p), p->now_ns); }
 
 static bool outlasts_lease(const aq_passage *p) {
   return (int64_t)(begins_ns(p) + p->cost) > aq_flights[p->card].lease_end_ns;
@@ -158,6 +155,7 @@ static void ask(aq_passage *p) {
   aq_in_flight *flight = &aq_flights[p->card];
   if (!flight->ends_ns) flight->ends_ns = aq_now_ns(); /* nothing was submitted yet; 0 would be read as hours from now */
   if (!flight->count) aq_batch_publish(p->card, true);
+  p->queue = aq_queue_of(p->card, p->context, p->stream);
   p->gate = aq_lease_gate(p->card);
   p->now_ns = aq_now_ns();
   p->leased = aq_lease_holds(p->card, p->gate, p->now_ns);

@@ -4,7 +4,7 @@
 #define AQ_GATE_H
 
 #include "compute.h"
-#include "core_context.h"
+#include "flight.h"
 
 /* A submission at the gate. Begun by aq_gate_arrive. */
 typedef struct {
@@ -14,6 +14,7 @@ typedef struct {
   uint64_t cost;     /* 0: not known */
   uint64_t began_ns; /* when it first asked */
   uint64_t now_ns;   /* when it last asked; the rest is the answer */
+  const aq_queue *queue; /* of its stream; NULL: nothing is in flight there */
   uint64_t until_ns; /* when it is worth asking again */
   uint32_t gate;     /* the word of the card's gate */
   bool leased;
