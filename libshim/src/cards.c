@@ -74,7 +74,7 @@ static int card_of_ordinal(CUdevice device) {
 static int ask(CUdevice device) {
   CUuuid uuid;
   int card = AQ_NO_CARD;
-  if (aq_slice.by_ordinal) return card_of_ordinal(device);
+  if (aq_slice.hami) return card_of_ordinal(device);
   if (AQ_CUDA(cuDeviceGetUuid_v2) && AQ_CUDA(cuDeviceGetUuid_v2)(&uuid, device) == CUDA_SUCCESS)
     card = card_of_bytes((const uint8_t *)uuid.bytes);
   if (card == AQ_NO_CARD && AQ_CUDA(cuDeviceGetUuid) && AQ_CUDA(cuDeviceGetUuid)(&uuid, device) == CUDA_SUCCESS)

@@ -130,6 +130,7 @@ static void read_path(aq_hami_env *out, const char *name, size_t length) {
 
 static void settle(aq_hami_env *out, const limits *memory, const limits *core, bool core_off) {
   for (int card = 0; card < AQ_MAX_CARDS; card++) {
+    out->memory_of_card[card] = memory->set[card];
     int from = memory->set[card] ? card : AQ_MAX_CARDS;
     out->memory_limit[card] = memory->set[from] ? memory->value[from] : 0;
     from = core->set[card] ? card : AQ_MAX_CARDS;

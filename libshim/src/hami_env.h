@@ -15,6 +15,7 @@ typedef struct {
   bool present;  /* a limit is set */
   bool disabled; /* CUDA_DISABLE_CONTROL: pass everything through */
   uint64_t memory_limit[AQ_MAX_CARDS]; /* bytes by CUDA ordinal; 0: no limit */
+  bool memory_of_card[AQ_MAX_CARDS];   /* by the card's own variable, CUDA_DEVICE_MEMORY_LIMIT_<card> */
   uint32_t core_percent[AQ_MAX_CARDS]; /* 1-100 by CUDA ordinal; 0: uncapped */
   char usage_path[AQ_HAMI_PATH_SIZE];  /* CUDA_DEVICE_MEMORY_SHARED_CACHE or the default */
   char problem[AQ_HAMI_PROBLEM_SIZE];  /* the first bad variable, its value and the remedy; "" when all are good */

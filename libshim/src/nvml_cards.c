@@ -10,7 +10,7 @@
 #include "cards.h"
 #include "loader.h"
 
-bool aq_nvml_is_narrowed(void) { return aq_tenant_mode() == AQ_GUARD && !aq_slice.by_ordinal; }
+bool aq_nvml_is_narrowed(void) { return aq_tenant_mode() == AQ_GUARD && !aq_slice.hami; }
 
 /* Whether an entry of CUDA_VISIBLE_DEVICES is this device: its index, or its UUID as far as it is written. */
 static bool names_device(const char *entry, size_t length, unsigned int index, const char *uuid) {
@@ -36,7 +36,7 @@ int aq_nvml_card(nvmlDevice_t device) {
   char uuid[NVML_UUID_SIZE];
   unsigned int index;
   if (!AQ_NVML(nvmlDeviceGetUUID) || AQ_NVML(nvmlDeviceGetUUID)(device, uuid, sizeof uuid)) return AQ_NO_CARD;
-  if (!aq_slice.by_ordinal) return aq_card_of_uuid(uuid);
+  if (!aq_slice.hami) return aq_card_of_uuid(uuid);
   if (!AQ_NVML(nvmlDeviceGetIndex) || AQ_NVML(nvmlDeviceGetIndex)(device, &index)) return AQ_NO_CARD;
   return ordinal(index, uuid);
 }
@@ -57,5 +57,5 @@ static int instances(nvmlDevice_t device, int cards[AQ_MAX_CARDS]) {
 int aq_nvml_cards(nvmlDevice_t device, int cards[AQ_MAX_CARDS]) {
   cards[0] = aq_nvml_card(device);
   if (cards[0] != AQ_NO_CARD) return 1;
-  return aq_slice.by_ordinal ? 0 : instances(device, cards);
+  return aq_slice.hami ? 0 : instances(device, cards);
 }

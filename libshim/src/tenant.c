@@ -21,7 +21,6 @@
 
 #include "aliquot_control.h"
 #include "aliquot_usage.h"
-#include "hami_env.h"
 #include "ledger.h"
 #include "lock.h"
 #include "say.h"
@@ -176,7 +175,7 @@ static bool is_quiet(void) {
 /* The id of a run; a pod's tenant is namespace/pod/container, also in a namespace called run. */
 static void find_run(const char *control) {
   aq_control_page page;
-  if (!strcmp(control, CONTROL_PATH) || is_quiet() || aq_control_snapshot(aq_slice.control, &page)) return;
+  if (!strcmp(control, CONTROL_PATH) || aq_control_snapshot(aq_slice.control, &page)) return;
   page.tenant[sizeof page.tenant - 1] = '\0';
   const char *id = page.tenant + strlen(RUN_PREFIX);
   if (strncmp(page.tenant, RUN_PREFIX, strlen(RUN_PREFIX)) || strchr(id, '/') || strlen(id) >= sizeof aq_slice.run) return;
@@ -188,7 +187,6 @@ static aq_mode decide_by_pages(const char *control, refusal *why) {
   if (!usage) refuse(why, control, "there is no usage page beside it (" USAGE_ENV ")");
   if (!usage || !map_control(control, why) || !map_usage(usage, why)) return deny(why, usage);
   find_run(control);
-  aq_slice.by_ordinal = false;
   return AQ_GUARD;
 }
 
@@ -210,13 +208,14 @@ static aq_mode decide_by_hami(refusal *why) {
     from_environment.cards[card].core_percent = env.core_percent[card];
   }
   aq_slice.control = &from_environment;
-  aq_slice.by_ordinal = true;
+  aq_slice.hami = &env;
   return AQ_GUARD;
 }
 
 static aq_mode decide(refusal *why) {
   const char *control = find_page(CONTROL_PATH, CONTROL_ENV);
   aq_slice.self = aq_process_self();
+  aq_slice.quiet = is_quiet();
   return control ? decide_by_pages(control, why) : decide_by_hami(why);
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "aliquot_pages.h"
+#include "hami_env.h"
 #include "presence.h"
 #include "process.h"
 
@@ -25,8 +26,9 @@ typedef struct {
   aq_usage_annex *annex; /* NULL: the usage page's file has none */
   aq_page_file usage_file;
   aq_process self;
-  char run[AQ_RUN_ID_SIZE]; /* the id of the `aliquot run` that this is, if its user may be told of refusals; else empty */
-  bool by_ordinal; /* HAMi-core's environment names cards by CUDA ordinal; a control page by UUID */
+  char run[AQ_RUN_ID_SIZE]; /* the id of the `aliquot run` that this is; else empty */
+  const aq_hami_env *hami;  /* HAMi-core's environment, which names cards by CUDA ordinal; NULL: a control page, by UUID */
+  bool quiet;               /* nothing is to be said of refused memory */
 } aq_tenant;
 
 extern int aq_tenant_decided; /* an aq_mode; release once the rest is written */

@@ -232,8 +232,54 @@ def test_the_memory_limit_holds_for_all_processes(hami: Callable[..., Environmen
     assert holder.stdout.readline() == f"['CUDA_SUCCESS'] ({GIB}, {2 * GIB})\n"
     said, errors = environment.allocate(GIB + 1, GIB)
     assert said == f"['CUDA_ERROR_OUT_OF_MEMORY', 'CUDA_SUCCESS'] (0, {2 * GIB})\n"
-    assert errors == ""
+    assert len(errors.splitlines()) == 1
     holder.communicate(timeout=30)
+
+
+REFUSALS = [
+    (
+        {"CUDA_DEVICE_MEMORY_LIMIT": "2g"},
+        (GIB, 2 * GIB, 2 * GIB),
+        (
+            "CUDA_DEVICE_MEMORY_LIMIT, not the card, refused 2Gi: 1Gi of 2Gi left; "
+            "for more, start the program anew with CUDA_DEVICE_MEMORY_LIMIT=3072m"
+        ),
+    ),
+    (
+        {"CUDA_DEVICE_MEMORY_LIMIT": "4g", "CUDA_DEVICE_MEMORY_LIMIT_0": "2g"},
+        (GIB, 2 * GIB),
+        (
+            "CUDA_DEVICE_MEMORY_LIMIT_0, not the card, refused 2Gi: 1Gi of 2Gi left; "
+            "for more, start the program anew with CUDA_DEVICE_MEMORY_LIMIT_0=3072m"
+        ),
+    ),
+    (
+        {"CUDA_DEVICE_MEMORY_LIMIT": "2g"},
+        (17 * GIB,),
+        "CUDA_DEVICE_MEMORY_LIMIT refused 17Gi: 2Gi of 2Gi left, and the whole card has 16Gi",
+    ),
+]
+
+
+@pytest.mark.parametrize(("variables", "sizes", "told"), REFUSALS)
+def test_refused_memory_is_told_once_with_the_variable_that_limits_it(
+    hami: Callable[..., Environment], variables: dict[str, str], sizes: tuple[int, ...], told: str
+):
+    """What HAMi-core says there, too; the size that is told suffices."""
+    said, errors = hami(**variables).allocate(*sizes)
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in said
+    assert errors == f"aliquot: {told}\n"
+    if "start the program anew" in told:
+        name, _, enough = told.rpartition(" ")[2].partition("=")
+        assert "OUT_OF_MEMORY" not in hami(**{**variables, name: enough}).allocate(*sizes[:2])[0]
+
+
+@pytest.mark.parametrize(("quiet", "lines"), [("1", 0), ("0", 1)])
+def test_that_memory_was_refused_can_be_silenced(hami: Callable[..., Environment], quiet: str, lines: int):
+    """By the variable that silences it in `aliquot run`, too."""
+    said, errors = hami(CUDA_DEVICE_MEMORY_LIMIT="2g", ALIQUOT_QUIET=quiet).allocate(3 * GIB)
+    assert said.startswith("['CUDA_ERROR_OUT_OF_MEMORY']")
+    assert len(errors.splitlines()) == lines
 
 
 def test_a_bad_value_ends_the_program_in_one_line(hami: Callable[..., Environment]):
@@ -282,7 +328,7 @@ def test_a_limit_of_no_card_beside_those_of_all_cards_is_no_mistake(
     variables = {f"CUDA_DEVICE_MEMORY_LIMIT_{card}": "1g" for card in range(8)}
     said, errors = hami(**variables, CUDA_VISIBLE_DEVICES=str(number)).allocate(GIB + 1, GIB)
     assert said.startswith("['CUDA_ERROR_OUT_OF_MEMORY', 'CUDA_SUCCESS']")
-    assert errors == ""
+    assert errors.startswith("aliquot: CUDA_DEVICE_MEMORY_LIMIT_0, not the card, refused")
 
 
 def test_a_limit_of_another_card_leaves_this_one_without(hami: Callable[..., Environment]):
@@ -334,7 +380,7 @@ def test_a_container_built_around_hami_core_works_with_ours_in_its_place(
     )
     said, errors = environment.allocate(2 * GIB + 1, 2 * GIB)
     assert said == f"['CUDA_ERROR_OUT_OF_MEMORY', 'CUDA_SUCCESS'] (0, {2 * GIB})\n"
-    assert errors == ""
+    assert "CUDA_DEVICE_MEMORY_LIMIT_0=2080m" in errors
 
 
 def test_control_that_is_switched_off_limits_nothing(hami: Callable[..., Environment]):
@@ -351,5 +397,7 @@ def test_a_control_page_beats_the_environment(
     create_control(tmp_path / "control", Control("test/hami", (limit,)))
     create_usage(tmp_path / "usage")
     pages = {"ALIQUOT_CONTROL_PAGE": str(tmp_path / "control"), "ALIQUOT_USAGE_PAGE": str(tmp_path / "usage")}
-    said, _ = hami(CUDA_DEVICE_MEMORY_LIMIT="8g", CUDA_DISABLE_CONTROL="true", **pages).allocate(GIB + 1, GIB)
+    environment = hami(CUDA_DEVICE_MEMORY_LIMIT="8g", CUDA_DISABLE_CONTROL="true", **pages)
+    said, errors = environment.allocate(GIB + 1, GIB)
     assert said.startswith("['CUDA_ERROR_OUT_OF_MEMORY', 'CUDA_SUCCESS']")
+    assert errors == "", "a pod's stderr belongs to the program"
