@@ -1,14 +1,17 @@
 """Amounts as the command line has them: `2Gi`, `50%` of the card, and for `resize` also `+512Mi`, `-10`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
+from aliquot.cli.wording import size
 from aliquot.units import MIB, QuantityError, parse_bytes, parse_percent, to_mib
 
 WHOLE = 100
 SIGNS = {1: "+", -1: "-"}
+DECIMAL = frozenset("kMGTPE")
+"""Suffixes that count by 1000."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,17 @@ class MemoryAmount:
     value: int
     of_card: bool = False
     sign: int = 0
+    written: str = field(default="", compare=False)
+    """How it was asked for, without the sign."""
+
+    @property
+    def note(self) -> str:
+        """What is to be said beside the size that is given: to many people `2G` is 2 GiB, as to HAMi-core."""
+        return f" ({self.written} is decimal, unlike {self.written}i)" if self.written[-1:] in DECIMAL else ""
+
+    def __str__(self) -> str:
+        """The amount as it was understood."""
+        return f"{self.value} % of the card" if self.of_card else f"{size(self.on(0))}{self.note}"
 
     def on(self, card_bytes: int) -> int:
         """Bytes on a card of this size: at least those that were asked for, in whole MiB; a percentage rounded down."""
@@ -55,8 +69,8 @@ class Memory(click.ParamType[MemoryAmount]):
         sign, text = _signed(str(value)) if self._relative else (0, str(value))
         try:
             if text.endswith("%"):
-                return MemoryAmount(_percent(text), of_card=True, sign=sign)
-            return MemoryAmount(parse_bytes(text), sign=sign)
+                return MemoryAmount(_percent(text), of_card=True, sign=sign, written=text)
+            return MemoryAmount(parse_bytes(text), sign=sign, written=text)
         except QuantityError as error:
             self.fail(_with_sign(str(error), sign), param, ctx)
 

@@ -43,9 +43,13 @@ def reconciled(
 ) -> EnvironmentLimits:
     """The limits of the environment with those of the command line. Raises UsageError where they differ."""
     if limits.memory and memory and limits.memory != memory:
-        raise click.UsageError(f"{MEMORY} and --mem ask for different limits; unset it, or leave --mem out")
+        raise click.UsageError(
+            f"{MEMORY} asks for {limits.memory} and --mem for {memory}; unset it, or leave --mem out"
+        )
     if limits.core_percent and core_percent and limits.core_percent != core_percent:
-        raise click.UsageError(f"{CORE} and --core ask for different limits; unset it, or leave --core out")
+        raise click.UsageError(
+            f"{CORE} asks for {limits.core_percent} % and --core for {core_percent} %; unset it, or leave --core out"
+        )
     return EnvironmentLimits(memory or limits.memory, core_percent or limits.core_percent)
 
 

@@ -14,6 +14,7 @@ from aliquot.cli.options import Refusal, refuse_inside, simulate_option
 from aliquot.cli.runs import Registry, Run, find
 from aliquot.cli.slices import Slice
 from aliquot.cli.survey import Survey, survey
+from aliquot.cli.wording import core as core_words
 from aliquot.cli.wording import limits, one_line, size
 from aliquot.libshim.page_file import PageError
 
@@ -90,7 +91,7 @@ def _resize(machine: Machine, name: str, mem: MemoryAmount | None, core: CoreAmo
         except PageError as error:
             raise Refusal(f"run {run.id} keeps its limits: {error}; end it and start it anew") from error
         used = registry.in_use_bytes(run)
-    return _said(run.id, run.slice, share, used or 0)
+    return _said(run, share, mem.note if mem else "", used or 0)
 
 
 def _refuse_unknown(name: str, runs: Sequence[Run]) -> NoReturn:
@@ -108,8 +109,9 @@ def _room(found: Survey, run: Run) -> Room:
     )
 
 
-def _said(name: str, before: Slice, now: Slice, used_bytes: int) -> list[str]:
-    lines = [f"run {name}: {limits(now)} (was {limits(before)})"]
+def _said(run: Run, now: Slice, note: str, used_bytes: int) -> list[str]:
+    memory = f"{size(now.memory_bytes)}{note}"
+    lines = [f"run {run.id}: {memory}, {core_words(now)} (was {limits(run.slice)})"]
     if used_bytes > now.memory_bytes:
         lines.append(
             f"it uses {size(used_bytes)}, more than that: it keeps them, and gets no more until it uses less"

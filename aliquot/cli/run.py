@@ -135,7 +135,7 @@ def _run(machine: Machine, wish: Wish, command: tuple[str, ...], inherited: Mapp
     arbitration = Arbitration(registry)
     holding = _take(registry, wish, command)
     if inherited.get(names.QUIET_ENV, "") in {"", "0"}:
-        _say(f"aliquot: {_told(holding.run)}")
+        _say(f"aliquot: {_told(holding.run, wish.memory)}")
     try:
         return supervise(
             command,
@@ -171,11 +171,12 @@ def _take(registry: Registry, wish: Wish, command: tuple[str, ...]) -> Holding:
         return registry.add(share, command, card.index, card.model)
 
 
-def _told(run: Run) -> str:
+def _told(run: Run, asked: MemoryAmount | None) -> str:
     """The one line that is said of a run: `run kx7f: card 0 (NVIDIA H200), 2Gi of memory, 30 % of its time`."""
+    memory = f"{size(run.slice.memory_bytes)} of memory{asked.note if asked else ''}"
     share = core_words(run.slice)
     time = share if share == "uncapped" else f"{share} of its time"
-    return f"run {run.id}: card {run.card_index} ({run.card_model}), {size(run.slice.memory_bytes)} of memory, {time}"
+    return f"run {run.id}: card {run.card_index} ({run.card_model}), {memory}, {time}"
 
 
 def _accompany(holding: Holding, registry: Registry, arbitration: Arbitration) -> None:

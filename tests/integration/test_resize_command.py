@@ -78,6 +78,8 @@ RELATIVE = [
     (["--mem", "+512Mi"], "2560Mi, 30 %"),
     (["--mem", "-512Mi"], "1536Mi, 30 %"),
     (["--mem", "50%"], "8Gi, 30 %"),
+    (["--mem", "1G"], "954Mi (1G is decimal, unlike 1Gi), 30 %"),
+    (["--mem", "+1.5G"], "3479Mi (1.5G is decimal, unlike 1.5Gi), 30 %"),
     (["--core", "+10"], "2Gi, 40 %"),
     (["--core", "-10%"], "2Gi, 20 %"),
     (["--core", "none"], "2Gi, uncapped"),

@@ -26,6 +26,8 @@ KEPT = [
     ({"CUDA_DEVICE_MEMORY_LIMIT": "2g"}, ["--core", "20"], "2Gi of memory, 20 % of its time"),
     ({"CUDA_DEVICE_MEMORY_LIMIT": "2g"}, ["--mem", "2Gi"], "2Gi of memory, uncapped"),
     ({"CUDA_DEVICE_MEMORY_LIMIT": "2g", "CUDA_DEVICE_SM_LIMIT": "100"}, [], "2Gi of memory, uncapped"),
+    ({"CUDA_DEVICE_MEMORY_LIMIT": "2G"}, [], "2Gi of memory, uncapped"),
+    ({"CUDA_DEVICE_MEMORY_LIMIT": "2000000000"}, ["--mem", "2G"], "(2G is decimal, unlike 2Gi), uncapped"),
     ({"CUDA_DEVICE_MEMORY_LIMIT": "0"}, ["--mem", "3Gi"], "3Gi of memory, uncapped"),
 ]
 
@@ -39,12 +41,22 @@ REFUSED = [
     (
         {"CUDA_DEVICE_MEMORY_LIMIT": "1g"},
         ["--mem", "2Gi"],
-        "CUDA_DEVICE_MEMORY_LIMIT and --mem ask for different",
+        "CUDA_DEVICE_MEMORY_LIMIT asks for 1Gi and --mem for 2Gi",
+    ),
+    (
+        {"CUDA_DEVICE_MEMORY_LIMIT": "2G"},
+        ["--mem", "2G"],
+        "CUDA_DEVICE_MEMORY_LIMIT asks for 2Gi and --mem for 1908Mi (2G is decimal, unlike 2Gi); unset",
+    ),
+    (
+        {"CUDA_DEVICE_MEMORY_LIMIT": "2g"},
+        ["--mem", "50%"],
+        "CUDA_DEVICE_MEMORY_LIMIT asks for 2Gi and --mem for 50 % of the card; unset it, or leave --mem out",
     ),
     (
         {"CUDA_DEVICE_SM_LIMIT": "10"},
         ["--core", "30"],
-        "CUDA_DEVICE_SM_LIMIT and --core ask for different limits",
+        "CUDA_DEVICE_SM_LIMIT asks for 10 % and --core for 30 %; unset it, or leave --core out",
     ),
     (
         {"CUDA_DEVICE_MEMORY_LIMIT_1": "1g"},

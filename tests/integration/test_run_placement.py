@@ -217,6 +217,8 @@ def test_one_line_says_which_slice_the_command_has(machine: SimMachine, tmp_path
     assert done.stdout == "x\n"
     uncapped = shell.aliquot("run", "--mem", "1Gi", "--", "true").stderr
     assert uncapped.endswith(": card 0 (NVIDIA H200), 1Gi of memory, uncapped\n")
+    decimal = shell.aliquot("run", "--mem", "2G", "--", "true").stderr
+    assert decimal.endswith(", 1908Mi of memory (2G is decimal, unlike 2Gi), uncapped\n")
     assert shell.aliquot("run", "--quiet", "--mem", "1Gi", "--", "true").stderr == ""
 
 
