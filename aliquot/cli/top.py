@@ -4,17 +4,18 @@ import contextlib
 import shlex
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import click
 import msgspec
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from aliquot.cli.machine import runtime_directory, simulated_home, start_nvml
 from aliquot.cli.options import Refusal, simulate_option
+from aliquot.cli.screen import Screen, print_cut
 from aliquot.cli.tenants import CardReport, Look, Report, TenantReport, look, report
 from aliquot.cli.utilization import time_used
 from aliquot.cli.wording import one_line, pids, size, table
@@ -50,18 +51,19 @@ UNLEASED = "  nothing leases this card's time now: each keeps to its share by it
 def top(run_dir: Path, interval: float, once: bool, as_json: bool, simulate: bool) -> None:
     """Show who has how much of this machine's cards.
 
-    Of pods where a node agent runs here, and of this user's runs. Times are percentages of the card's.
+    Of pods where a node agent runs here, and of this user's runs. Times are percentages of the card's. On a terminal
+    the table changes in its place until q or Ctrl-C is pressed.
     """
     _prepare_nvml(simulate=simulate)
-    reports = _reports(run_dir, interval, simulate=simulate)
+    reports = partial(_reports, run_dir, interval, simulate=simulate)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(next(reports))))
+        click.echo(msgspec.json.format(msgspec.json.encode(next(reports(time.sleep)))))
     elif once:
-        _print(_console(), _shown(next(reports), simulate=simulate))
+        print_cut(_console(), _shown(next(reports(time.sleep)), simulate=simulate))
     else:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(_shown(one, simulate=simulate) for one in reports)
+            _follow(lambda wait: (_shown(one, simulate=simulate) for one in reports(wait)))
 
 
 def _prepare_nvml(*, simulate: bool) -> None:
@@ -81,28 +83,26 @@ def _console() -> Console:
     return terminal if terminal.is_terminal else Console(width=PIPE_COLUMNS, highlight=False)
 
 
-def _print(console: Console, table: Text) -> None:
-    """Rows that are wider than the terminal are cut, as in the table that changes in its place."""
-    console.print(table, no_wrap=True, overflow="crop", crop=True)
+Wait = Callable[[float], bool | None]
+"""Waits so many seconds; true where no more is to be shown."""
 
 
-def _follow(tables: Iterator[Text]) -> None:
-    """A table that changes in its place, or, where no terminal can do that, one after the other."""
+def _follow(tables: Callable[[Wait], Iterator[Text]]) -> None:
+    """Tables that follow each other, on a terminal until its user ends it."""
     console = _console()
-    if not console.is_terminal or console.is_dumb_terminal:
-        for one in tables:
-            _print(console, one)
+    if not console.is_terminal:
+        for one in tables(time.sleep):
+            print_cut(console, one)
         return
-    with Live(console=console, auto_refresh=False, screen=True) as live:
-        for one in tables:
-            live.update(one, refresh=True)
+    with Screen(console) as screen:
+        for one in tables(screen.wait):
+            screen.show(one)
 
 
-def _reports(run_dir: Path, interval: float, *, simulate: bool) -> Iterator[Report]:
+def _reports(run_dir: Path, interval: float, wait: Wait, *, simulate: bool) -> Iterator[Report]:
     """What there is, each interval anew."""
     before = _look(run_dir, simulate=simulate)
-    while True:
-        time.sleep(interval)
+    while not wait(interval):
         now = _look(run_dir, simulate=simulate)
         yield report(before, now, time_used)
         before = now

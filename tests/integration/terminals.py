@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.integration.shells import WAIT_S
 
-CTRL_C = "\x03"
+CTRL_C, CTRL_Z = "\x03", "\x1a"
 ROWS, COLUMNS = 50, 160
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[()].|\x1b.")
 
@@ -24,8 +24,10 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[()].|\x1b.")
 class Terminal:
     """One terminal; what it has shown so far is kept, without escape sequences."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, shell: int) -> None:
         self._descriptor = descriptor
+        self.shell = shell
+        """The shell's process group."""
         self.shown = ""
 
     def type(self, text: str) -> None:
@@ -35,6 +37,10 @@ class Terminal:
     def foreground(self) -> int:
         """The process group that Ctrl-C would interrupt."""
         return os.tcgetpgrp(self._descriptor)
+
+    def modes(self) -> int:
+        """Its local modes: ECHO, ICANON and others of termios."""
+        return int(termios.tcgetattr(self._descriptor)[3])
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Waits until something new that matches has been shown; what was shown up to there counts as read."""
@@ -70,7 +76,7 @@ def terminal(environment: Mapping[str, str], directory: Path) -> Iterator[Termin
     )
     os.close(there)
     try:
-        yield Terminal(here)
+        yield Terminal(here, bash.pid)
     finally:
         os.close(here)  # a hang-up for all that runs in it
         bash.wait(WAIT_S)

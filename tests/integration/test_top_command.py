@@ -3,9 +3,12 @@
 import json
 import os
 import pty
+import re
+import shlex
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.integration.shells import ALIQUOT, WAIT_S, Shell, until
+from tests.integration.terminals import CTRL_Z, Terminal, terminal
 
 WAIT = "import sys; print('ready', flush=True); sys.stdin.read()"
 
@@ -29,12 +33,14 @@ def running(shell: Shell) -> Iterator[Shell]:
 
 
 @contextmanager
-def watching(environment: Mapping[str, str], stdout: int) -> Iterator[subprocess.Popen[bytes]]:
+def watching(
+    environment: Mapping[str, str], stdout: int, stdin: int | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A `top` that goes on, and heeds SIGINT even where the tests are run in a shell's background, which ignores it."""
     command = [*ALIQUOT, "top", "--simulate", "--interval", "0.1"]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        top = subprocess.Popen(command, env=environment, stdout=stdout)
+        top = subprocess.Popen(command, env=environment, stdin=stdin, stdout=stdout)
     finally:
         signal.signal(signal.SIGINT, before)
     with top:
@@ -183,6 +189,91 @@ def test_a_terminal_that_cannot_move_its_cursor_has_one_table_after_the_other(ru
         assert top.wait(60) == 0
     os.close(here)
     assert b"\x1b" not in seen
+
+
+TOP = shlex.join([*ALIQUOT, "top", "--simulate"])
+
+
+def keys_come_singly(screen: Terminal) -> bool:
+    """Whether a program has the terminal's keys one by one, and does not have them shown."""
+    return not screen.modes() & (termios.ICANON | termios.ECHO)
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_the_key_q_ends_it(running: Shell, tmp_path: Path, term: str) -> None:
+    """Other keys do nothing; afterwards the terminal is as it was."""
+    with terminal(running.environment, tmp_path) as screen:
+        screen.type(f"TERM={term} {TOP} --interval 0.1\n")
+        screen.wait_for("capped")
+        assert keys_come_singly(screen)
+        screen.type("x")
+        screen.wait_for("capped")
+        screen.wait_for("capped")
+        screen.type("q")
+        screen.type("echo status $?; stty -a\n")
+        screen.wait_for("status 0")
+        screen.wait_for(r"[^-]icanon iexten echo")
+
+
+def test_q_is_heeded_at_once(running: Shell, tmp_path: Path) -> None:
+    """Nobody waits for the end of an interval."""
+    with terminal(running.environment, tmp_path) as screen:
+        screen.type(f"{TOP} --interval 3600\n")
+        until(lambda: screen.foreground() != screen.shell and keys_come_singly(screen))
+        screen.type("q")
+        screen.type("echo status $?\n")
+        screen.wait_for("status 0")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_gives_the_terminal_back(running: Shell, number: signal.Signals) -> None:
+    """Its modes, its first screen and its cursor."""
+    here, there = pty.openpty()
+    before = termios.tcgetattr(there)
+    with watching({**running.environment, "TERM": "xterm", "COLUMNS": "160"}, there, stdin=there) as top:
+        seen = b""
+        while b"capped" not in seen:
+            seen += os.read(here, 4096)
+        assert termios.tcgetattr(there) != before
+        top.send_signal(number)
+        while not {b"\x1b[?1049l", b"\x1b[?25h"} <= set(re.findall(rb"\x1b\[\?\d+\w", seen)):
+            seen += os.read(here, 4096)
+        assert top.wait(60) == (143 if number == signal.SIGTERM else 0)
+    assert termios.tcgetattr(there) == before
+    os.close(there)
+    os.close(here)
+
+
+def test_repeated_signals_do_not_keep_the_terminal(running: Shell) -> None:
+    """As an impatient user's Ctrl-C, again and again until it has ended."""
+    here, there = pty.openpty()
+    before = termios.tcgetattr(there)
+    with watching({**running.environment, "TERM": "xterm", "COLUMNS": "160"}, there, stdin=there) as top:
+        while b"capped" not in os.read(here, 4096):
+            pass
+        while top.poll() is None:
+            top.send_signal(signal.SIGINT)
+        assert top.returncode in {0, -signal.SIGINT}, "Python's own end does not heed any more"
+    assert termios.tcgetattr(there) == before
+    os.close(there)
+    os.close(here)
+
+
+def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(running: Shell, tmp_path: Path) -> None:
+    """As an editor does: the shell has its screen and its keys meanwhile."""
+    with terminal(running.environment, tmp_path) as screen:
+        screen.type(f"{TOP} --interval 0.1\n")
+        screen.wait_for("capped")
+        screen.type(CTRL_Z)
+        screen.wait_for("Stopped")
+        screen.type("echo here; stty -a\n")
+        screen.wait_for("here")
+        screen.wait_for(r"[^-]icanon iexten echo")
+        screen.type("fg\n")
+        screen.wait_for("capped")
+        screen.type("q")
+        screen.type("echo status $?\n")
+        screen.wait_for("status 0")
 
 
 def test_a_narrow_terminal_has_a_line_a_run(running: Shell) -> None:
