@@ -13,7 +13,7 @@ from aliquot.cli.claims import Claims
 from aliquot.cli.fit import room_on
 from aliquot.cli.machine import Card, Machine, real_machine
 from aliquot.cli.options import refuse_inside, simulate_option
-from aliquot.cli.runs import Registry, Run, living_processes
+from aliquot.cli.runs import Registry, Run, processes_of
 from aliquot.cli.survey import Survey, survey
 from aliquot.cli.wording import one_line, pids, size, table
 from aliquot.core_policy import CoreMode
@@ -30,7 +30,7 @@ class SliceReport(msgspec.Struct, frozen=True, rename="camel"):
     pid: int | None
     """The `aliquot run` that supervises it; None when that was killed."""
     processes: tuple[int, ...]
-    """Its processes that use the card."""
+    """Its processes that use the card; where `pid` is None and none does, all that are left of it."""
     command: tuple[str, ...]
     memory_bytes: int
     core_percent: int
@@ -99,7 +99,7 @@ def describe(machine: Machine) -> Report:
     registry = Registry(machine.home, Claims(machine.claims))
     with registry.locked():
         found = survey(registry)
-        runs = [_Seen(run, registry.usage(run), registry.in_use_bytes(run)) for run in found.runs]
+        runs = [_look(registry, run) for run in found.runs]
     return Report(tuple(_describe_card(card, found, runs) for card in found.cards))
 
 
@@ -110,6 +110,13 @@ class _Seen:
     run: Run
     usage: Usage | None
     used_bytes: int | None
+    processes: tuple[int, ...]
+
+
+def _look(registry: Registry, run: Run) -> _Seen:
+    usage = registry.usage(run)
+    processes = processes_of(run, registry.directory(run.id), usage)
+    return _Seen(run, usage, registry.in_use_bytes(run), processes)
 
 
 def _describe_card(card: Card, found: Survey, runs: Sequence[_Seen]) -> CardReport:
@@ -137,7 +144,7 @@ def _describe_slice(seen: _Seen) -> SliceReport:
     return SliceReport(
         run=run.id,
         pid=run.pid if run.supervised() else None,
-        processes=living_processes(usage) if usage else (),
+        processes=seen.processes,
         command=run.command,
         memory_bytes=run.slice.memory_bytes,
         core_percent=run.slice.core_percent,

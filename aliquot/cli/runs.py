@@ -331,14 +331,33 @@ def living_processes(usage: Usage) -> tuple[int, ...]:
     )
 
 
+def processes_of(run: Run, directory: Path, usage: Usage | None) -> tuple[int, ...]:
+    """Pids by which a run is known beside its `aliquot`: those that use the card; of an orphan with none, all."""
+    using = living_processes(usage) if usage else ()
+    return using or (() if run.supervised() else _holders(directory))
+
+
+def _holders(directory: Path) -> tuple[int, ...]:
+    """Pids of this user's processes that have inherited the lock of the run in this directory."""
+    lock = str(directory.resolve() / "alive")
+    return tuple(sorted(int(path.name) for path in Path("/proc").glob("[0-9]*") if lock in _open_files(path)))
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    """What a process has open, as far as this user may see it."""
+    with suppress(OSError):
+        for descriptor in (process / "fd").iterdir():
+            with suppress(OSError):
+                yield str(descriptor.readlink())
+
+
 def find(registry: Registry, runs: Sequence[Run], name: str) -> Run | None:
     """The run of an id, with or without `run/` before it, or of a pid: its `aliquot run`'s or its processes'."""
     for run in runs:
         if name.removeprefix(TENANT_PREFIX) == run.id or (name == str(run.pid) and run.supervised()):
             return run
     for run in runs:
-        usage = registry.usage(run)
-        if usage and name in map(str, living_processes(usage)):
+        if name in map(str, processes_of(run, registry.directory(run.id), registry.usage(run))):
             return run
     return None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from aliquot.cli.runs import Run, living_processes, run_in
+from aliquot.cli.runs import Run, processes_of, run_in
 from aliquot.libshim.control_page import CardLimit, CardTime, read_control, read_times
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import CardUsage, read_card_usages, read_usage
@@ -76,7 +76,7 @@ class Part:
     usage: CardUsage
     run: Run | None = None
     pids: tuple[int, ...] = ()
-    """The run's processes that use the card."""
+    """The run's processes that use the card, or all that are left of it."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _parts(directory: Path) -> Iterator[Part]:
     try:
         control, usages = read_control(directory / "control"), read_card_usages(directory / "usage")
         times, run = read_times(directory / "control"), run_in(directory)
-        pids = living_processes(read_usage(directory / "usage")) if run else ()
+        pids = processes_of(run, directory, read_usage(directory / "usage")) if run else ()
     except (OSError, PageError):
         return
     for limit, at, usage in zip(control.cards, times, usages, strict=False):

@@ -28,7 +28,7 @@ def limits(share: Slice) -> str:
 
 
 def pids(supervisor: int | None, processes: Sequence[int]) -> str:
-    """By which processes a run is known: its `aliquot`, or where that was killed those that use the card."""
+    """By which processes a run is known: its `aliquot`, or where that was killed those that it left."""
     return str(supervisor) if supervisor is not None else " ".join(map(str, processes)) or "?"
 
 

@@ -325,6 +325,20 @@ def test_cards_names_who_holds_the_slice_of_a_killed_run(shell: Shell):
     run.communicate(timeout=WAIT_S)
 
 
+def test_a_killed_run_that_uses_no_card_is_known_by_its_processes(shell: Shell):
+    """The same in both tables, and the pid that they show is one to resize it by."""
+    run = shell.start("--mem", "1Gi", "--card", "0", "--", "sh", "-c", "echo $$; read x")
+    pid = line(run.stdout)
+    run.kill()
+    run.wait(WAIT_S)
+    (name,) = shell.run_directories()
+    assert f"    {name}  {pid} " in shell.aliquot("cards", "--simulate").stdout
+    assert f"  {name}  {pid} " in shell.aliquot("top", "--simulate", "--once", "--interval", "0.1").stdout
+    done = shell.aliquot("resize", pid, "--mem", "2Gi")
+    assert done.stdout == f"run {name}: 2Gi, uncapped (was 1Gi, uncapped)\n"
+    run.communicate(timeout=WAIT_S)
+
+
 @pytest.mark.parametrize("blocked", ["aliquot/simulated", "aliquot/simulated/runs"])
 def test_files_that_cannot_be_made_are_named(shell: Shell, blocked: str):
     """Whatever stands in the way is named in one sentence; there is no traceback."""
