@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 
-STANDARD_ERROR = 2
-CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
+CANNOT_WRITE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
 def main() -> None:
@@ -42,11 +42,14 @@ def _call() -> None:
 def _fill_standard_files() -> None:
     """Opens those of descriptors 0 to 2 that are closed, or the next file opened would be a command's standard output.
 
-    What is opened here is closed on exec: a command finds them as the caller left them.
+    What is opened here is closed on exec: a command finds them as the caller left them. It cannot be written either, so
+    that what is printed where standard output was closed is told to be lost, as on a full disk.
     """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= STANDARD_ERROR:
         pass
     os.close(descriptor)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(STANDARD_OUTPUT, "w", closefd=False)
 
 
 if __name__ == "__main__":

@@ -450,6 +450,28 @@ def test_a_table_that_cannot_be_written_is_told(shell: Shell, command: list[str]
     assert (done.returncode, done.stderr) == (1, said)
 
 
+PRINTING = [
+    ["cards", "--simulate"],
+    ["cards", "--simulate", "--json"],
+    ["top", "--simulate", "--once"],
+    ["top", "--simulate", "--interval", "0.1"],
+    ["doctor", "--run", "--simulate"],
+    ["run", "--print-library"],
+    ["--help"],
+    ["--version"],
+]
+
+
+@pytest.mark.parametrize("command", PRINTING, ids=" ".join)
+def test_what_is_printed_where_standard_output_is_closed_is_told(shell: Shell, command: list[str]):
+    """No traceback, and no success of a command whose only work is to print."""
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *ALIQUOT, *command]
+    done = subprocess.run(
+        closed, env=shell.environment, stderr=subprocess.PIPE, text=True, timeout=WAIT_S, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "aliquot: cannot write: Bad file descriptor\n")
+
+
 def test_a_simulated_machine_that_cannot_be_made_leaves_no_part_of_it(shell: Shell, tmp_path: Path):
     """Or the directory that was full stays full."""
     ignoring = (
