@@ -50,6 +50,8 @@ def _fill_standard_files() -> None:
     os.close(descriptor)
     if sys.stdout is None:
         sys.stdout = os.fdopen(STANDARD_OUTPUT, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = io.StringIO()  # click would print errors on standard output
 
 
 if __name__ == "__main__":

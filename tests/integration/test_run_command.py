@@ -472,6 +472,13 @@ def test_what_is_printed_where_standard_output_is_closed_is_told(shell: Shell, c
     assert (done.returncode, done.stderr) == (1, "aliquot: cannot write: Bad file descriptor\n")
 
 
+def test_errors_are_not_printed_on_standard_output_where_standard_error_is_closed(shell: Shell):
+    """Who reads a table must not find a sentence in it."""
+    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh", *ALIQUOT, "resize", "x", "--mem", "1Gi"]
+    done = subprocess.run(closed, env=shell.environment, stdout=subprocess.PIPE, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout) == (125, b"")
+
+
 def test_a_simulated_machine_that_cannot_be_made_leaves_no_part_of_it(shell: Shell, tmp_path: Path):
     """Or the directory that was full stays full."""
     ignoring = (
