@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,8 +36,9 @@ class OverHttp:
         self._nodes = nodes
         self._preference = preference
         self._root = Path(tempfile.mkdtemp(prefix="aliquot-replay-"))
-        self._cluster = PocketCluster(self._root / "c")
-        self._url = f"http://127.0.0.1:{free_port()}"
+        port = partial(free_port, self._root / "ports")
+        self._cluster = PocketCluster(self._root / "c", port=port)
+        self._url = f"http://127.0.0.1:{port()}"
         self._pool = urllib3.PoolManager(retries=False)
 
     def __enter__(self) -> Self:

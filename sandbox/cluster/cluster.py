@@ -68,9 +68,18 @@ class NodePaths:
 
 
 class PocketCluster:
-    """A cluster below one directory. Leaving the context ends every process, containers included."""
+    """A cluster below one directory. Leaving the context ends every process, containers included.
 
-    def __init__(self, root: Path, env: Mapping[str, str] | None = None) -> None:
+    Args:
+        root: the directory.
+        env: the environment of its processes, by default this one's.
+        port: gives the API server its port.
+    """
+
+    def __init__(
+        self, root: Path, env: Mapping[str, str] | None = None, port: Callable[[], int] = free_port
+    ) -> None:
+        self._port = port
         self.root = root.absolute()
         self.processes: dict[str, Process] = {}
         self._env = dict(os.environ if env is None else env)
@@ -103,7 +112,7 @@ class PocketCluster:
     def start_apiserver(self, *flags: str) -> None:
         """Start the API server on a free port and wait until it serves."""
         directory = self.root / "apiserver"
-        argv = ["--dir", str(directory), "--port", str(free_port()), *flags]
+        argv = ["--dir", str(directory), "--port", str(self._port()), *flags]
         self.start(
             "apiserver", _module("aliquot.sandbox.cluster.apiserver", argv), ready=self._apiserver_ready
         )

@@ -35,18 +35,22 @@ class ProcessError(Exception):
     """A process ended before it was ready, or took too long; the text ends with its log's tail."""
 
 
-def free_port() -> int:
+def free_port(turns: Path | None = None) -> int:
     """A TCP port of 127.0.0.1 that nobody listens on now, and that is still free when a program has started.
 
-    All processes of a user take turns: a port is given again when all others were, and never by the kernel.
+    Those who have a file of turns in common are given a port again when all others were, and never by the kernel.
+
+    Args:
+        turns: the file; by default that of all processes of a user, which stays.
     """
-    with Path(tempfile.gettempdir(), f"aliquot-ports-{os.getuid()}").open("a+") as turns:
-        fcntl.flock(turns, fcntl.LOCK_EX)
-        turns.seek(0)
-        turn = int(turns.read() or random.randrange(len(PORTS)))  # noqa: S311 - no secret
+    path = turns or Path(tempfile.gettempdir(), f"aliquot-ports-{os.getuid()}")
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        turn = int(file.read() or random.randrange(len(PORTS)))  # noqa: S311 - no secret
         port: int = next(filter(_is_free, (*PORTS[turn:], *PORTS[:turn])))
-        turns.truncate(0)
-        turns.write(str(PORTS.index(port) + 1))
+        file.truncate(0)
+        file.write(str(PORTS.index(port) + 1))
         return port
 
 

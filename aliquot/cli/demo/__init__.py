@@ -3,6 +3,7 @@
 import signal
 import sys
 import tempfile
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from aliquot.cli.demo.stack import MANIFESTS, Stack
 from aliquot.cli.demo.story import Story, StoryError
 from aliquot.cli.options import Refusal
-from aliquot.sandbox.cluster.processes import ProcessError
+from aliquot.sandbox.cluster.processes import ProcessError, free_port
 from aliquot.sandbox.gpus import SimCard, SimulationError
 
 CARDS = (SimCard(context_mib=256), SimCard(context_mib=256))
@@ -39,7 +40,7 @@ def demo(*, keep: bool) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with Stack(root, {"node-1": CARDS}) as stack:
+        with Stack(root, {"node-1": CARDS}, port=partial(free_port, root / "ports")) as stack:
             status = 0 if Story(stack, console, EXAMPLES).tell() else 1
     except (StoryError, ProcessError, SimulationError, TimeoutError) as error:
         console.print(f"[red]{error}[/red]")

@@ -5,7 +5,7 @@ Every part is a process of its own, so that each can be killed and started again
 
 import base64
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -58,6 +58,7 @@ class Stack:
         root: an empty directory with a short path (Unix sockets live below it).
         nodes: name → its cards.
         agent_flags, apiserver_flags: further flags of every node agent, and of the API server.
+        port: gives each server its port.
     """
 
     def __init__(
@@ -66,14 +67,15 @@ class Stack:
         nodes: Mapping[str, Sequence[SimCard]],
         agent_flags: Sequence[str] = (),
         apiserver_flags: Sequence[str] = (),
+        port: Callable[[], int] = free_port,
     ) -> None:
         self.root = root
-        self.cluster = PocketCluster(root / "c")
+        self.cluster = PocketCluster(root / "c", port=port)
         self.nodes = {
-            name: Node(name, SimMachine(root / name / "machine", cards), root / name, free_port())
+            name: Node(name, SimMachine(root / name / "machine", cards), root / name, port())
             for name, cards in nodes.items()
         }
-        self.webhook_port, self.extender_port = free_port(), free_port()
+        self.webhook_port, self.extender_port = port(), port()
         self._agent_flags, self._apiserver_flags = tuple(agent_flags), tuple(apiserver_flags)
 
     def __enter__(self) -> Self:
