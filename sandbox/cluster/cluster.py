@@ -67,6 +67,10 @@ class NodePaths:
         return self.root / "pods"
 
 
+class PathTooLongError(ValueError):
+    """Unix sockets cannot live below a node's directory."""
+
+
 class PocketCluster:
     """A cluster below one directory. Leaving the context ends every process, containers included.
 
@@ -124,7 +128,7 @@ class PocketCluster:
         paths = self.node(node)
         longest = len(str(paths.device_plugins)) + 40
         if longest > LONGEST_SOCKET_PATH:
-            raise ValueError(f"{paths.root} is too long for the paths of Unix sockets")
+            raise PathTooLongError(f"{paths.root} is too long for the paths of Unix sockets")
         argv = ["--node", node, "--kubeconfig", str(self.kubeconfig), "--dir", str(paths.root)]
         argv += ["--dev-root", str(dev_root), *flags]
         name = f"kubelet-{node}"

@@ -13,6 +13,7 @@ from rich.console import Console
 from aliquot.cli.demo.stack import MANIFESTS, Stack
 from aliquot.cli.demo.story import Story, StoryError
 from aliquot.cli.options import Refusal
+from aliquot.sandbox.cluster.cluster import PathTooLongError
 from aliquot.sandbox.cluster.processes import ProcessError, free_port
 from aliquot.sandbox.gpus import SimCard, SimulationError
 
@@ -45,6 +46,8 @@ def demo(*, keep: bool) -> None:
     except (StoryError, ProcessError, SimulationError, TimeoutError) as error:
         console.print(f"[red]{error}[/red]")
         keep = True
+    except PathTooLongError as error:
+        raise Refusal(f"{error}; set TMPDIR to a directory of a shorter path, such as /tmp") from error
     except KeyboardInterrupt:
         status = INTERRUPTED
     finally:

@@ -59,6 +59,23 @@ def test_a_demo_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_a_temporary_directory_of_a_long_path_is_named_with_what_helps(tmp_path: Path) -> None:
+    """As batch systems make one for each job; sockets cannot live in it."""
+    long = tmp_path / ("job-" + "1" * 60)
+    long.mkdir()
+    places = {**os.environ, "TMPDIR": str(long)}
+    command = [sys.executable, "-m", "aliquot.cli", "demo"]
+    done = subprocess.run(
+        command, cwd=SOURCE_ROOT, env=places, stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 125
+    assert done.stderr.startswith(f"Error: {long}/aliquot-")
+    assert done.stderr.endswith("set TMPDIR to a directory of a shorter path, such as /tmp\n")
+    assert len(done.stderr.splitlines()) == 1
+    assert list(long.iterdir()) == []
+
+
 @pytest.fixture
 def nothing_injected(tmp_path: Path) -> Path:
     """A library that can be preloaded and does nothing."""
