@@ -137,7 +137,7 @@ def _judge(done: subprocess.CompletedProcess[str]) -> Told:
     """What a trial has shown."""
     if done.returncode or not done.stdout.strip().isdigit():
         why = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
-        refused, _, remedy = why.partition("; ")
+        refused, _, remedy = why.removeprefix("Error: ").partition("; ")
         return failure(f"a slice that was tried: {refused}", remedy or "Mend what else fails here first.")
     seen = int(done.stdout)
     if seen > TRIAL_MIB * MIB:

@@ -51,6 +51,7 @@ def test_a_machine_without_a_driver(shell: Shell) -> None:
     found = results(shell, status=1)
     assert found["driver"]["result"] == found["slice"]["result"] == "failure"
     assert "no NVIDIA driver answers" in found["driver"]["seen"]
+    assert found["slice"]["seen"] == f"a slice that was tried: {found['driver']['seen']}"
     assert found["driver"]["remedy"] == "install one, or use --simulate"
     assert found["others"]["result"] == "ok"
 
