@@ -20,6 +20,7 @@ from aliquot.placement import CardShare, Placement, decode_placement
 from aliquot.sandbox.cluster.processes import wait_for
 
 PATIENCE_S = 60.0
+TRUE, WRONG = ("✓", "ok"), ("✗", "WRONG")
 WINDOW_S = 3.0
 """Over how long compute time is measured."""
 CORE_TOLERANCE = 3.0
@@ -81,9 +82,18 @@ class Story:
         problems = [f"{row.pod}: {problem}" for row in rows for problem in row.problems]
         problems += self._check_metrics(bound=len(rows) - waiting)
         for problem in problems:
-            self._console.print(f"[red]✗ {problem}[/red]")
+            self._console.print(f"[red]{self._mark(WRONG)} {problem}[/red]")
         self._step("all of it checked" if not problems else "NOT all of it is true")
         return not problems
+
+    def _mark(self, mark: tuple[str, str]) -> str:
+        """The sign, or the word where the terminal has no such character."""
+        sign, word = mark
+        try:
+            sign.encode(self._console.encoding)
+        except UnicodeEncodeError:
+            return word
+        return sign
 
     def _say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
@@ -205,7 +215,7 @@ class Story:
         for heading in ("pod", "asks for", "card", "saw", "holds", "GPU time", ""):
             table.add_column(heading, no_wrap=True)
         for row in rows:
-            mark = "[red]✗[/red]" if row.problems else "[green]✓[/green]"
+            mark = f"[red]{self._mark(WRONG)}[/red]" if row.problems else f"[green]{self._mark(TRUE)}[/green]"
             table.add_row(row.pod, row.asks, row.card, row.saw, row.holds, row.time, mark)
         self._console.print()
         self._console.print(table)

@@ -28,22 +28,24 @@ def short_directory() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_the_demo_succeeds_and_fits_a_screen(short_directory: Path) -> None:
+@pytest.mark.parametrize(("encoding", "mark"), [("utf-8", "✓"), ("ascii", " ok")])
+def test_the_demo_succeeds_and_fits_a_screen(short_directory: Path, encoding: str, mark: str) -> None:
     """`aliquot demo` ends with status 0, six checked rows, and no more than a screen of text; it leaves no file."""
     done = subprocess.run(
         [sys.executable, "-m", "aliquot.cli", "demo"],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         cwd=SOURCE_ROOT,
-        env={**os.environ, "TMPDIR": str(short_directory)},
+        env={**os.environ, "TMPDIR": str(short_directory), "PYTHONIOENCODING": encoding},
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(short_directory.iterdir()) == []
     lines = done.stdout.splitlines()
-    assert sum(line.rstrip().endswith("✓") for line in lines) == 6
+    assert sum(line.rstrip().endswith(mark) for line in lines) == 6
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 110
+    assert encoding != "ascii" or done.stdout.isascii()
     assert done.stderr == ""
 
 
