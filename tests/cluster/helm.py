@@ -3,6 +3,7 @@
 import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,30 +25,40 @@ REGISTRY: Final = "registry.example.com/gpu"
 CHART: Final = Path(__file__).parents[2] / "deploy/charts/aliquot"
 
 
-def helm(*words: str) -> str:
-    """One command of Helm's, which finds nothing that another has left. What it prints."""
+def helm(*words: str, which: str = "helm") -> str:
+    """One command of Helm's, which finds nothing that another has left. What it prints.
+
+    Args:
+        words: its arguments.
+        which: the program: the newest Helm, or `helm3`, the oldest that the chart is for.
+    """
     with tempfile.TemporaryDirectory() as home:
         environ = {**os.environ, **{f"HELM_{kind}_HOME": home for kind in ("CACHE", "CONFIG", "DATA")}}
-        command = [str(program("helm")), *words]
+        command = [str(program(which)), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     assert done.returncode == 0, f"helm {words[0]}: {done.stderr}"
     return done.stdout
 
 
-def rendered(values: Json | None = None, namespace: str = NAMESPACE) -> list[Json]:
+def rendered(
+    values: Json | None = None, namespace: str = NAMESPACE, options: Sequence[str] = (), which: str = "helm"
+) -> list[Json]:
     """The chart's objects as Helm would apply them."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump({"image": {"registry": REGISTRY}, **(values or {})}, file)
         file.flush()
-        text = helm("template", NAME, str(CHART), "--namespace", namespace, "--values", file.name)
+        given = ["--namespace", namespace, "--values", file.name, *options]
+        text = helm("template", NAME, str(CHART), *given, which=which)
     return [found for found in yaml.safe_load_all(text) if found]
 
 
 class HelmRelease:
     """Aliquot's release on a cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, which: str = "helm") -> None:
+        """It is made and changed by this program."""
         self.cluster = cluster
+        self._which = which
 
     @property
     def kubectl(self) -> Kubectl:
@@ -57,7 +68,7 @@ class HelmRelease:
     def helm(self, verb: str, *arguments: str) -> str:
         """One command of Helm's, about the release. What it prints."""
         scopes = ["--namespace", NAMESPACE, "--kubeconfig", str(self.cluster.kubeconfig)]
-        return helm(verb, *arguments, *scopes)
+        return helm(verb, *arguments, *scopes, which=self._which)
 
     def install(self, *flags: str) -> str:
         """`helm install`, with the namespace."""

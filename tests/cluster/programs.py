@@ -2,8 +2,8 @@
 
     python -m tests.cluster.programs [NAME ...]     builds them (all of them), and prints their paths
 
-Sources and versions are those of go.mod beside this file. A directory of binaries in $KUBEBUILDER_ASSETS is used
-instead for the programs that it has.
+Sources and versions are those of go.mod beside this file, and of helm3/go.mod. A directory of binaries in
+$KUBEBUILDER_ASSETS is used instead for the programs that it has.
 """
 
 import fcntl
@@ -14,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -35,8 +37,39 @@ _PACKAGES = {
     "ctr": "github.com/containerd/containerd/v2/cmd/ctr",
     "helm": "helm.sh/helm/v4/cmd/helm",
 }
+_OLDEST_HELM = {"helm3": "helm.sh/helm/v3/cmd/helm"}
+"""The oldest that the chart is for; the one above is the newest."""
 _ENVIRON = {"CGO_ENABLED": "0"}
 """Programs that need no C library are the same everywhere, and run in an image that has nothing else."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A Go module of ours, and the programs that are built from what it requires."""
+
+    module: Path
+    packages: Mapping[str, str]
+    linked: Mapping[str, str]
+    """Variables of theirs that releases have set, and their values."""
+
+    def flags(self) -> list[str]:
+        """Flags of every build."""
+        values = " ".join(f"-X {name}={value}" for name, value in self.linked.items())
+        return ["-trimpath", "-mod=readonly", "-buildvcs=false", "-ldflags", f"-s -w {values}"]
+
+    def key(self, go: str) -> str:
+        """A name for everything that the programs depend on."""
+        asked = [go, "env", "GOVERSION"]
+        version = subprocess.run(asked, cwd=self.module, capture_output=True, text=True, check=True)
+        parts = [
+            version.stdout,
+            (self.module / "go.mod").read_text(),
+            (self.module / "go.sum").read_text(),
+            self.packages,
+            _ENVIRON,
+            self.flags(),
+        ]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def program(name: str) -> Path:
@@ -52,13 +85,14 @@ def program(name: str) -> Path:
     if not go:
         message = f"{name}: no Go to build it with, and no directory in KUBEBUILDER_ASSETS that has it"
         raise NotAvailableError(message)
-    directory = cache_dir("programs") / _key(go)
+    source = _source(name)
+    directory = cache_dir("programs") / source.key(go)
     directory.mkdir(exist_ok=True)
     # One lock for all: programs share most of their packages, and two builds at once would compile them twice.
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (directory / name).exists():
-            _build(go, name, directory)
+            _build(go, name, source, directory)
     return directory / name
 
 
@@ -83,30 +117,23 @@ def _given(name: str) -> Path | None:
     return path if os.access(path, os.X_OK) else None
 
 
-def _flags() -> list[str]:
-    """Flags of every build. Without its version linked in, Kubernetes says v0.0.0 and refuses much of its own."""
+def _source(name: str) -> _Source:
+    if name in _OLDEST_HELM:
+        kubernetes = {
+            "k8sVersionMajor": "1",
+            "k8sVersionMinor": "29",
+        }  # what its releases render for by themselves
+        linked = {f"helm.sh/helm/v3/pkg/chartutil.{name}": value for name, value in kubernetes.items()}
+        return _Source(MODULE / "helm3", _OLDEST_HELM, linked)
+    # Without its version linked in, Kubernetes says v0.0.0 and refuses much of its own.
     version = kubernetes_version()
     major, minor, _ = version.removeprefix("v").split(".", 2)
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-    linked = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in values.items())
-    return ["-trimpath", "-mod=readonly", "-buildvcs=false", "-ldflags", f"-s -w {linked}"]
+    linked = {f"k8s.io/component-base/version.{name}": value for name, value in values.items()}
+    return _Source(MODULE, _PACKAGES, linked)
 
 
-def _key(go: str) -> str:
-    """A name for everything that the programs depend on."""
-    version = subprocess.run([go, "env", "GOVERSION"], cwd=MODULE, capture_output=True, text=True, check=True)
-    parts = [
-        version.stdout,
-        (MODULE / "go.mod").read_text(),
-        (MODULE / "go.sum").read_text(),
-        _PACKAGES,
-        _ENVIRON,
-        _flags(),
-    ]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-
-def _build(go: str, name: str, directory: Path) -> None:
+def _build(go: str, name: str, source: _Source, directory: Path) -> None:
     """Builds into place; a killed build leaves no half of a program under its name."""
     print(
         f"building {name} in {directory} (once; minutes when nothing is built yet) ...",
@@ -115,23 +142,20 @@ def _build(go: str, name: str, directory: Path) -> None:
     )
     with tempfile.TemporaryDirectory(dir=directory, prefix="building-") as scratch:
         target = Path(scratch) / name
-        _run(go, "build", *_flags(), "-o", str(target), _PACKAGES[name])
+        command = [go, "build", *source.flags(), "-o", str(target), source.packages[name]]
+        environ = {**os.environ, **_ENVIRON}
+        done = subprocess.run(
+            command, cwd=source.module, env=environ, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            message = f"go build {name}: {' '.join(done.stderr.strip().splitlines()[-2:])}"
+            raise NotAvailableError(message)
         target.rename(directory / name)
-
-
-def _run(*command: str) -> str:
-    done = subprocess.run(
-        command, cwd=MODULE, env={**os.environ, **_ENVIRON}, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        message = f"{' '.join(command[:2])} ...: {' '.join(done.stderr.strip().splitlines()[-2:])}"
-        raise NotAvailableError(message)
-    return done.stdout
 
 
 def _main(names: list[str]) -> None:
     try:
-        for name in names or _PACKAGES:
+        for name in names or [*_PACKAGES, *_OLDEST_HELM]:
             print(program(name))
     except NotAvailableError as missing:
         sys.exit(f"NOT RUN: {missing}")

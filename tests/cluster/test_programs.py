@@ -47,11 +47,20 @@ def test_a_program_is_built_once_with_its_version(go: Path):
     assert f"gitVersion={kubernetes_version()} " in build
 
 
+def test_the_oldest_helm_is_built_beside_the_newest(go: Path):
+    """Of a module of its own, so that neither is built anew with the other."""
+    install(go, "exit 0")
+    oldest, newest = program("helm3"), program("helm")
+    assert oldest.parent != newest.parent
+    builds = [line.split()[-1] for line in go.read_text().splitlines()]
+    assert builds == ["helm.sh/helm/v3/cmd/helm", "helm.sh/helm/v4/cmd/helm"]
+
+
 @pytest.mark.parametrize("end", ["echo 'no space left on device' >&2; exit 1", "kill -9 $$"])
 def test_a_build_that_ends_early_leaves_no_program(go: Path, end: str):
     """Half a program never lies under its name; the next call builds."""
     install(go, end)
-    with pytest.raises(NotAvailableError, match=r"go build \.\.\.: (no space left)?"):
+    with pytest.raises(NotAvailableError, match=r"go build etcd: (no space left)?"):
         program("etcd")
     install(go, "exit 0")
     assert program("etcd").read_text() == "half"

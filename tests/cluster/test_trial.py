@@ -58,9 +58,11 @@ def borrow(request: pytest.FixtureRequest) -> Iterator[Trial]:
             yield trial
 
 
-def test_it_is_installed_upgraded_rolled_back_and_taken_away(borrowed: Trial):
+@pytest.mark.parametrize("which", ["helm", "helm3"])
+def test_it_is_installed_upgraded_rolled_back_and_taken_away(borrowed: Trial, which: str):
     """By Helm, every object of it; of what Helm has made nothing is left, without the steps of a trial's end."""
-    release = borrowed.release
+    program_or_skip(which)
+    release = HelmRelease(borrowed, which)
     release.install_idle()
     first = release.objects()
     assert [each for each in first if not release.find(each)] == []
