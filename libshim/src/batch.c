@@ -211,6 +211,21 @@ void aq_batch_publish_overdue(uint64_t now) {
   }
 }
 
+/* Once everything is charged that is over. An arbiter that has closed the gate waits for the last of it. */
+static void publish_progress(int card) {
+  aq_batch_publish(card, false);
+  if (!aq_flights[card].count && aq_core_leasable(card) && aq_lease_is_closed(aq_lease_gate(card))) aq_lease_ring(card);
+}
+
+void aq_batch_look(aq_batch *batch, bool begun, uint64_t now) {
+  aq_queue *queue = batch->queue;
+  if (batch->state != AQ_BATCH_OPEN || queue->oldest != batch) return;
+  batch->begun = begun;
+  if (queue->waits == !begun) return;
+  aq_queue_wait(batch->card, queue, !begun, now);
+  publish_progress(batch->card);
+}
+
 /* ---- leaving ---- */
 
 static void make_nobodys(aq_batch *batch) {
@@ -253,13 +268,6 @@ uint64_t aq_batch_late_ns(const aq_queue *queue) {
   const aq_batch *oldest = queue->oldest;
   uint64_t expected = oldest->estimate + (uint64_t)oldest->worth;
   return later(later(oldest->opened_ns, oldest->moved_ns), queue->progress_ns) + 2 * expected + AQ_SURPRISE_NS;
-}
-
-void aq_batch_look(aq_batch *batch, bool begun, uint64_t now) {
-  if (batch->state != AQ_BATCH_OPEN || batch->queue->oldest != batch) return;
-  batch->begun = begun;
-  aq_queue_wait(batch->card, batch->queue, !begun, now);
-  aq_batch_publish(batch->card, false);
 }
 
 int64_t aq_batch_room(const aq_batch *batch) {
@@ -327,12 +335,6 @@ static void leave_queue(aq_batch *batch) {
   if (flight->newest == batch) flight->newest = older;
   batch->state = AQ_BATCH_FREE;
   set_free(batch);
-}
-
-/* Once everything is charged that is over. An arbiter that has closed the gate waits for the last of it. */
-static void publish_progress(int card) {
-  aq_batch_publish(card, false);
-  if (!aq_flights[card].count && aq_core_leasable(card) && aq_lease_is_closed(aq_lease_gate(card))) aq_lease_ring(card);
 }
 
 static void leave_stream(aq_batch *batch, uint64_t ended) {

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.native.leases import Lessor
-from tests.native.sims import PRELUDE
+from tests.native.leases import Lessor, hear, say
+from tests.native.sims import PRELUDE, wait_for
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import SPIN_PTX
 
@@ -89,6 +89,17 @@ def act(number):
 measured(act)
 """
 
+WAITS_FOR_THE_HOST = """
+spin(streams[0], 1)
+wait_for_all()
+check(cuda.cuStreamWaitValue32(streams[0], words, 1, 0))
+spin(streams[0], 1)
+print("waits", flush=True)
+sys.stdin.readline()
+word(0).value = 1
+wait_for_all()
+"""
+
 PROGRAMS = {
     "short kernels beside a long one": BESIDE_A_LONG_KERNEL,
     "short kernels beside one that waits for the host": BESIDE_A_KERNEL_THAT_WAITS_FOR_THE_HOST,
@@ -114,3 +125,17 @@ def alone(
 def test_a_stream_is_kept_from_the_card_by_what_is_in_its_way_alone(alone: Tenant, program: str):
     """The median of its rounds is far below the time for which the interceptor waits where it does not know better."""
     assert float(alone.run(PRELUDE + COMMON + program, SPIN_PTX, MEET_PTX, ROUNDS)) < PATIENCE_MS
+
+
+def test_no_lease_is_held_up_by_a_stream_that_waits_for_the_host(leased: Callable[..., Tenant]):
+    """Nothing of it is on the card, so an arbiter that closes the gate need not wait for it."""
+    with Lessor(leased()) as lessor:
+        lessor.open()
+        process = lessor.tenant.start(PRELUDE + COMMON + WAITS_FOR_THE_HOST, SPIN_PTX, MEET_PTX, 1)
+        hear(process, "waits")
+        lessor.close()
+        wait_for(lessor.is_drained, "a card with nothing in flight", 20)
+        say(process, "go on")
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert lessor.tenant.usage().cards[0].busy_ns > 0
