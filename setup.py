@@ -57,9 +57,13 @@ class BuildNative(build_ext):
         install_all(FORWARDERS, self.make("libshim") / "forwarder", Path("libshim/forwarder"))
 
     def make(self, folder: str) -> Path:
-        """Builds a folder; returns where its libraries are. A wheel shares no objects with the checkout."""
+        """Builds a folder; returns where its libraries are. A wheel shares no objects with the checkout.
+
+        In the checkout they have the names by which `make` in that folder knows them, and what they depend on.
+        """
         build = Path(folder, "build") if self.in_checkout else Path(self.build_temp, folder)
-        make = ["make", "--silent", "--no-print-directory", "-C", folder, f"BUILD={build.absolute()}"]
+        name = "build" if self.in_checkout else build.absolute()
+        make = ["make", "--silent", "--no-print-directory", "-C", folder, f"BUILD={name}"]
         subprocess.run([*make, f"CPPFLAGS={ANYWHERE}"], check=True)
         return build
 

@@ -140,6 +140,7 @@ static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_c
   batch->most_launches = part(flight->most_launches);
   ticket->batch = batch;
   enqueue(batch);
+  batch->others = aq_flight_others(flight, batch->queue);
   return batch;
 }
 

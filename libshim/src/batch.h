@@ -38,6 +38,7 @@ typedef struct aq_batch {
   aq_queue *queue;     /* of the stream, while the batch is open */
   aq_events events;    /* of `events_of`, kept from batch to batch */
   CUcontext events_of; /* NULL: it has none */
+  uint32_t others;     /* streams that had something in flight when it was opened */
   bool begun;            /* the start event was seen to be reached */
   bool fresh;            /* the start event is still to be recorded */
   bool recorded;         /* the end event was recorded at least once */

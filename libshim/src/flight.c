@@ -123,14 +123,14 @@ uint32_t aq_flight_others(const aq_in_flight *flight, const aq_queue *queue) {
   return count;
 }
 
-uint64_t aq_flight_alone(aq_in_flight *flight, const aq_queue *queue, uint64_t took, uint64_t expected) {
-  uint64_t others = aq_flight_others(flight, queue);
+static uint64_t delay(uint64_t took, uint64_t expected, uint32_t others) {
+  uint64_t each = took > expected ? (took - expected) * AQ_ALL / (expected * others) : 0;
+  return each < AQ_ALL ? each : AQ_ALL;
+}
+
+uint64_t aq_flight_alone(aq_in_flight *flight, uint32_t others, uint64_t took, uint64_t expected) {
   if (!others) return took;
-  if (expected) {
-    uint64_t delay = took > expected ? (took - expected) * AQ_ALL / (expected * others) : 0;
-    uint64_t seen = delay < AQ_ALL ? delay : AQ_ALL;
-    flight->in_the_way = (uint32_t)((flight->in_the_way * (WEIGHT - 1) + seen) / WEIGHT);
-  }
+  if (expected) flight->in_the_way = (uint32_t)((flight->in_the_way * (WEIGHT - 1) + delay(took, expected, others)) / WEIGHT);
   return took * AQ_ALL / (AQ_ALL + flight->in_the_way * others);
 }
 

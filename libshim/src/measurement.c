@@ -71,13 +71,19 @@ static void teach_costs(const aq_batch *batch, uint64_t took, uint64_t work) {
   }
 }
 
+/* So many were in flight when it was opened or when it ended, whichever is more. */
+static uint32_t others_beside(const aq_batch *batch) {
+  uint32_t now = aq_flight_others(&aq_flights[batch->card], batch->queue);
+  return now > batch->others ? now : batch->others;
+}
+
 /* What the events leave open teaches nothing but its bounds. */
 void aq_measurement_teach(const aq_measurement *measured, const aq_batch *batch) {
   aq_in_flight *flight = &aq_flights[batch->card];
   uint64_t took = measured->took, work = measured->work, expected = work_of(batch);
   bool exact = measured->idle <= took / 2;
   flight->leaves_gaps = !exact;
-  if (exact) took = aq_flight_alone(flight, batch->queue, took, expected);
+  if (exact) took = aq_flight_alone(flight, others_beside(batch), took, expected);
   else if (work == expected) return;
   else took = work;
   teach_costs(batch, took, sooner(took, work));

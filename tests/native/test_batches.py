@@ -45,6 +45,8 @@ class Account:
 
     busy: int
     paid_until: int
+    ahead: int
+    """For how long another stream's work would find the card busy."""
 
 
 def compiled(directory: Path, name: str, *others: str) -> Path:
@@ -70,11 +72,11 @@ def told(process: subprocess.Popen[str], line: str) -> Account:
     assert process.stdout is not None
     process.stdin.write(f"{line}\n")
     process.stdin.flush()
-    busy, paid_until = map(int, process.stdout.readline().split())
-    return Account(busy, paid_until - BEGIN)
+    busy, paid_until, ahead = map(int, process.stdout.readline().split())
+    return Account(busy, paid_until - BEGIN, ahead)
 
 
-def account(steps: Path, batches: Sequence[Batch], share: int = 30) -> Account:
+def account(steps: Path, batches: Sequence[Batch], share: int = 30, until: int | None = None) -> Account:
     """What they are charged, opened and seen to have ended in the order of time; before that a process looks."""
     lines: list[tuple[int, int, str]] = []
     for number, one in enumerate(batches):
@@ -96,7 +98,9 @@ def account(steps: Path, batches: Sequence[Batch], share: int = 30) -> Account:
             for _ in range(1 + max(one.process for one in batches))
         ]
         found = [
-            told(processes[process], line) for _, process, line in sorted(lines, key=lambda line: line[0])
+            told(processes[process], line)
+            for when, process, line in sorted(lines, key=lambda line: line[0])
+            if until is None or when <= BEGIN + until
         ]
     return found[-1]
 
@@ -135,6 +139,21 @@ def test_time_before_the_first_work_was_submitted_is_not_charged(steps: Path, un
     """
     single = Batch(5000 + until, 5000, 6400, stream=0, seen=MS)
     assert account(steps, [single]).busy == charged
+
+
+@pytest.mark.parametrize(("us", "in_the_way"), [(1, 0.0), (2.5, 0.5), (4, 1.0)])
+def test_streams_learn_how_much_they_are_in_each_others_way(steps: Path, us: float, in_the_way: float):
+    """Four streams with a work of a microsecond each, which take so long side by side.
+
+    The card runs them at once, or in turn. How many there were is known as of their beginnings and ends.
+    """
+    rounds = [
+        Batch(n * MS, n * MS + 1000, n * MS + 1000 + round(us * 1000), stream, seen=n * MS + 100_000 + stream)
+        for n in range(60)
+        for stream in range(4)
+    ]
+    ahead = account(steps, rounds, until=59 * MS).ahead
+    assert ahead == pytest.approx(in_the_way * 4000, abs=600)
 
 
 def union(batches: Iterable[Batch]) -> int:

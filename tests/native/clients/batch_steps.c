@@ -1,7 +1,7 @@
 /* Opens and ends batches of one process on one card at the instants that it is told, on the interceptor's own accounts:
  *   batch_steps PAGE SHARE     a usage page, and hundredths of a percent
  * A line is "open NUMBER STREAM AT", "more NUMBER COUNT AT" (by a ticket, and an event), "end NUMBER FROM TO AT" or "look AT", in nanoseconds. To each it says what was charged so far by all who have the
- * page, and the instant until which the clock is paid. Each work is expected to take a microsecond.
+ * page, the instant until which the clock is paid, and for how long work of another stream would find the card busy. Each work is expected to take a microsecond.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -52,7 +52,8 @@ int main(int argc, char **argv) {
   cost_ns = 1000;
   while (fgets(line, sizeof line, stdin)) {
     obey(line);
-    printf("%" PRIu64 " %" PRIu64 "\n", aq_slice.usage->cards[0].busy_ns, aq_clock_open_at(&aq_slice.usage->cards[0]));
+    printf("%" PRIu64 " %" PRIu64 " %" PRIu64 "\n", aq_slice.usage->cards[0].busy_ns, aq_clock_open_at(&aq_slice.usage->cards[0]),
+           aq_flight_ahead(&aq_flights[0], NULL));
     fflush(stdout);
   }
   return 0;
