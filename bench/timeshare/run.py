@@ -1,8 +1,6 @@
 """One run of a case: a simulated card, tenants with pages, perhaps an arbiter, and the card's record afterwards."""
 
 import contextlib
-import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,27 +9,21 @@ from pathlib import Path
 
 import numpy as np
 
-from aliquot.arbiter import Arbiter, Terms
-from aliquot.libshim.control_page import CardLimit, Control, create_control
-from aliquot.libshim.library import library_path
-from aliquot.libshim.usage_page import create_usage
+from aliquot.libshim.control_page import CardLimit
 from aliquot.sandbox.gpus import SimCard, SimMachine
 from aliquot.sandbox.record import SWITCHED, Record
 
 from .cases import Case, Law, Load, Mode, Tenant
 from .fitting import looked_at
+from .places import Place, leased, settle
+from .processes import Process, RunError, await_ready, kill, release, start
 from .timeline import Timeline
 from .wakes import QUIET_US, SOURCE, compile_program, watched
 
 NATIVE = Path(__file__).resolve().parents[1] / "native"
 KERNELS = Path(__file__).resolve().parents[2] / "sandbox" / "kernels"
 MIB = 1 << 20
-HEAD_START_NS = 100_000_000
 PATIENCE_S = 60
-
-
-class RunError(Exception):
-    """A run came to nothing; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -117,43 +109,6 @@ def programs() -> Iterator[Programs]:
 # ---- tenants ----
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a tenant's pages are."""
-
-    name: str
-    directory: Path
-
-    @property
-    def control(self) -> Path:
-        return self.directory / "control"
-
-    @property
-    def usage(self) -> Path:
-        return self.directory / "usage"
-
-    def environment(self) -> dict[str, str]:
-        """What a container's processes have of us."""
-        return {
-            "LD_PRELOAD": str(library_path()),
-            "ALIQUOT_CONTROL_PAGE": str(self.control),
-            "ALIQUOT_USAGE_PAGE": str(self.usage),
-        }
-
-
-def _settle(root: Path, case: Case, uuids: list[str]) -> list[_Place]:
-    """Writes every tenant's pages as the node agent does."""
-    places = []
-    for index, tenant in enumerate(case.tenants):
-        place = _Place(f"bench/compute/{index}", root / "tenants" / f"tenant{index}" / "main")
-        place.directory.mkdir(parents=True)
-        limits = tuple(_limit(case, tenant, uuid) for uuid in uuids)
-        create_control(place.control, Control(place.name, limits))
-        create_usage(place.usage)
-        places.append(place)
-    return places
-
-
 def _limit(case: Case, tenant: Tenant, uuid: str) -> CardLimit:
     cap = 0 if tenant.mode is Mode.UNCAPPED else round(tenant.share)
     memory = case.card_mib * MIB
@@ -172,22 +127,14 @@ def _limit(case: Case, tenant: Tenant, uuid: str) -> CardLimit:
 
 
 @contextlib.contextmanager
-def _leased(case: Case, root: Path, places: list[_Place], uuids: list[str]) -> Iterator[None]:
+def _leased(case: Case, root: Path, places: list[Place], uuids: list[str]) -> Iterator[None]:
     """An arbiter over the tenants, and somebody who looks at their memory, if the case wants them."""
     if case.law is not Law.LEASED:
         yield
         return
-    arbiter = Arbiter()
-    for tenant, place in zip(case.tenants, places, strict=True):
-        words = round(tenant.share * 100), round(tenant.most), tenant.priority
-        terms = tuple(Terms(uuid, *words) for uuid in uuids)
-        arbiter.enter(place.name, place.control, place.usage, terms)
-    arbiter.start()
-    try:
+    with leased(places) as arbiter:
         with looked_at(arbiter, root, uuids, case.card_mib) if case.quanta else contextlib.nullcontext():
             yield
-    finally:
-        arbiter.stop()
 
 
 # ---- processes ----
@@ -200,41 +147,11 @@ def _arguments(load: Load, seed: int, seconds: float) -> list[str]:
     return [str(KERNELS), *(f"{name}={value}" for name, value in options.items())]
 
 
-Process = subprocess.Popen[str]
-
-
-def _start(command: list[str], environment: dict[str, str]) -> Process:
-    return subprocess.Popen(
-        command,
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _say(process: Process, line: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(f"{line}\n")
-    process.stdin.flush()
-
-
-def _await_ready(process: Process) -> None:
-    assert process.stdout is not None
-    if process.stdout.readline() != "ready\n":
-        raise RunError(f"a tenant's program ended with {process.wait()} before it was ready")
-
-
 def _periods(process: Process) -> tuple[Period, ...]:
     output, _ = process.communicate(timeout=PATIENCE_S)
     if process.returncode:
         raise RunError(f"a tenant's program ended with {process.returncode}")
     return tuple(Period(*map(int, line.split())) for line in output.splitlines())
-
-
-def _end(process: Process) -> None:
-    process.kill()
-    process.communicate()
 
 
 def _sleep_until(when_ns: int) -> None:
@@ -251,7 +168,7 @@ class _Stage:
     case: Case
     root: Path
     machine: SimMachine
-    places: list[_Place]
+    places: list[Place]
     processes: list[list[Process]]
 
     @property
@@ -262,11 +179,8 @@ class _Stage:
         """Has every process begin at the same instant, which it returns."""
         everybody = [process for processes in self.processes for process in processes]
         for process in everybody:
-            _await_ready(process)
-        begin = time.monotonic_ns() + HEAD_START_NS
-        for process in everybody:
-            _say(process, str(begin))
-        return begin
+            await_ready(process)
+        return release(everybody)
 
     def periods(self, end_ns: int) -> list[tuple[Period, ...]]:
         """By tenant, of those of its processes whose end is waited for: up to an instant."""
@@ -298,14 +212,19 @@ def _staged(tools: Programs, case: Case, seconds: float) -> Iterator[_Stage]:
         root = Path(scratch)
         machine = SimMachine(root / "machine", [_card(case)] * case.cards)
         machine.create()
-        stage = _Stage(case, root, machine, _settle(root, case, [card.uuid for card in machine.cards]), [])
+        uuids = [card.uuid for card in machine.cards]
+        places = [
+            settle(root, index, [_limit(case, tenant, uuid) for uuid in uuids])
+            for index, tenant in enumerate(case.tenants)
+        ]
+        stage = _Stage(case, root, machine, places, [])
         for tenant, place in zip(case.tenants, stage.places, strict=True):
             own = {} if tenant.bare else place.environment()
             stage.processes.append([])
             for seed, load in enumerate(tenant.loads, start=10 * len(stage.processes)):
                 command = [str(tools.load), *_arguments(load, seed, seconds)]
-                stage.processes[-1].append(_start(command, {**machine.env(), **own}))
-                stack.callback(_end, stage.processes[-1][-1])
+                stage.processes[-1].append(start(command, {**machine.env(), **own}))
+                stack.callback(kill, stage.processes[-1][-1])
         yield stage
 
 

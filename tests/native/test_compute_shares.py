@@ -7,7 +7,8 @@ import pytest
 
 from bench.timeshare.cases import Case, Law, Load, Tenant, all_cases
 from bench.timeshare.mixes import mix
-from bench.timeshare.run import Programs, Run, RunError, programs, run
+from bench.timeshare.processes import RunError
+from bench.timeshare.run import Programs, Run, programs, run
 from bench.timeshare.verdict import beyond, mix_errors
 
 pytestmark = pytest.mark.timing

@@ -1,0 +1,196 @@
+"""One run of a workload in one mode: its processes on a simulated machine, and what pages and the cards' record say."""
+
+import contextlib
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from aliquot.arbiter import Arbiter
+from aliquot.libshim.control_page import CardLimit
+from aliquot.libshim.usage_page import read_card_usages
+from aliquot.sandbox.gpus import SimCard, SimMachine
+from aliquot.sandbox.record import SWITCHED
+
+from .places import Place, leased, settle
+from .processes import Process, RunError, await_ready, kill, release, start
+from .timeline import Timeline
+from .wakes import compile_program
+from .workloads import Mode, Tenant, Workload
+
+SOURCES = Path(__file__).resolve().parents[2] / "tests" / "programs"
+KERNELS = Path(__file__).resolve().parents[2] / "sandbox" / "kernels"
+MIB = 1 << 20
+PATIENCE_S = 60
+
+
+@dataclass(frozen=True)
+class Done:
+    """What one tenant did.
+
+    Args:
+        begin_ns: When its processes began.
+        end_ns: When the last of them had ended.
+        used_ns: How long its card, or the bus, ran it meanwhile.
+        charged_ns: How long it was charged for: by itself in a slice, by the arbiter under leases.
+        refused: How many allocations its slice refused.
+        told: What its first process tells of itself.
+    """
+
+    begin_ns: int
+    end_ns: int
+    used_ns: int
+    charged_ns: int
+    refused: int
+    told: dict[str, float]
+
+    @property
+    def took_ns(self) -> int:
+        """How long it took."""
+        return self.end_ns - self.begin_ns
+
+
+class Builder:
+    """Compiles the programs into a directory, each once."""
+
+    def __init__(self, directory: Path, driver: Path) -> None:
+        self._directory = directory
+        self._driver = driver
+        self.program = cache(self._compile)
+
+    def _compile(self, name: str) -> Path:
+        sources = [SOURCES / f"{name}.c", SOURCES / "program.c"]
+        return compile_program(self._directory / name, *sources, self._driver)
+
+
+# ---- processes ----
+
+
+def _environment(machine: SimMachine, tenant: Tenant, place: Place, mode: Mode) -> dict[str, str]:
+    own = {} if mode is Mode.BARE else place.environment()
+    return {**machine.env(), "CUDA_VISIBLE_DEVICES": str(tenant.card), **own}
+
+
+def _told(process: Process) -> dict[str, float]:
+    """What a program tells, once it has ended its work; it still lives."""
+    assert process.stdout is not None
+    told: dict[str, float] = {}
+    while (line := process.stdout.readline()) not in {"\n", ""}:
+        name, value = line.split()
+        told[name] = float(value)
+    if not line:
+        raise RunError(f"a program ended with {process.wait()}")
+    return told
+
+
+def _close(process: Process) -> None:
+    """Lets a program end."""
+    process.communicate()
+    if process.returncode:
+        raise RunError(f"a program ended with {process.returncode}")
+
+
+@contextlib.contextmanager
+def _hurried(processes: list[Process]) -> Iterator[None]:
+    """Kills them if they take too long."""
+    timer = threading.Timer(PATIENCE_S, lambda: [process.kill() for process in processes])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+# ---- the run ----
+
+
+def _limit(tenant: Tenant, uuid: str, mode: Mode) -> CardLimit:
+    memory = tenant.memory_mib * MIB
+    if mode is Mode.LEASE:
+        share_bp = tenant.share * 100
+        return CardLimit(uuid, memory, tenant.share, core_share_bp=share_bp, core_most_percent=tenant.share)
+    return CardLimit(uuid, memory, tenant.share)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A machine, and tenants on it: pages and processes of each."""
+
+    workload: Workload
+    machine: SimMachine
+    places: list[Place]
+    arbiter: Arbiter | None
+    processes: list[list[Process]]
+
+    def uuid(self, tenant: int) -> str:
+        return self.machine.cards[self.workload.tenants[tenant].card].uuid
+
+    def charged_ns(self, tenant: int) -> int:
+        """By the arbiter, or without one by the tenant itself."""
+        if self.arbiter:
+            return self.arbiter.tenants()[self.places[tenant].name].cards[self.uuid(tenant)].used_ns
+        return read_card_usages(self.places[tenant].usage)[0].busy_ns
+
+    def used_ns(self, tenant: int, begin_ns: int, end_ns: int) -> int:
+        """By the card's own record."""
+        entries = self.machine.record(self.uuid(tenant), begin_ns, end_ns).entries
+        own = np.isin(entries["pid"], [process.pid for process in self.processes[tenant]])
+        return round(Timeline.of(entries[own & (entries["kind"] != SWITCHED)]).ran(begin_ns, end_ns))
+
+    def done(self, tenant: int, charged_ns: int) -> Done:
+        """Waits until a tenant's processes have done their work, and lets them end."""
+        all_told = [_told(process) for process in self.processes[tenant]]
+        begin_ns = round(min(told["begin_ns"] for told in all_told))
+        end_ns = round(max(told["end_ns"] for told in all_told))
+        used_ns = self.used_ns(tenant, begin_ns, end_ns)
+        for process in self.processes[tenant]:
+            _close(process)
+        refused = read_card_usages(self.places[tenant].usage)[0].allocations_denied
+        return Done(begin_ns, end_ns, used_ns, self.charged_ns(tenant) - charged_ns, refused, all_told[0])
+
+
+@contextlib.contextmanager
+def _staged(builder: Builder, workload: Workload, mode: Mode) -> Iterator[_Stage]:
+    """Starts a workload's processes on a machine of their own; they end with it."""
+    with tempfile.TemporaryDirectory(prefix="aliquot-bench-") as scratch, contextlib.ExitStack() as stack:
+        root = Path(scratch)
+        card = SimCard(memory_mib=16384, copy_gib_s=workload.bus_gib_s)
+        machine = SimMachine(root / "machine", [card] * workload.cards)
+        machine.create()
+        places = [
+            settle(root, index, [_limit(tenant, machine.cards[tenant.card].uuid, mode)])
+            for index, tenant in enumerate(workload.tenants)
+        ]
+        arbiter = stack.enter_context(leased(places)) if mode is Mode.LEASE else None
+        stage = _Stage(workload, machine, places, arbiter, [])
+        for tenant, place in zip(workload.tenants, places, strict=True):
+            stage.processes.append([])
+            for job in tenant.jobs:
+                options = [f"{key}={value}" for key, value in job.options.items()]
+                command = [str(builder.program(job.program)), str(KERNELS), *options]
+                stage.processes[-1].append(start(command, _environment(machine, tenant, place, mode)))
+                stack.callback(kill, stage.processes[-1][-1])
+        yield stage
+
+
+def run(builder: Builder, workload: Workload, mode: Mode) -> tuple[Done, ...]:
+    """Runs a workload to its end; what the tenants did of whom something is asked.
+
+    Raises:
+        RunError: a program failed, or took more than a minute.
+    """
+    with _staged(builder, workload, mode) as stage:
+        everybody = [process for processes in stage.processes for process in processes]
+        with _hurried(everybody):
+            for process in everybody:
+                await_ready(process)
+            before = [stage.charged_ns(tenant) for tenant in workload.measured]
+            release(everybody)
+            return tuple(
+                stage.done(tenant, charged_ns)
+                for tenant, charged_ns in zip(workload.measured, before, strict=True)
+            )
