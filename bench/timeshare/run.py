@@ -132,9 +132,11 @@ def _leased(case: Case, root: Path, places: list[Place], uuids: list[str]) -> It
     if case.law is not Law.LEASED:
         yield
         return
-    with leased(places) as arbiter:
-        with looked_at(arbiter, root, uuids, case.card_mib) if case.quanta else contextlib.nullcontext():
-            yield
+    with contextlib.ExitStack() as stack:
+        arbiter = stack.enter_context(leased(places))
+        if case.quanta:
+            stack.enter_context(looked_at(arbiter, root, uuids, case.card_mib))
+        yield
 
 
 # ---- processes ----

@@ -1,24 +1,21 @@
-"""One run of a workload in one mode: its processes on a simulated machine, and what pages and the cards' record say."""
+"""One run of a workload in one mode: its processes on a machine, and what pages and the cards' record say."""
 
 import contextlib
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-
 from aliquot.arbiter import Arbiter
 from aliquot.libshim.control_page import CardLimit
 from aliquot.libshim.usage_page import read_card_usages
-from aliquot.sandbox.gpus import SimCard, SimMachine
-from aliquot.sandbox.record import SWITCHED
 
+from .machines import Machine
 from .places import Place, leased, settle
 from .processes import Process, RunError, await_ready, kill, release, start
-from .timeline import Timeline
 from .wakes import compile_program
 from .workloads import Mode, Tenant, Workload
 
@@ -26,6 +23,9 @@ SOURCES = Path(__file__).resolve().parents[2] / "tests" / "programs"
 KERNELS = Path(__file__).resolve().parents[2] / "sandbox" / "kernels"
 MIB = 1 << 20
 PATIENCE_S = 60
+SETTLE_S = 0.2
+MachineMaker = Callable[[Path, Workload], Machine]
+"""From a directory and what is to run."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Done:
     Args:
         begin_ns: When its processes began.
         end_ns: When the last of them had ended.
-        used_ns: How long its card, or the bus, ran it meanwhile.
+        used_ns: How long its card, or the bus, ran it meanwhile; where nobody knows, what its programs launched.
         charged_ns: How long it was charged for: by itself in a slice, by the arbiter under leases.
         refused: How many allocations its slice refused.
         told: What its first process tells of itself.
@@ -54,12 +54,19 @@ class Done:
         return self.end_ns - self.begin_ns
 
 
-class Builder:
-    """Compiles the programs into a directory, each once."""
+class Tools:
+    """Compiles the programs into a directory, each once, and makes machines for them.
 
-    def __init__(self, directory: Path, driver: Path) -> None:
+    Args:
+        directory: For the programs.
+        driver: What they are linked to.
+        machine: Makes a machine for a run.
+    """
+
+    def __init__(self, directory: Path, driver: Path | str, machine: MachineMaker) -> None:
         self._directory = directory
         self._driver = driver
+        self.machine = machine
         self.program = cache(self._compile)
 
     def _compile(self, name: str) -> Path:
@@ -70,9 +77,9 @@ class Builder:
 # ---- processes ----
 
 
-def _environment(machine: SimMachine, tenant: Tenant, place: Place, mode: Mode) -> dict[str, str]:
+def _environment(machine: Machine, tenant: Tenant, place: Place, mode: Mode) -> dict[str, str]:
     own = {} if mode is Mode.BARE else place.environment()
-    return {**machine.env(), "CUDA_VISIBLE_DEVICES": str(tenant.card), **own}
+    return {**machine.environment(), "CUDA_VISIBLE_DEVICES": str(tenant.card), **own}
 
 
 def _told(process: Process) -> dict[str, float]:
@@ -121,13 +128,14 @@ class _Stage:
     """A machine, and tenants on it: pages and processes of each."""
 
     workload: Workload
-    machine: SimMachine
+    mode: Mode
+    machine: Machine
     places: list[Place]
     arbiter: Arbiter | None
     processes: list[list[Process]]
 
     def uuid(self, tenant: int) -> str:
-        return self.machine.cards[self.workload.tenants[tenant].card].uuid
+        return self.machine.uuids[self.workload.tenants[tenant].card]
 
     def charged_ns(self, tenant: int) -> int:
         """By the arbiter, or without one by the tenant itself."""
@@ -135,55 +143,63 @@ class _Stage:
             return self.arbiter.tenants()[self.places[tenant].name].cards[self.uuid(tenant)].used_ns
         return read_card_usages(self.places[tenant].usage)[0].busy_ns
 
-    def used_ns(self, tenant: int, begin_ns: int, end_ns: int) -> int:
-        """By the card's own record."""
-        entries = self.machine.record(self.uuid(tenant), begin_ns, end_ns).entries
-        own = np.isin(entries["pid"], [process.pid for process in self.processes[tenant]])
-        return round(Timeline.of(entries[own & (entries["kind"] != SWITCHED)]).ran(begin_ns, end_ns))
+    def settled_ns(self, tenant: int) -> int:
+        """The same once it rests: what is over is seen later, by the arbiter ten times a second."""
+        charged_ns, before_ns = self.charged_ns(tenant), 0 if self.mode is Mode.BARE else -1
+        while charged_ns != before_ns:
+            time.sleep(SETTLE_S)
+            charged_ns, before_ns = self.charged_ns(tenant), charged_ns
+        return charged_ns
+
+    def used_ns(self, tenant: int, begin_ns: int, end_ns: int, launched_ns: float) -> int:
+        """By the card, or by what was launched and fits in that time."""
+        pids = [process.pid for process in self.processes[tenant]]
+        known = self.machine.used_ns(self.workload.tenants[tenant].card, pids, begin_ns, end_ns)
+        return round(min(launched_ns, end_ns - begin_ns)) if known is None else known
 
     def done(self, tenant: int, charged_ns: int) -> Done:
         """Waits until a tenant's processes have done their work, and lets them end."""
         all_told = [_told(process) for process in self.processes[tenant]]
         begin_ns = round(min(told["begin_ns"] for told in all_told))
         end_ns = round(max(told["end_ns"] for told in all_told))
-        used_ns = self.used_ns(tenant, begin_ns, end_ns)
+        launched_ns = sum(told["launched_ns"] for told in all_told)
+        used_ns = self.used_ns(tenant, begin_ns, end_ns, launched_ns)
+        settled_ns = self.settled_ns(tenant)
         for process in self.processes[tenant]:
             _close(process)
         refused = read_card_usages(self.places[tenant].usage)[0].allocations_denied
-        return Done(begin_ns, end_ns, used_ns, self.charged_ns(tenant) - charged_ns, refused, all_told[0])
+        return Done(begin_ns, end_ns, used_ns, settled_ns - charged_ns, refused, all_told[0])
 
 
 @contextlib.contextmanager
-def _staged(builder: Builder, workload: Workload, mode: Mode) -> Iterator[_Stage]:
+def _staged(tools: Tools, workload: Workload, mode: Mode) -> Iterator[_Stage]:
     """Starts a workload's processes on a machine of their own; they end with it."""
     with tempfile.TemporaryDirectory(prefix="aliquot-bench-") as scratch, contextlib.ExitStack() as stack:
         root = Path(scratch)
-        card = SimCard(memory_mib=16384, copy_gib_s=workload.bus_gib_s)
-        machine = SimMachine(root / "machine", [card] * workload.cards)
-        machine.create()
+        machine = tools.machine(root, workload)
         places = [
-            settle(root, index, [_limit(tenant, machine.cards[tenant.card].uuid, mode)])
+            settle(root, index, [_limit(tenant, machine.uuids[tenant.card], mode)])
             for index, tenant in enumerate(workload.tenants)
         ]
         arbiter = stack.enter_context(leased(places)) if mode is Mode.LEASE else None
-        stage = _Stage(workload, machine, places, arbiter, [])
+        stage = _Stage(workload, mode, machine, places, arbiter, [])
         for tenant, place in zip(workload.tenants, places, strict=True):
             stage.processes.append([])
             for job in tenant.jobs:
-                options = [f"{key}={value}" for key, value in job.options.items()]
-                command = [str(builder.program(job.program)), str(KERNELS), *options]
+                options = [f"{key}={value}".format(scratch=scratch) for key, value in job.options.items()]
+                command = [str(tools.program(job.program)), str(KERNELS), *options]
                 stage.processes[-1].append(start(command, _environment(machine, tenant, place, mode)))
                 stack.callback(kill, stage.processes[-1][-1])
         yield stage
 
 
-def run(builder: Builder, workload: Workload, mode: Mode) -> tuple[Done, ...]:
+def run(tools: Tools, workload: Workload, mode: Mode) -> tuple[Done, ...]:
     """Runs a workload to its end; what the tenants did of whom something is asked.
 
     Raises:
         RunError: a program failed, or took more than a minute.
     """
-    with _staged(builder, workload, mode) as stage:
+    with _staged(tools, workload, mode) as stage:
         everybody = [process for processes in stage.processes for process in processes]
         with _hurried(everybody):
             for process in everybody:

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from .verdict import Figure
 from .workload_run import Done
-from .workloads import Mode, Question, Workload
+from .workloads import WHOLE, Mode, Question, Workload
 
 Runs = Mapping[Mode, Sequence[tuple[Done, ...]]]
-MS = 1e6
 CHARGED = 10.0
 """Percent of what was used by which what was charged may be off."""
 
@@ -49,25 +48,20 @@ def _figures(
         case Question.STEPS:
             return [Figure(f"{mode}_steps_per_s", told(runs, "steps_per_s"), workload.bound, at_least=True)]
         case Question.EVENTS:
-            return [Figure(f"{mode}_event_error", told(runs, "event_error_percent"), workload.bound)]
-
-
-def _share(workload: Workload) -> int:
-    """Percent; that of the first tenant, of whom something is asked."""
-    return workload.tenants[workload.measured[0]].share
+            off = told(runs, "event_ms") / told(bare, "event_ms") - 1
+            return [Figure(f"{mode}_event_off_percent", 100 * abs(off), workload.bound)]
 
 
 def _slower(workload: Workload, runs: Sequence[tuple[Done, ...]], bare: Sequence[tuple[Done, ...]]) -> float:
-    """Against the time without, or that in which its share of the card is enough for it."""
-    share = _share(workload)
-    allowed = middle(bare, "used_ns") * 100 / share
-    return middle(runs, "took_ns") / max(middle(bare, "took_ns"), allowed)
+    """Against the time without, or that in which a share of less than all of the card is enough for it."""
+    enough = middle(bare, "used_ns") * 100 / workload.share if workload.share < WHOLE else 0.0
+    return middle(runs, "took_ns") / max(middle(bare, "took_ns"), enough)
 
 
 def _use(
     workload: Workload, mode: Mode, runs: Sequence[tuple[Done, ...]], bare: Sequence[tuple[Done, ...]]
 ) -> list[Figure]:
-    wanted = min(percent_used(bare), _share(workload))
+    wanted = min(percent_used(bare), workload.share)
     used, charged = middle(runs, "used_ns"), middle(runs, "charged_ns")
     return [
         Figure(f"{mode}_use_off_points", abs(percent_used(runs) - wanted), workload.bound),

@@ -1,9 +1,12 @@
 """What `make -C bench programs` measures, as data: programs of `tests/programs`, and what a slice may cost them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import product
+
+WHOLE = 99
+"""Percent: a cap that leaves nearly all of the card to a program that is alone on it."""
 
 
 class Mode(StrEnum):
@@ -25,14 +28,14 @@ class Question(StrEnum):
     USE = "use"
     """Whether it uses as much of the card as without, or its share where that is less, and is charged what it used."""
     STEPS = "steps"
-    """How many steps a second it makes."""
+    """How many steps a second it makes, at least."""
     EVENTS = "events"
-    """How far the times that it measures by events are off those that it measures without."""
+    """How far the times that it measures by events are off those that it measures without, in percent."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A process: a program of `tests/programs`, and its options."""
+    """A process: a program of `tests/programs`, and its options, in which `{scratch}` is a directory of the run."""
 
     program: str
     options: Mapping[str, str | int] = field(default_factory=dict)
@@ -51,7 +54,7 @@ class Tenant:
     """
 
     jobs: tuple[Job, ...]
-    share: int = 99
+    share: int = WHOLE
     card: int = 0
     memory_mib: int = 8192
     rival: bool = False
@@ -78,26 +81,39 @@ class Workload:
     bus_gib_s: float = 50
 
     @property
+    def share(self) -> int:
+        """Percent that those have of whom something is asked."""
+        return self.tenants[self.measured[0]].share
+
+    @property
     def measured(self) -> tuple[int, ...]:
         """The tenants' numbers of whom something is asked."""
         return tuple(number for number, tenant in enumerate(self.tenants) if not tenant.rival)
 
 
-def alone(name: str, program: str, question: Question, bound: float, share: int = 99, **options: str | int) -> Workload:
+def alone(
+    name: str, program: str, question: Question, bound: float, share: int = WHOLE, **options: str | int
+) -> Workload:
     """One process that has the card to itself."""
     return Workload(name, (Tenant((Job(program, options),), share),), question, bound)
 
 
 POINTS = 1.0
 """Percent of the card by which use may be off."""
-SIDE_BY_SIDE, WAITS = 1.03, 1.2
+SIDE_BY_SIDE, WAITS, EVENTS = 1.03, 1.2, 3.0
+RANKS_ALONE, RANKS_BESIDE = 417, 159
+"""Steps a second of two ranks: 3 % less than bare, and what the driver's time slices leave them beside rivals."""
+SLOW_BUS_GIB_S = 50 / 64
+"""A MiB takes as long as 64 on a bus of 50 GiB/s: the simulated driver really copies what it is told to."""
 
 
 def pauses() -> Iterator[Workload]:
     """Programs that leave the card idle: they are charged what they use, and slowed down beyond their share only."""
     for kernel_us, period_us, share in ((10, 100, 30), (10, 40, 50), (20, 100, 30)):
         options = {"kernel_us": kernel_us, "period_us": period_us, "count": 1_000_000 // period_us}
-        yield alone(f"pauses/{kernel_us}us-of-{period_us}us", "periodic", Question.USE, POINTS, share, **options)
+        yield alone(
+            f"pauses/{kernel_us}us-of-{period_us}us", "periodic", Question.USE, POINTS, share, **options
+        )
     for by, kernel_us in product(("host", "event"), (100, 1000)):
         pauses = {"by": by, "kernel_us": kernel_us, "pause_ms": kernel_us // 5, "rounds": 4000 // kernel_us}
         yield alone(f"pauses/{kernel_us}us-by-{by}", "interrupted", Question.USE, POINTS, 30, **pauses)
@@ -105,26 +121,60 @@ def pauses() -> Iterator[Workload]:
 
 def side_by_side() -> Iterator[Workload]:
     """Programs whose streams overlap: a slice that is the card leaves them side by side."""
-    streams = {
-        "long-beside-short": (99, {"work": "1x20000,10x1000", "rounds": 10}),
-        "copy-beside-kernels": (99, {"work": "1xin,40x1000", "rounds": 5}),
-        "4-streams": (99, {"work": ",".join(["1x5000"] * 4), "rounds": 60}),
-        "8-streams": (50, {"work": ",".join(["1x500"] * 8), "rounds": 400, "sync": 0}),
+    streams: dict[str, tuple[int, dict[str, str | int]]] = {
+        "long-beside-short": (WHOLE, {"work": "1x20000,10x1000", "rounds": 10}),
+        "copy-beside-kernels": (WHOLE, {"work": "1xin,40x1000", "rounds": 5}),
+        "4-streams": (WHOLE, {"work": ",".join(["1x5000"] * 4), "rounds": 60}),
+        "8-streams": (50, {"work": ",".join(["10x500"] * 8), "rounds": 40}),
     }
     for name, (share, options) in streams.items():
         tenants = (Tenant((Job("streams", options),), share),)
-        # 16 MiB take as long as a GiB on a bus of 50 GiB/s; the simulated driver really copies what it is told to.
-        yield Workload(f"streams/{name}", tenants, Question.TIME, SIDE_BY_SIDE, bus_gib_s=50 / 64)
+        yield Workload(f"streams/{name}", tenants, Question.TIME, SIDE_BY_SIDE, bus_gib_s=SLOW_BUS_GIB_S)
 
 
 def waits() -> Iterator[Workload]:
     """Programs with a kernel or a stream that waits for what comes later."""
     yield alone("waits/kernel-for-host", "waiting_kernel", Question.TIME, WAITS)
-    again: dict[str, str | int] = {"kernel_us": 1000, "count": 5, "rounds": 2}
+    again = {"kernel_us": 1000, "count": 5, "rounds": 2}
     yield alone("waits/kernel-for-host-again", "waiting_kernel", Question.TIME, WAITS, **again)
     yield alone("waits/stream-for-word", "consumer", Question.TIME, WAITS)
+    long = {"produce_us": 500, "consume_us": 20_000}
+    yield alone("waits/long-stream-for-word", "consumer", Question.TIME, WAITS, **long)
+
+
+def ranks() -> Iterator[Workload]:
+    """Two pods with a card each that train together, by themselves and beside tenants that always want these cards."""
+
+    def rank(number: int, share: int) -> Tenant:
+        return Tenant((Job("ranks", {"rank": number, "words": "{scratch}/words"}),), share, card=number)
+
+    def rival(card: int) -> Tenant:
+        greedy = Job("streams", {"work": "8x1000", "rounds": 1_000_000})
+        return Tenant((greedy,), 50, card=card, rival=True)
+
+    by_themselves = (rank(0, WHOLE), rank(1, WHOLE))
+    yield Workload("ranks/alone", by_themselves, Question.STEPS, RANKS_ALONE, cards=2)
+    beside = (rank(0, 50), rank(1, 50), rival(0), rival(1))
+    yield Workload("ranks/beside-rivals", beside, Question.STEPS, RANKS_BESIDE, cards=2)
+
+
+def shapes() -> Iterator[Workload]:
+    """What frameworks and servers do."""
+    time = Question.TIME, SIDE_BY_SIDE
+    yield alone("shapes/eager-training", "training", *time)
+    yield alone("shapes/decode", "decode", *time)
+    yield alone("shapes/decode-graphs", "decode", *time, graph=1)
+    yield alone("shapes/fill-the-cache", "kv_cache", *time)
+    yield alone("shapes/ring", "ring", *time)
+    yield replace(alone("shapes/offload", "offload", *time), bus_gib_s=SLOW_BUS_GIB_S)
+    yield alone("shapes/serving-threads", "serving", *time)
+    instances = (Job("serving", {"instances": 1}),) * 8
+    yield Workload("shapes/serving-processes", (Tenant(instances),))
+    yield alone("shapes/managed-pool", "managed_pool", *time)
+    yield alone("shapes/autotuner", "autotune", Question.EVENTS, EVENTS)
+    yield alone("shapes/profiled", "profiled", Question.EVENTS, EVENTS)
 
 
 def all_workloads() -> list[Workload]:
     """In the order of the table."""
-    return [*pauses(), *side_by_side(), *waits()]
+    return [*pauses(), *side_by_side(), *waits(), *ranks(), *shapes()]

@@ -21,7 +21,7 @@ int main(int argc, char **argv) {
   int by_event = !strcmp(text_option("by", "host"), "event");
   kernel work = kernel_of(option("kernel_us", 1000));
   stream own = new_stream(), other = new_stream();
-  event over = new_event();
+  event over = new_event(NO_TIMING);
   for (int i = 0; i < WARM_UP; i++) launch(work, own);
   CHECK(cuStreamSynchronize(own));
   wait_to_begin();

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,9 @@
 
 static const char *directory;
 static char **options;
+static void *context;
 static uint64_t begin_ns;
+static _Atomic uint64_t launched_ns;
 static kernel kernels[MAX_KERNELS];
 static size_t kernel_count;
 
@@ -41,14 +44,15 @@ uint64_t option(const char *key, uint64_t otherwise) {
 /* ---- the card ---- */
 
 void start(int argc, char **argv) {
-  void *context;
   if (argc < 2) fail("usage: PROGRAM KERNELS [KEY=VALUE...]", EINVAL);
   directory = argv[1], options = argv + 2;
   prctl(PR_SET_TIMERSLACK, 1UL); /* pauses are short */
   CHECK(cuInit(0));
   CHECK(cuDevicePrimaryCtxRetain(&context, 0));
-  CHECK(cuCtxSetCurrent(context));
+  join_context();
 }
+
+void join_context(void) { CHECK(cuCtxSetCurrent(context)); }
 
 static void *load(const char *name) {
   static char text[65536], path[4096];
@@ -73,18 +77,25 @@ kernel kernel_of(uint64_t us) {
   return kernels[i];
 }
 
-static void launch_with(void *function, void **params, stream where) {
-  CHECK(cuLaunchKernel(function, 64, 1, 1, 256, 1, 1, 0, where, params, NULL));
+static void launch_with(kernel which, void **params, stream where) {
+  CHECK(cuLaunchKernel(which.function, 64, 1, 1, 256, 1, 1, 0, where, params, NULL));
+  atomic_fetch_add_explicit(&launched_ns, which.ns, memory_order_relaxed);
 }
 
 void launch(kernel which, stream where) {
-  launch_with(which.function, (void *[]){&which.ns}, where);
+  launch_with(which, (void *[]){&which.ns}, where);
 }
 
 kernel meeting_of(uint64_t us) { return (kernel){load("meet"), us * 1000}; }
 
 void launch_meeting(kernel which, const volatile uint32_t *arrive, const volatile uint32_t *await, uint32_t value, stream where) {
-  launch_with(which.function, (void *[]){&which.ns, &arrive, &await, &value}, where);
+  launch_with(which, (void *[]){&which.ns, &arrive, &await, &value}, where);
+}
+
+kernel using_of(uint64_t us) { return (kernel){load("use"), us * 1000}; }
+
+void launch_using(kernel which, uint64_t memory, size_t bytes, stream where) {
+  launch_with(which, (void *[]){&which.ns, &memory, &bytes}, where);
 }
 
 stream new_stream(void) {
@@ -93,9 +104,9 @@ stream new_stream(void) {
   return made;
 }
 
-event new_event(void) {
+event new_event(unsigned flags) {
   event made;
-  CHECK(cuEventCreate(&made, NO_TIMING));
+  CHECK(cuEventCreate(&made, flags));
   return made;
 }
 
@@ -124,13 +135,14 @@ void nap(void *milliseconds) { sleep_until(now_ns() + *(uint64_t *)milliseconds 
 void wait_to_begin(void) {
   puts("ready"), fflush(stdout);
   if (scanf("%" SCNu64, &begin_ns) != 1) exit(1);
+  launched_ns = 0;
   sleep_until(begin_ns);
 }
 
 void tell(const char *name, double value) { printf("%s %.17g\n", name, value); }
 
 void finish(void) {
-  printf("begin_ns %" PRIu64 "\nend_ns %" PRIu64 "\n\n", begin_ns, now_ns());
+  printf("begin_ns %" PRIu64 "\nend_ns %" PRIu64 "\nlaunched_ns %" PRIu64 "\n\n", begin_ns, now_ns(), launched_ns);
   fflush(stdout);
   while (getchar() != EOF) continue;
 }

@@ -51,11 +51,10 @@ int main(int argc, char **argv) {
   copy_bytes = option("copy_mib", 16) * MIB;
   snprintf(text, sizeof text, "%s", text_option("work", "1x20000,10x1000"));
   for (char *one = strtok(text, ","); one && count < MAX_STREAMS; one = strtok(NULL, ",")) parse(&lines[count++], one);
-  uint64_t sync = option("sync", 1);
   wait_to_begin();
   for (uint64_t rounds = option("rounds", 1); rounds; rounds--) {
     for (size_t i = 0; i < count; i++) submit(&lines[i]);
-    if (sync || rounds == 1) for (size_t i = 0; i < count; i++) CHECK(cuStreamSynchronize(lines[i].own));
+    for (size_t i = 0; i < count; i++) CHECK(cuStreamSynchronize(lines[i].own));
   }
   finish();
   return 0;
