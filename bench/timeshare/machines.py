@@ -14,6 +14,9 @@ from .timeline import Timeline
 from .workloads import Workload
 
 CARD_MIB = 16384
+BUS_GIB_S = 50
+SCALE = 64
+"""So many times less is copied on a simulated machine, over a bus so many times as slow, where copies are large."""
 
 
 class NoCardError(Exception):
@@ -24,6 +27,8 @@ class Machine(Protocol):
     """Some cards."""
 
     uuids: tuple[str, ...]
+    copy_mib: int
+    """What the workload's large copies move here."""
 
     def environment(self) -> dict[str, str]:
         """What a process needs to find them."""
@@ -38,7 +43,9 @@ class Simulated:
     """A machine for one run."""
 
     def __init__(self, root: Path, workload: Workload) -> None:
-        card = SimCard(memory_mib=CARD_MIB, copy_gib_s=workload.bus_gib_s)
+        scale = SCALE if workload.copy_mib else 1
+        self.copy_mib = workload.copy_mib // scale
+        card = SimCard(memory_mib=CARD_MIB, copy_gib_s=BUS_GIB_S / scale)
         self._machine = SimMachine(root / "machine", [card] * workload.cards)
         self._machine.create()
         self.uuids = tuple(card.uuid for card in self._machine.cards)
@@ -77,6 +84,7 @@ class Real:
         self.uuids = tuple(pynvml.nvmlDeviceGetUUID(handle) for handle in handles)
         if len(self.uuids) < workload.cards:
             raise NoCardError(f"{workload.name} needs {workload.cards} cards")
+        self.copy_mib = workload.copy_mib
 
     def environment(self) -> dict[str, str]:
         """Kernels are loaded before the time is taken."""

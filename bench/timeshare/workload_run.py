@@ -186,7 +186,10 @@ def _staged(tools: Tools, workload: Workload, mode: Mode) -> Iterator[_Stage]:
         for tenant, place in zip(workload.tenants, places, strict=True):
             stage.processes.append([])
             for job in tenant.jobs:
-                options = [f"{key}={value}".format(scratch=scratch) for key, value in job.options.items()]
+                options = [
+                    f"{key}={value}".format(scratch=scratch, copy_mib=machine.copy_mib)
+                    for key, value in job.options.items()
+                ]
                 command = [str(tools.program(job.program)), str(KERNELS), *options]
                 stage.processes[-1].append(start(command, _environment(machine, tenant, place, mode)))
                 stack.callback(kill, stage.processes[-1][-1])

@@ -35,7 +35,10 @@ class Question(StrEnum):
 
 @dataclass(frozen=True)
 class Job:
-    """A process: a program of `tests/programs`, and its options, in which `{scratch}` is a directory of the run."""
+    """A process: a program of `tests/programs`, and its options.
+
+    In them `{scratch}` is a directory of the run, `{copy_mib}` what the workload's copies move.
+    """
 
     program: str
     options: Mapping[str, str | int] = field(default_factory=dict)
@@ -70,7 +73,8 @@ class Workload:
         question: What must hold.
         bound: How far off is allowed, in the question's unit.
         cards: How many there are.
-        bus_gib_s: What the bus takes in each direction.
+        copy_mib: What large copies move on a real card. The simulated driver really copies what it is told to: there
+            they move a 64th of that, over a bus that takes a 64th.
     """
 
     name: str
@@ -78,7 +82,7 @@ class Workload:
     question: Question = Question.TIME
     bound: float = 1.03
     cards: int = 1
-    bus_gib_s: float = 50
+    copy_mib: int = 0
 
     @property
     def share(self) -> int:
@@ -103,8 +107,6 @@ POINTS = 1.0
 SIDE_BY_SIDE, WAITS, EVENTS = 1.03, 1.2, 3.0
 RANKS_ALONE, RANKS_BESIDE = 417, 159
 """Steps a second of two ranks: 3 % less than bare, and what the driver's time slices leave them beside rivals."""
-SLOW_BUS_GIB_S = 50 / 64
-"""A MiB takes as long as 64 on a bus of 50 GiB/s: the simulated driver really copies what it is told to."""
 
 
 def pauses() -> Iterator[Workload]:
@@ -123,13 +125,13 @@ def side_by_side() -> Iterator[Workload]:
     """Programs whose streams overlap: a slice that is the card leaves them side by side."""
     streams: dict[str, tuple[int, dict[str, str | int]]] = {
         "long-beside-short": (WHOLE, {"work": "1x20000,10x1000", "rounds": 10}),
-        "copy-beside-kernels": (WHOLE, {"work": "1xin,40x1000", "rounds": 5}),
+        "copy-beside-kernels": (WHOLE, {"work": "1xin,40x1000", "copy_mib": "{copy_mib}", "rounds": 5}),
         "4-streams": (WHOLE, {"work": ",".join(["1x5000"] * 4), "rounds": 60}),
         "8-streams": (50, {"work": ",".join(["10x500"] * 8), "rounds": 40}),
     }
     for name, (share, options) in streams.items():
         tenants = (Tenant((Job("streams", options),), share),)
-        yield Workload(f"streams/{name}", tenants, Question.TIME, SIDE_BY_SIDE, bus_gib_s=SLOW_BUS_GIB_S)
+        yield Workload(f"streams/{name}", tenants, Question.TIME, SIDE_BY_SIDE, copy_mib=1024)
 
 
 def waits() -> Iterator[Workload]:
@@ -166,7 +168,7 @@ def shapes() -> Iterator[Workload]:
     yield alone("shapes/decode-graphs", "decode", *time, graph=1)
     yield alone("shapes/fill-the-cache", "kv_cache", *time)
     yield alone("shapes/ring", "ring", *time)
-    yield replace(alone("shapes/offload", "offload", *time), bus_gib_s=SLOW_BUS_GIB_S)
+    yield replace(alone("shapes/offload", "offload", *time, layer_mib="{copy_mib}"), copy_mib=128)
     yield alone("shapes/serving-threads", "serving", *time)
     instances = (Job("serving", {"instances": 1}),) * 8
     yield Workload("shapes/serving-processes", (Tenant(instances),))

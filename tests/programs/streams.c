@@ -1,7 +1,7 @@
 /* Streams that work side by side, each in its own way, and are waited for together.
  *
  *   work=1x20000,10x1000   a stream each: so many kernels of so many microseconds; "in" or "out" for the microseconds: copies
- *   copy_mib=16            what each of these moves
+ *   copy_mib=1             what each of these moves
  *   rounds=1               how often all that is done
  * SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
   static char text[1024];
   size_t count = 0;
   start(argc, argv);
-  copy_bytes = option("copy_mib", 16) * MIB;
+  copy_bytes = option("copy_mib", 1) * MIB;
   snprintf(text, sizeof text, "%s", text_option("work", "1x20000,10x1000"));
   for (char *one = strtok(text, ","); one && count < MAX_STREAMS; one = strtok(NULL, ",")) parse(&lines[count++], one);
   wait_to_begin();

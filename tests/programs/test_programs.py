@@ -1,4 +1,4 @@
-"""What programs of real shapes do is the same without a slice, in one, and under leases; `test_costs.py` says how soon."""
+"""What programs of real shapes do is the same without a slice, in one, and under leases. How soon: `test_costs.py`."""
 
 import os
 import subprocess
