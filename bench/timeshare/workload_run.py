@@ -22,7 +22,7 @@ from .workloads import Mode, Tenant, Workload
 SOURCES = Path(__file__).resolve().parents[2] / "tests" / "programs"
 KERNELS = Path(__file__).resolve().parents[2] / "sandbox" / "kernels"
 MIB = 1 << 20
-PATIENCE_S = 60
+LIMIT_S = 60
 SETTLE_S = 0.2
 MachineMaker = Callable[[Path, Workload], Machine]
 """From a directory and what is to run."""
@@ -102,9 +102,9 @@ def _close(process: Process) -> None:
 
 
 @contextlib.contextmanager
-def _hurried(processes: list[Process]) -> Iterator[None]:
-    """Kills them if they take too long."""
-    timer = threading.Timer(PATIENCE_S, lambda: [process.kill() for process in processes])
+def _time_limit(processes: list[Process]) -> Iterator[None]:
+    """Kills processes that take too long."""
+    timer = threading.Timer(LIMIT_S, lambda: [process.kill() for process in processes])
     timer.start()
     try:
         yield
@@ -144,7 +144,7 @@ class _Stage:
         return read_card_usages(self.places[tenant].usage)[0].busy_ns
 
     def settled_ns(self, tenant: int) -> int:
-        """The same once it rests: what is over is seen later, by the arbiter ten times a second."""
+        """The same once it no longer changes: the arbiter reads ten times a second what tenants have used."""
         charged_ns, before_ns = self.charged_ns(tenant), 0 if self.mode is Mode.BARE else -1
         while charged_ns != before_ns:
             time.sleep(SETTLE_S)
@@ -204,7 +204,7 @@ def run(tools: Tools, workload: Workload, mode: Mode) -> tuple[Done, ...]:
     """
     with _staged(tools, workload, mode) as stage:
         everybody = [process for processes in stage.processes for process in processes]
-        with _hurried(everybody):
+        with _time_limit(everybody):
             for process in everybody:
                 await_ready(process)
             before = [stage.charged_ns(tenant) for tenant in workload.measured]
