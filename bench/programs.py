@@ -25,7 +25,7 @@ from timeshare.processes import RunError
 from timeshare.verdict import Figure
 from timeshare.wakes import QUIET_US, SOURCE, compile_program, watched
 from timeshare.workload_run import Done, Tools, run
-from timeshare.workload_verdict import figures, middle
+from timeshare.workload_verdict import figures, middle, told
 from timeshare.workloads import Mode, Workload, all_workloads
 
 TRIES = 2
@@ -54,11 +54,14 @@ class Measured:
         """How many rounds were."""
         return sum(wake_us <= QUIET_US for _, wake_us in self.rounds)
 
-    def runs(self, wanted: int) -> dict[Mode, list[tuple[Done, ...]]]:
-        """Those that count."""
+    def counted(self, wanted: int) -> list[tuple[dict[Mode, tuple[Done, ...]], float]]:
+        """The quiet rounds, or all where these are too few."""
         enough = self.quiet >= wanted
-        chosen = [done for done, wake_us in self.rounds if wake_us <= QUIET_US or not enough]
-        return {mode: [done[mode] for done in chosen] for mode in Mode}
+        return [one for one in self.rounds if one[1] <= QUIET_US or not enough]
+
+    def runs(self, wanted: int) -> dict[Mode, list[tuple[Done, ...]]]:
+        """Those that count, by mode."""
+        return {mode: [done[mode] for done, _ in self.counted(wanted)] for mode in Mode}
 
 
 def measure(made: Tools, wakes: Path, workload: Workload, runs: int) -> Measured:
@@ -87,13 +90,13 @@ def number(value: float) -> float:
 
 
 def of_mode(mode: Mode, runs: Sequence[tuple[Done, ...]]) -> dict[str, float]:
-    """A mode's figures; without the interceptor nothing is charged. What a program tells is of the last run."""
-    figures = {"ms": middle(runs, "took_ns") / MS, "used_ms": middle(runs, "used_ns") / MS}
+    """A mode's figures; without the interceptor nothing is charged."""
+    values = {"ms": middle(runs, "took_ns") / MS, "used_ms": middle(runs, "used_ns") / MS}
     if mode in OWN:
-        figures |= {"charged_ms": middle(runs, "charged_ns") / MS, "refused": middle(runs, "refused")}
-    told = runs[-1][0].told
-    figures |= {name: told[name] for name in sorted(told) if not name.endswith("_ns")}
-    return {name: number(value) for name, value in figures.items()}
+        values |= {"charged_ms": middle(runs, "charged_ns") / MS, "refused": middle(runs, "refused")}
+    names = [name for name in sorted(runs[0][0].told) if not name.endswith("_ns")]
+    values |= {name: told(runs, name) for name in names}
+    return {name: number(value) for name, value in values.items()}
 
 
 def line(measured: Measured, wanted: int, found: Sequence[Figure]) -> dict[str, object]:
@@ -103,7 +106,7 @@ def line(measured: Measured, wanted: int, found: Sequence[Figure]) -> dict[str, 
         "program": measured.workload.name,
         "share": measured.workload.share,
         "runs": len(runs[Mode.BARE]),
-        "wake_p99_us": number(max(wake_us for _, wake_us in measured.rounds)),
+        "wake_p99_us": number(max(wake_us for _, wake_us in measured.counted(wanted))),
         "quiet": measured.quiet >= wanted,
         **{mode.value: of_mode(mode, runs[mode]) for mode in Mode},
         "figures": [
