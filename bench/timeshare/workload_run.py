@@ -207,7 +207,7 @@ def run(tools: Tools, workload: Workload, mode: Mode) -> tuple[Done, ...]:
         with _time_limit(everybody):
             for process in everybody:
                 await_ready(process)
-            before = [stage.charged_ns(tenant) for tenant in workload.measured]
+            before = [stage.settled_ns(tenant) for tenant in workload.measured]
             release(everybody)
             return tuple(
                 stage.done(tenant, charged_ns)

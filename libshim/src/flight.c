@@ -128,10 +128,13 @@ static uint64_t delay(uint64_t took, uint64_t expected, uint32_t others) {
   return each < AQ_ALL ? each : AQ_ALL;
 }
 
-uint64_t aq_flight_alone(aq_in_flight *flight, uint32_t others, uint64_t took, uint64_t expected) {
-  if (!others) return took;
-  if (expected) flight->in_the_way = (uint32_t)((flight->in_the_way * (WEIGHT - 1) + delay(took, expected, others)) / WEIGHT);
-  return took * AQ_ALL / (AQ_ALL + flight->in_the_way * others);
+void aq_flight_learn(aq_in_flight *flight, uint32_t others, uint64_t took, uint64_t expected) {
+  if (!others || !expected) return;
+  flight->in_the_way = (uint32_t)((flight->in_the_way * (WEIGHT - 1) + delay(took, expected, others)) / WEIGHT);
+}
+
+uint64_t aq_flight_alone(const aq_in_flight *flight, uint32_t others, uint64_t took) {
+  return took * AQ_ALL / (AQ_ALL + flight->in_the_way * (uint64_t)others);
 }
 
 void aq_flights_forget(void) {

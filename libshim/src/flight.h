@@ -84,8 +84,11 @@ uint64_t aq_flight_ends_ns(const aq_in_flight *flight);
 /* How many other streams have something in flight that counts. */
 uint32_t aq_flight_others(const aq_in_flight *flight, const aq_queue *queue);
 
-/* What took so long beside so many other streams would have taken by itself, by what is known; learns from what it was expected to take. */
-uint64_t aq_flight_alone(aq_in_flight *flight, uint32_t others, uint64_t took, uint64_t expected);
+/* A work that was expected to take so long took at least so long beside so many other streams. */
+void aq_flight_learn(aq_in_flight *flight, uint32_t others, uint64_t took, uint64_t expected);
+
+/* What took so long beside so many other streams would have taken by itself, by what is known. */
+uint64_t aq_flight_alone(const aq_in_flight *flight, uint32_t others, uint64_t took);
 
 /* In the child of a fork. */
 void aq_flights_forget(void);

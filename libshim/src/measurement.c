@@ -80,11 +80,12 @@ static uint32_t others_beside(const aq_batch *batch) {
 /* What the events leave open teaches nothing but its bounds. */
 void aq_measurement_teach(const aq_measurement *measured, const aq_batch *batch) {
   aq_in_flight *flight = &aq_flights[batch->card];
+  uint32_t others = others_beside(batch);
   uint64_t took = measured->took, work = measured->work, expected = work_of(batch);
   bool exact = measured->idle <= took / 2;
   flight->leaves_gaps = !exact;
-  if (exact) took = aq_flight_alone(flight, others_beside(batch), took, expected);
-  else if (work == expected) return;
-  else took = work;
+  if (!exact && work == expected) return;
+  if (exact) aq_flight_learn(flight, others, took - measured->idle, expected);
+  took = exact ? aq_flight_alone(flight, others, took) : work;
   teach_costs(batch, took, sooner(took, work));
 }
