@@ -173,9 +173,22 @@ def touch_granter(path: PagePath, now_ns: int) -> None:
     Raises:
         OSError: the file cannot be written.
     """
+    _write_word(path, "granter_ns", now_ns)
+
+
+def touch_measured(path: PagePath, now_ns: int) -> None:
+    """Says that what processes have on their cards was looked at at this moment (CLOCK_MONOTONIC).
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    _write_word(path, "measured_ns", now_ns)
+
+
+def _write_word(path: PagePath, name: str, value: int) -> None:
+    """Writes one word of the page's head that changes by itself, without a turn."""
     with open_page(path, os.O_RDWR) as file:
-        offset = ffi.offsetof("aq_control_page", "granter_ns")
-        os.pwrite(file, now_ns.to_bytes(8, sys.byteorder), offset)
+        os.pwrite(file, value.to_bytes(8, sys.byteorder), ffi.offsetof("aq_control_page", name))
 
 
 @contextlib.contextmanager

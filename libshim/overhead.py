@@ -7,11 +7,12 @@ was there, and the driver said the same at the look before. A call that has char
 yet would otherwise look like memory that nobody has.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from aliquot.libshim.control_page import CardLimit, Control, change_control, read_control
+from aliquot.libshim.control_page import CardLimit, Control, change_control, read_control, touch_measured
 from aliquot.libshim.page_file import PageError, PagePath
 from aliquot.libshim.usage_page import Usage
 
@@ -34,6 +35,8 @@ class Sample:
     driver_bytes: int
     processes: Mapping[Identity, tuple[int, int]]
     """Process → what it says, what the driver says; of those that the driver knows."""
+    estimated_bytes: int = 0
+    """Of the tally, what was charged by an estimate."""
 
 
 class Overhead:
@@ -44,7 +47,7 @@ class Overhead:
         self._last: tuple[Sample | None, ...] = ()
 
     def look(self, before: Usage, held: Held, after: Usage) -> tuple[Sample | None, ...]:
-        """Writes what has changed; returns what was certain, by card.
+        """Writes what has changed, and that it was looked; returns what was certain, by card.
 
         Args:
             before: The usage page before the driver was asked.
@@ -65,6 +68,7 @@ class Overhead:
         self._last = samples
         if corrected(control, certain) != control:
             change_control(self._control, lambda now: self._corrected(now, certain))
+        touch_measured(self._control, time.monotonic_ns())
         return certain
 
     def _corrected(self, control: Control | None, certain: tuple[Sample | None, ...]) -> Control:
@@ -80,7 +84,9 @@ def sample(index: int, before: Usage, held: Mapping[Identity, int], after: Usage
     still = before.cards[index].memory_used_bytes == tally and _said(index, before) == _said(index, after)
     if not still or sum(said.values()) != tally or not said.keys() <= held.keys():
         return None
-    return Sample(tally, sum(held[one] for one in said), {one: (said[one], held[one]) for one in said})
+    estimated = sum(process.estimated_bytes[index] for process in after.processes if process.estimated_bytes)
+    pairs = {one: (said[one], held[one]) for one in said}
+    return Sample(tally, sum(held[one] for one in said), pairs, estimated)
 
 
 def _said(index: int, usage: Usage) -> dict[Identity, int]:
@@ -104,11 +110,12 @@ def _corrected(card: CardLimit, certain: Sample | None) -> CardLimit:
 
 
 def _estimated(card: CardLimit, certain: Sample) -> int:
-    """What the processes may have been charged too much for contexts.
+    """What the processes may have been charged too much for contexts and code.
 
     What else the driver counts less than the tally is managed memory, which may come to the card at any moment.
     """
-    return card.context_bytes * sum(said >= card.context_bytes for said, _ in certain.processes.values())
+    contexts = sum(said >= card.context_bytes for said, _ in certain.processes.values())
+    return card.context_bytes * contexts + certain.estimated_bytes
 
 
 def context_cost(certain: Sample, charged_bytes: int) -> int | None:

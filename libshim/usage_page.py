@@ -51,6 +51,8 @@ class ProcessUsage:
     pid_namespace: int
     start_time: int
     memory_bytes: tuple[int, ...]
+    estimated_bytes: tuple[int, ...] = ()
+    """Of these, what was charged by an estimate, of which less may be on the card."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def read_usage(path: PagePath) -> Usage:
         present = [index for index in taken if copy.monitors.threads[index] != lib.AQ_MONITOR_ENDED]
     return Usage(
         tuple(_card_usage(page, index) for index in range(lib.AQ_MAX_CARDS)),
-        tuple(_process_usage(page, index) for index in present),
+        tuple(_process_usage(copy, index) for index in present),
         text_of(page.shim_version),
         text_of(page.note),
         _in_flight(copy.annex, present),
@@ -194,7 +196,9 @@ def _owners(page: Any) -> list[int]:
     return memoryview(ffi.buffer(page.slots)).cast("Q")[:: ffi.sizeof("aq_usage_slot") // 8].tolist()
 
 
-def _process_usage(page: Any, index: int) -> ProcessUsage:
-    slot = page.slots[index]
+def _process_usage(copy: Any, index: int) -> ProcessUsage:
+    """`copy`: the whole file; of an older agent's, which ends before them, no estimates are known."""
+    page, slot = ffi.addressof(copy, "page"), copy.page.slots[index]
     memory = tuple(lib.aq_usage_held(page, index, card) for card in range(lib.AQ_MAX_CARDS))
-    return ProcessUsage(slot.pid, slot.pid_namespace, slot.start_time, memory)
+    estimated = (*copy.parts[index].estimated, *[0] * (lib.AQ_MAX_CARDS - lib.AQ_OVERFLOW_CARDS))
+    return ProcessUsage(slot.pid, slot.pid_namespace, slot.start_time, memory, estimated)

@@ -21,7 +21,8 @@
 #define AQ_CONTROL_SIZE 8192
 #define AQ_USAGE_SIZE 69632
 #define AQ_USAGE_ADVANCED_SIZE 106496 /* with the annex and the advances */
-#define AQ_USAGE_FILE_SIZE 107520 /* and with the monitors */
+#define AQ_USAGE_MONITORED_SIZE 107520 /* and with the monitors */
+#define AQ_USAGE_FILE_SIZE 123904 /* and with the parts */
 #define AQ_TENANT_SIZE 128
 #define AQ_UUID_SIZE 64
 #define AQ_SHIM_VERSION_SIZE 64
@@ -91,7 +92,8 @@ typedef struct {
   uint32_t reserved_a;
   uint64_t heartbeat_ns; /* the arbiter's, CLOCK_MONOTONIC; 0: there is none */
   uint64_t granter_ns;   /* when the agent last looked for wishes beyond grants, CLOCK_MONOTONIC; 0: never */
-  uint64_t reserved_b[2];
+  uint64_t measured_ns;  /* when it last looked at what the tenant's processes have on its cards, likewise */
+  uint64_t reserved_b;
   char tenant[128]; /* "namespace/pod/container", NUL-padded */
   uint64_t reserved_c[8];
   aq_control_card cards[16];
@@ -106,7 +108,8 @@ typedef struct {
   uint64_t wanted;      /* bytes in use there would have been with the latest request that the grant did not hold */
   uint64_t wanted_ns;   /* when that was, CLOCK_MONOTONIC */
   uint64_t advanced;    /* slots that may have advances, one bit each */
-  uint64_t reserved_a[2];
+  uint64_t estimated_ns; /* when a process was last charged an estimate here, CLOCK_MONOTONIC; 0: never */
+  uint64_t reserved_a;
   uint64_t busy_ns;
   uint64_t throttled_ns;
   /* The core limit's clock, shared by the tenant's processes (src/core_clock.h); CLOCK_MONOTONIC. */
@@ -178,12 +181,20 @@ typedef struct {
   uint32_t threads[256];
 } aq_usage_monitors;
 
-/* The whole file. One that `page.size` says is shorter, as older agents make it, ends before the monitors or the annex. */
+/* What of a slot's tallies was charged by an estimate, by card of the lower half: the agent may find less of it on the card
+ * (src/estimate.h). */
+typedef struct {
+  uint64_t estimated[8];
+} aq_usage_parts;
+
+/* The whole file. One that `page.size` says is shorter, as older agents make it, ends before the parts, the monitors or the
+ * annex. */
 typedef struct {
   aq_usage_page page;
   aq_usage_annex annex;
   aq_advance_slot advances[64];
   aq_usage_monitors monitors;
+  aq_usage_parts parts[256];
 } aq_usage_file;
 /* cdef: end */
 
@@ -221,6 +232,7 @@ static_assert(AQ_ADVANCE_CARDS <= AQ_OVERFLOW_CARDS, "entries for host memory ha
 static_assert(offsetof(aq_usage_file, annex) == AQ_USAGE_SIZE, "v1 layout");
 static_assert(offsetof(aq_usage_file, advances) == 86016, "v1 layout");
 static_assert(offsetof(aq_usage_file, monitors) == AQ_USAGE_ADVANCED_SIZE, "v1 layout");
+static_assert(offsetof(aq_usage_file, parts) == AQ_USAGE_MONITORED_SIZE, "v1 layout");
 static_assert(sizeof(aq_usage_file) == AQ_USAGE_FILE_SIZE, "v1 layout");
 static_assert(sizeof(aq_usage_work) == 64, "a process's words have a cache line of their own");
 

@@ -22,7 +22,14 @@ static inline unsigned aq_advance_count(uint64_t word) { return word & 0xffff; }
 
 static inline bool aq_usage_has_advances(const aq_usage_page *page) { return page->size >= AQ_USAGE_ADVANCED_SIZE; }
 
-static inline bool aq_usage_has_monitors(const aq_usage_page *page) { return page->size >= AQ_USAGE_FILE_SIZE; }
+static inline bool aq_usage_has_monitors(const aq_usage_page *page) { return page->size >= AQ_USAGE_MONITORED_SIZE; }
+
+static inline bool aq_usage_has_parts(const aq_usage_page *page) { return page->size >= AQ_USAGE_FILE_SIZE; }
+
+/* In a process's mapping they are always there: where the file ends before them, in memory of its own. */
+static inline aq_usage_parts *aq_usage_parts_of(const aq_usage_page *page, int slot) {
+  return &((aq_usage_file *)page)->parts[slot];
+}
 
 /* Where there are any. */
 static inline uint32_t *aq_usage_monitor_of(const aq_usage_page *page, int slot) {

@@ -7,6 +7,8 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include "estimate.h"
+
 #define STRIPES 64
 #define FIRST_CAPACITY 128
 #define SPINS 100
@@ -87,6 +89,13 @@ static bool grow(stripe *s) {
   return true;
 }
 
+static bool is_estimate(int kind) { return kind == AQ_BLOCK_IMAGE || kind == AQ_BLOCK_CODE; }
+
+void aq_blocks_give(const aq_block *block) {
+  if (is_estimate(block->kind)) aq_estimate_subtract(&block->charge);
+  aq_quota_give(&block->charge);
+}
+
 bool aq_blocks_put(const aq_block *block) {
   stripe *s = stripe_of(hash(block->kind, block->key));
   assert(block->kind != AQ_BLOCK_NONE);
@@ -100,7 +109,7 @@ bool aq_blocks_put(const aq_block *block) {
     *entry = pack(block);
   }
   leave(s);
-  aq_quota_give(&stale.charge);
+  aq_blocks_give(&stale);
   return room;
 }
 
@@ -144,26 +153,36 @@ void aq_blocks_each(aq_block_kind kind, bool (*visit)(const aq_block *block, voi
   }
 }
 
-/* Under the stripe's lock: forgets blocks of the context, adding what they were charged to `sums` by card. */
-static void end_in_stripe(stripe *s, const void *context, uint64_t *sums) {
+/* What blocks were charged, by card; of it, what was an estimate. */
+typedef struct {
+  uint64_t bytes[AQ_MAX_CARDS], estimated[AQ_MAX_CARDS];
+} sums;
+
+/* Under the stripe's lock: forgets blocks of the context. */
+static void end_in_stripe(stripe *s, const void *context, sums *gone) {
   for (uint64_t at = 0; at < s->capacity;) {
     aq_block block = unpack(&s->entries[at]);
     bool ended = block.kind != AQ_BLOCK_NONE && block.context == context;
-    if (ended && block.charge.card != AQ_NO_CARD) sums[block.charge.card] += block.charge.bytes;
+    if (ended && block.charge.card != AQ_NO_CARD) {
+      gone->bytes[block.charge.card] += block.charge.bytes;
+      if (is_estimate(block.kind)) gone->estimated[block.charge.card] += block.charge.bytes;
+    }
     if (ended) remove_at(s, at); /* another block may have moved here: looks again */
     else at++;
   }
 }
 
 void aq_blocks_end_context(void *context) {
-  uint64_t sums[AQ_MAX_CARDS] = {0};
+  sums gone = {{0}, {0}};
   for (int i = 0; i < STRIPES && context; i++) {
     enter(&stripes[i]);
-    end_in_stripe(&stripes[i], context, sums);
+    end_in_stripe(&stripes[i], context, &gone);
     leave(&stripes[i]);
   }
-  for (int card = 0; card < AQ_MAX_CARDS; card++)
-    if (sums[card]) aq_quota_give(&(aq_charge){.bytes = sums[card], .card = card});
+  for (int card = 0; card < AQ_MAX_CARDS; card++) {
+    aq_estimate_subtract(&(aq_charge){.bytes = gone.estimated[card], .card = card});
+    if (gone.bytes[card]) aq_quota_give(&(aq_charge){.bytes = gone.bytes[card], .card = card});
+  }
 }
 
 void aq_blocks_move_context(void *from, void *to) {

@@ -37,6 +37,9 @@ typedef struct {
  * without our seeing it. False: the process has no memory left for the table. */
 bool aq_blocks_put(const aq_block *block);
 
+/* Gives back what a block that is no longer remembered was charged. */
+void aq_blocks_give(const aq_block *block);
+
 /* Looks a block up; with `take` also forgets it, so that of two threads only one gets it. */
 bool aq_blocks_get(aq_block_kind kind, uint64_t key, aq_block *out);
 bool aq_blocks_take(aq_block_kind kind, uint64_t key, aq_block *out);

@@ -1,7 +1,11 @@
-/* Modules and libraries. What their code and variables take is measured by what the driver says is free before and after a
- * load; and again when something is first asked of them in a context, because code is loaded lazily.
+/* Modules and libraries. What their code and variables take is estimated: what the driver says is free before and after a
+ * load, less what the tenant was charged meanwhile, but no more than the image tells. The same again when something is first
+ * asked of them in a context, because code is loaded lazily. What a neighbour allocates in that moment looks like code, so the
+ * charge is marked as an estimate, which the agent corrects (estimate.h).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "code_image.h"
+#include "estimate.h"
+#include "lock.h"
 #include "overhead.h"
 
 #define MOST_CONTEXTS 16
@@ -20,18 +24,38 @@ static uint64_t code_key(const void *handle, CUcontext context) {
   return (uintptr_t)handle ^ (uint64_t)(uintptr_t)context << 16 ^ (uint64_t)(uintptr_t)context >> 48;
 }
 
+/* What the image may need beyond what its load was charged. */
 static uint64_t bound_of(const void *handle) {
   aq_block image;
-  return aq_blocks_get(AQ_BLOCK_IMAGE, (uintptr_t)handle, &image) ? (uintptr_t)image.detail : AQ_IMAGE_UNSEEN;
+  if (!aq_blocks_get(AQ_BLOCK_IMAGE, (uintptr_t)handle, &image)) return AQ_IMAGE_UNSEEN;
+  uint64_t most = (uintptr_t)image.detail, charged = image.charge.card == AQ_NO_CARD ? 0 : image.charge.bytes;
+  return most > charged ? most - charged : 0;
+}
+
+/* Over looking at the tenant's account and charging by it: of two threads that load at once, the later sees what the earlier
+ * was charged. */
+static aq_lock charging;
+
+/* Charges what was taken since `before`. False: it does not fit at once; `taken` says how much it is. */
+static bool charge(const aq_gauge *before, uint64_t most, aq_charge *charge, uint64_t *taken) {
+  aq_gauge now = before->known ? aq_gauge_read(before->device) : *before;
+  if (!now.known) return true;
+  aq_lock_acquire(&charging);
+  aq_gauge_update(&now);
+  *taken = aq_gauge_drop(before, &now, most);
+  bool fits = !*taken || aq_quota_take(before->device, *taken, charge);
+  aq_lock_release(&charging);
+  return fits;
 }
 
 /* Charges what was taken since `before` and remembers it. False: it does not fit. */
 static bool keep(const aq_gauge *before, uint64_t most, aq_block *block) {
-  uint64_t taken = aq_gauge_drop(before, most, 0);
+  uint64_t taken = 0;
   block->charge = (aq_charge){.card = AQ_NO_CARD};
-  bool fits = !taken || aq_memory_take(before->device, taken, &block->charge);
+  bool fits = charge(before, most, &block->charge, &taken) || aq_memory_take(before->device, taken, &block->charge);
+  aq_estimate_add(&block->charge);
   block->context = current_context();
-  if (!aq_blocks_put(block)) aq_quota_give(&block->charge);
+  if (!aq_blocks_put(block)) aq_blocks_give(block);
   return fits;
 }
 
@@ -188,7 +212,7 @@ static unsigned take_out(const void *handle, aq_block *blocks) {
 }
 
 static void give(const aq_block *blocks, unsigned count) {
-  for (unsigned i = 0; i < count; i++) aq_quota_give(&blocks[i].charge);
+  for (unsigned i = 0; i < count; i++) aq_blocks_give(&blocks[i]);
 }
 
 static void forget(const void *handle) {
@@ -212,3 +236,5 @@ static CUresult unloaded(CUresult result, const aq_block *blocks, unsigned count
 
 CUresult cuModuleUnload(CUmodule module) { UNLOAD(cuModuleUnload, module); }
 CUresult cuLibraryUnload(CUlibrary library) { UNLOAD(cuLibraryUnload, library); }
+
+void aq_code_forget(void) { aq_lock_reset(&charging); }

@@ -1,6 +1,6 @@
-/* Code takes more on the card than in its image: PTX is compiled, fat binaries are packed, and the driver allots in blocks of
- * 2 MiB. Sixteen times the image and 32 MiB are beyond what compilers make of it. Variables are another matter: one line
- * of PTX can declare gigabytes, so they are counted where the image shows them; a packed one does not.
+/* Code may take more on the card than in its image: PTX is compiled, fat binaries are packed, and the driver allots in blocks
+ * of 2 MiB. Four times the image is what packing saves at most, and it is no more than compilers make of PTX. Variables are
+ * another matter: one line of PTX can declare gigabytes, so they are counted where the image shows them; a packed one does not.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "code_image.h"
 
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define FLOOR (UINT64_C(32) << 20)
-#define EXPANSION 16
+#define BLOCK (UINT64_C(2) << 20)
+#define EXPANSION 4
 
 #define WRAPPER_MAGIC 0x466243b1u
 #define FATBIN_MAGIC 0xba55ed50u
@@ -36,8 +36,10 @@ static uint64_t times(uint64_t a, uint64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
 }
 
+/* Whole blocks, and one at least. */
 static uint64_t bound(uint64_t bytes, uint64_t variables) {
-  return plus(plus(FLOOR, times(bytes, EXPANSION)), variables);
+  uint64_t all = plus(plus(times(bytes, EXPANSION), variables), BLOCK - 1);
+  return all < BLOCK ? BLOCK : all == UINT64_MAX ? all : all - all % BLOCK;
 }
 
 /* Bytes of the element type at `text`: ".b8" has 8 bits; vectors have up to four elements. */

@@ -12,6 +12,6 @@ uint64_t aq_image_bound(const void *image);
 uint64_t aq_image_bound_of_file(const char *path);
 
 /* For code whose image nobody has seen. */
-#define AQ_IMAGE_UNSEEN (UINT64_C(64) << 20)
+#define AQ_IMAGE_UNSEEN (UINT64_C(2) << 20)
 
 #endif

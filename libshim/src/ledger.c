@@ -233,6 +233,8 @@ static void empty(aq_usage_page *page, int index, bool shared) {
     if (aq_tally_bytes(__atomic_load_n(&page->slots[index].memory[card], __ATOMIC_ACQUIRE)) > held - rest.asked.bytes)
       make(page, index, &rest);
     if (!kept && card < AQ_OVERFLOW_CARDS) __atomic_store_n(&page->slots[index].exported[card], 0, __ATOMIC_RELAXED);
+    if (card < AQ_OVERFLOW_CARDS && aq_usage_has_parts(page))
+      __atomic_store_n(&aq_usage_parts_of(page, index)->estimated[card], 0, __ATOMIC_RELAXED);
   }
   if (!shared) __atomic_store_n(&page->slots[index].exports, 0, __ATOMIC_RELAXED);
   aq_advance_forget(page, index);

@@ -5,6 +5,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "memory.h"
 
+#include "estimate.h"
 #include "physical.h"
 #include "stream.h"
 
@@ -23,6 +24,8 @@ bool aq_memory_insist(aq_attempt *attempt) {
     if (fits_now(attempt)) return true;
   } while (more);
   while (aq_quota_await(attempt->device, attempt->bytes, &wait))
+    if (fits_now(attempt)) return true;
+  for (unsigned tries = 0; aq_estimate_await(attempt->device, attempt->bytes, &tries);)
     if (fits_now(attempt)) return true;
   return false;
 }

@@ -6,6 +6,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "overhead.h"
 
+#include "ledger.h"
 #include "lock.h"
 
 #define KNOWN_DEVICES 64
@@ -43,20 +44,24 @@ static CUresult ask(uint64_t *available) {
   return result;
 }
 
+void aq_gauge_update(aq_gauge *gauge) {
+  int card = aq_card_of_device(gauge->device);
+  gauge->used = card == AQ_NO_CARD ? 0 : aq_ledger_used(aq_slice.usage, card);
+}
+
 aq_gauge aq_gauge_read(CUdevice device) {
   aq_gauge gauge = {.known = false};
   if (!AQ_CUDA(cuMemGetInfo_v2) || aq_current_device(&gauge.device) != CUDA_SUCCESS) return gauge;
   if (device != AQ_ANY_DEVICE && device != gauge.device) return gauge;
   gauge.known = ask(&gauge.available) == CUDA_SUCCESS;
+  aq_gauge_update(&gauge);
   return gauge;
 }
 
-uint64_t aq_gauge_drop(const aq_gauge *before, uint64_t most, uint64_t otherwise) {
-  aq_gauge now = before->known ? aq_gauge_read(before->device) : *before;
-  if (!now.known) return otherwise;
-  if (now.available >= before->available) return 0;
-  uint64_t drop = before->available - now.available;
-  return drop < most ? drop : most;
+uint64_t aq_gauge_drop(const aq_gauge *before, const aq_gauge *now, uint64_t most) {
+  uint64_t lost = before->available + before->used, left = now->available + now->used;
+  if (left >= lost) return 0;
+  return lost - left < most ? lost - left : most;
 }
 
 /* ---- contexts ---- */
@@ -144,15 +149,17 @@ bool aq_context_enter(CUdevice device, aq_context_kind kind, aq_context_cost *co
   if (!join_or_wait(device, card, &first)) return false;
   cost->card = card;
   if (first || there || !context_bytes(card)) return true;
-  cost->before = aq_gauge_read(device);
-  if (kind == AQ_CONTEXT_GREEN || aq_memory_take(device, context_bytes(card), &cost->extra)) return true;
-  leave_card(card);
-  return false;
+  bool fits = kind == AQ_CONTEXT_GREEN || aq_memory_take(device, context_bytes(card), &cost->extra);
+  if (fits) cost->before = aq_gauge_read(device);
+  else leave_card(card);
+  return fits;
 }
 
 bool aq_context_entered(aq_context_cost *cost) {
   if (!cost->before.known) return true;
-  uint64_t taken = aq_gauge_drop(&cost->before, context_bytes(cost->card), cost->extra.bytes);
+  aq_gauge now = aq_gauge_read(cost->device);
+  if (!now.known) return true;
+  uint64_t taken = aq_gauge_drop(&cost->before, &now, context_bytes(cost->card));
   if (cost->extra.card != AQ_NO_CARD) return aq_quota_resize(&cost->extra, taken);
   return !taken || aq_memory_take(cost->device, taken, &cost->extra);
 }

@@ -6,10 +6,10 @@
 #include "blocks.h"
 #include "memory.h"
 
-/* What the driver said was free on the current context's device. */
+/* What the driver said was free on the current context's device, and what the tenant had in use there by its own account. */
 typedef struct {
   CUdevice device;
-  uint64_t available;
+  uint64_t available, used;
   bool known;
 } aq_gauge;
 
@@ -17,9 +17,12 @@ typedef struct {
 aq_gauge aq_gauge_read(CUdevice device);
 #define AQ_ANY_DEVICE (-1)
 
-/* How much less is free now, at most `most`; `otherwise` when the driver did not say. Others' allocations of the same moment
- * are in it: hence the bound. */
-uint64_t aq_gauge_drop(const aq_gauge *before, uint64_t most, uint64_t otherwise);
+/* How much less is free at `now` that the tenant was not charged meanwhile, by whichever of its threads and processes; at most
+ * `most`. What others have allocated of the card is in it: hence the bound. */
+uint64_t aq_gauge_drop(const aq_gauge *before, const aq_gauge *now, uint64_t most);
+
+/* Reads the tenant's own account once more. */
+void aq_gauge_update(aq_gauge *gauge);
 
 /* A context that is about to be made, or perhaps is there already (a primary one). */
 typedef enum { AQ_CONTEXT_CREATED, AQ_CONTEXT_PRIMARY, AQ_CONTEXT_GREEN } aq_context_kind;
@@ -53,5 +56,6 @@ void aq_primary_ended(CUdevice device, uint64_t asked);
 
 /* In the child of a fork. */
 void aq_overhead_forget(void);
+void aq_code_forget(void);
 
 #endif

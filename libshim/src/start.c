@@ -30,6 +30,7 @@ static void in_child(void) {
   aq_imports_forget();
   aq_bindings_forget();
   aq_overhead_forget();
+  aq_code_forget();
   aq_returns_forget();
   aq_graph_memory_forget();
   aq_cards_forget();

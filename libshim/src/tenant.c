@@ -122,6 +122,12 @@ static bool map_control(const char *path, refusal *why) {
   return true;
 }
 
+/* The size of a page's file of one of the agents that there were, or of this one. */
+static size_t known_size(const aq_usage_page *page) {
+  if (aq_usage_has_parts(page)) return AQ_USAGE_FILE_SIZE;
+  return aq_usage_has_monitors(page) ? AQ_USAGE_MONITORED_SIZE : AQ_USAGE_ADVANCED_SIZE;
+}
+
 /* As much of a usage page's file as the page says that there is. The rest is memory of our own: what the page says may change. */
 static aq_usage_page *map_page(const char *path, refusal *why, struct stat *info) {
   void *room = mmap(NULL, sizeof(aq_usage_file), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -129,10 +135,7 @@ static aq_usage_page *map_page(const char *path, refusal *why, struct stat *info
   aq_usage_page *page = map_file(&(part){path, 0, sizeof *page, true, room}, why, info);
   const char *problem = page ? usage_problem(page) : NULL;
   if (problem) page = (void *)refuse(why, path, problem);
-  if (page && aq_usage_has_advances(page)) {
-    size_t size = aq_usage_has_monitors(page) ? AQ_USAGE_FILE_SIZE : AQ_USAGE_ADVANCED_SIZE;
-    page = map_file(&(part){path, 0, size, true, room}, why, info);
-  }
+  if (page && aq_usage_has_advances(page)) page = map_file(&(part){path, 0, known_size(page), true, room}, why, info);
   if (!page) munmap(room, sizeof(aq_usage_file));
   return page;
 }

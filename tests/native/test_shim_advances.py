@@ -269,18 +269,19 @@ def test_an_older_agents_page_has_no_advances(own: Tenant):
         assert one.memory_info() == (LIMIT - 4 * MIB, LIMIT)
 
 
-def test_a_page_without_monitors_has_advances(own: Tenant):
-    """As agents made them before the kernel marked ends."""
-    own.shorten_usage(lib.AQ_USAGE_ADVANCED_SIZE)
+@pytest.mark.parametrize("size", [lib.AQ_USAGE_ADVANCED_SIZE, lib.AQ_USAGE_MONITORED_SIZE])
+def test_a_page_that_ends_behind_advances_has_them(own: Tenant, size: int):
+    """As agents made them before the kernel marked ends, and before there were estimates."""
+    own.shorten_usage(size)
     with Shell(own).begin() as one, Shell(own).begin() as other:
         for shell in (one, other, one):
             shell.ok("cuMemAlloc_v2", OUT, BLOCK)
         assert used(own) == IN_USE
         assert charged(own) > IN_USE + 2 * BLOCK
-    assert own.usage_page.stat().st_size == lib.AQ_USAGE_ADVANCED_SIZE
+    assert own.usage_page.stat().st_size == size
 
 
-@pytest.mark.parametrize("size", [lib.AQ_USAGE_ADVANCED_SIZE - 1, lib.AQ_USAGE_FILE_SIZE - 1])
+@pytest.mark.parametrize("size", [lib.AQ_USAGE_ADVANCED_SIZE - 1, lib.AQ_USAGE_MONITORED_SIZE - 1, lib.AQ_USAGE_FILE_SIZE - 1])
 def test_a_page_that_is_cut_off_is_refused(own: Tenant, size: int):
     """Its head promises more."""
     os.truncate(own.usage_page, size)

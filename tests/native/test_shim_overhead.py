@@ -15,7 +15,7 @@ from tests.native.sims import PRELUDE
 from tests.native.tenants import Tenant
 
 MIB = 1 << 20
-CONTEXT, MODULE, LIMIT = 300 * MIB, 20 * MIB, 1000 * MIB
+CONTEXT, MODULE, LIMIT = 300 * MIB, 2 * MIB, 1000 * MIB
 PRINTF_FIFO, MALLOC_HEAP, STACK = 1, 2, 0
 THREADS = 132 * 2048
 

@@ -49,6 +49,18 @@ def test_what_the_driver_says_more_is_charged_when_it_is_seen_twice(control: Pat
     assert adjusted(control) == 0
 
 
+def test_what_was_estimated_too_high_is_taken_back_and_no_more(control: Path) -> None:
+    """What the driver counts less beyond that is managed memory, which may come to the card at any moment."""
+    process = replace(usage(one=512).processes[0], estimated_bytes=(32 * MIB,))
+    overhead, now = Overhead(control), replace(usage(one=512), processes=(process,))
+    for _ in range(2):
+        overhead.look(now, held(one=500), now)
+    assert adjusted(control) == -12
+    for _ in range(2):
+        overhead.look(now, held(one=400), now)
+    assert adjusted(control) == -32
+
+
 def test_less_than_a_mebibyte_is_not_worth_a_write(control: Path) -> None:
     """The page does not change with every rounding."""
     overhead, now = Overhead(control), usage(one=512)
