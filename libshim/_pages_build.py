@@ -30,7 +30,7 @@ static const uint64_t AQ_MEMORY_MAX;
 int aq_control_publish_in(int file, const aq_control_page *wanted);
 int aq_control_snapshot(const aq_control_page *page, aq_control_page *out);
 uint64_t aq_usage_in_use(const aq_usage_page *page, int card);
-uint64_t aq_usage_held(const aq_usage_page *page, int slot, int card);
+uint64_t aq_usage_used_by(const aq_usage_page *page, int slot, int card);
 """)
 SOURCE = """
 #include <errno.h>

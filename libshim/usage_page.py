@@ -133,7 +133,7 @@ def read_card_usages(path: PagePath) -> tuple[CardUsage, ...]:
     """
     with open_page(path) as file:
         page = cast_page(path, os.pread(file, _SLOTS, 0), "aq_usage_page *", _SLOTS, lib.AQ_USAGE_MAGIC)
-        if any(card.advanced for card in page.cards):
+        if any(card.advanced or card.aside for card in page.cards):
             copy = _usage_file(path, file)
             page = ffi.addressof(copy, "page")
     return tuple(_card_usage(page, index) for index in range(lib.AQ_MAX_CARDS))
@@ -199,6 +199,6 @@ def _owners(page: Any) -> list[int]:
 def _process_usage(copy: Any, index: int) -> ProcessUsage:
     """`copy`: the whole file; of an older agent's, which ends before them, no estimates are known."""
     page, slot = ffi.addressof(copy, "page"), copy.page.slots[index]
-    memory = tuple(lib.aq_usage_held(page, index, card) for card in range(lib.AQ_MAX_CARDS))
+    memory = tuple(lib.aq_usage_used_by(page, index, card) for card in range(lib.AQ_MAX_CARDS))
     estimated = (*copy.parts[index].estimated, *[0] * (lib.AQ_MAX_CARDS - lib.AQ_OVERFLOW_CARDS))
     return ProcessUsage(slot.pid, slot.pid_namespace, slot.start_time, memory, estimated)

@@ -22,7 +22,7 @@
 #define AQ_USAGE_SIZE 69632
 #define AQ_USAGE_ADVANCED_SIZE 106496 /* with the annex and the advances */
 #define AQ_USAGE_MONITORED_SIZE 107520 /* and with the monitors */
-#define AQ_USAGE_FILE_SIZE 123904 /* and with the parts */
+#define AQ_USAGE_FILE_SIZE 124928 /* and with the parts and what is put aside */
 #define AQ_TENANT_SIZE 128
 #define AQ_UUID_SIZE 64
 #define AQ_SHIM_VERSION_SIZE 64
@@ -109,7 +109,7 @@ typedef struct {
   uint64_t wanted_ns;   /* when that was, CLOCK_MONOTONIC */
   uint64_t advanced;    /* slots that may have advances, one bit each */
   uint64_t estimated_ns; /* when a process was last charged an estimate here, CLOCK_MONOTONIC; 0: never */
-  uint64_t reserved_a;
+  uint64_t aside;        /* entries of what is put aside that may be of this card, one bit each */
   uint64_t busy_ns;
   uint64_t throttled_ns;
   /* The core limit's clock, shared by the tenant's processes (src/core_clock.h); CLOCK_MONOTONIC. */
@@ -187,6 +187,13 @@ typedef struct {
   uint64_t estimated[8];
 } aq_usage_parts;
 
+/* What a checkpoint has put aside of one process on one card: charged to its slot and not in use (src/aside.h). It counts while
+ * the slot is its owner's. */
+typedef struct {
+  uint64_t owner; /* the slot's owner; 0: free */
+  uint64_t word;  /* bytes:48 | slot:8 | card:8; 0: nothing */
+} aq_usage_aside;
+
 /* The whole file. One that `page.size` says is shorter, as older agents make it, ends before the parts, the monitors or the
  * annex. */
 typedef struct {
@@ -195,6 +202,7 @@ typedef struct {
   aq_advance_slot advances[64];
   aq_usage_monitors monitors;
   aq_usage_parts parts[256];
+  aq_usage_aside asides[64];
 } aq_usage_file;
 /* cdef: end */
 

@@ -1,4 +1,5 @@
-/* How the usage page is read, by the interceptor and by the agent: what is in use is what is charged without the advances.
+/* How the usage page is read, by the interceptor and by the agent: what is in use is what is charged without the advances and
+ * without what checkpoints have put aside.
  *
  * A charge may be ahead of use: a process takes an advance on the slice and allocates from it without touching a word that
  * its neighbours write (src/advance.h). The tallies hold advances, what anybody is told does not.
@@ -78,9 +79,27 @@ static inline uint64_t aq_usage_advances(const aq_usage_page *page, int card, ui
   return sum;
 }
 
-/* Bytes that the tenant has in use on a card at one moment; where the tally never stays for as long as a look takes, the
- * least that was seen. */
-static inline uint64_t aq_usage_in_use(const aq_usage_page *page, int card) {
+/* Bytes that an entry says are put aside of a card's memory; of one slot's, or with -1 of whosever. */
+static inline uint64_t aq_usage_aside_in(const aq_usage_page *page, int entry, int card, int slot) {
+  const aq_usage_aside *aside = &((const aq_usage_file *)page)->asides[entry];
+  uint64_t word = aq_usage_load(&aside->word), bytes = word >> 16;
+  int of = (int)(word >> 8 & 0xff);
+  if (!bytes || (int)(word & 0xff) != card || (slot >= 0 && slot != of)) return 0;
+  return aq_usage_load(&aside->owner) == aq_usage_load(&page->slots[of].owner) ? bytes : 0;
+}
+
+/* Bytes that checkpoints have put aside. */
+static inline uint64_t aq_usage_aside_of(const aq_usage_page *page, int card, int slot) {
+  uint64_t sum = 0;
+  if (!aq_usage_has_parts(page)) return 0;
+  for (uint64_t entries = aq_usage_load(&page->cards[card].aside); entries; entries &= entries - 1)
+    sum += aq_usage_aside_in(page, __builtin_ctzll(entries), card, slot);
+  return sum;
+}
+
+/* Bytes that the tenant is charged on a card, without the advances, at one moment; where the tally never stays for as long as a
+ * look takes, the least that was seen. */
+static inline uint64_t aq_usage_charged(const aq_usage_page *page, int card) {
   const aq_usage_card *words = &page->cards[card];
   uint64_t least = UINT64_MAX;
   for (int i = 0; i < AQ_USAGE_TRIES; i++) {
@@ -94,7 +113,15 @@ static inline uint64_t aq_usage_in_use(const aq_usage_page *page, int card) {
   return least;
 }
 
-/* Bytes that one process has in use. */
+static inline uint64_t aq_usage_less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
+
+/* Bytes that the tenant has in use on a card. */
+static inline uint64_t aq_usage_in_use(const aq_usage_page *page, int card) {
+  uint64_t aside = aq_usage_aside_of(page, card, -1);
+  return aq_usage_less(aq_usage_charged(page, card), aside);
+}
+
+/* Bytes that one process is charged, without its advance. */
 static inline uint64_t aq_usage_held(const aq_usage_page *page, int slot, int card) {
   const uint64_t *tally = &page->slots[slot].memory[card];
   uint64_t held = 0, advance = 0;
@@ -103,8 +130,13 @@ static inline uint64_t aq_usage_held(const aq_usage_page *page, int slot, int ca
     advance = aq_usage_advance(page, slot, card, aq_tally_count(held));
     if (aq_usage_load(tally) == held) break;
   }
-  uint64_t bytes = aq_tally_bytes(held);
-  return bytes > advance ? bytes - advance : 0;
+  return aq_usage_less(aq_tally_bytes(held), advance);
+}
+
+/* Bytes that one process has in use. */
+static inline uint64_t aq_usage_used_by(const aq_usage_page *page, int slot, int card) {
+  uint64_t aside = aq_usage_aside_of(page, card, slot);
+  return aq_usage_less(aq_usage_held(page, slot, card), aside);
 }
 
 #endif

@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "allowance.h"
 
+#include "aliquot_usage.h"
 #include "ledger.h"
 
 #define TRIES 100
@@ -22,6 +23,7 @@ static aq_allowance read_words(int index) {
   uint64_t host = granted ? on_host(index) : 0;
   out.limit = host < out.slice ? out.slice - host : 0;
   out.usable = granted && grant < out.limit ? grant : out.limit;
+  out.aside = aq_usage_aside_of(aq_slice.usage, index, -1);
   return out;
 }
 
@@ -38,5 +40,6 @@ aq_allowance aq_allowance_of(int card) {
 }
 
 uint64_t aq_allowance_tally(const aq_allowance *allowance, uint64_t bytes) {
-  return aq_allowance_sum(bytes, allowance->adjust == INT64_MIN ? INT64_MAX : -allowance->adjust);
+  uint64_t tally = aq_allowance_sum(bytes, allowance->adjust == INT64_MIN ? INT64_MAX : -allowance->adjust);
+  return allowance->aside < AQ_MEMORY_MAX - tally ? tally + allowance->aside : AQ_MEMORY_MAX;
 }

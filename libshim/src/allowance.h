@@ -1,6 +1,6 @@
 /* The law of memory: what a tenant may have of a card now, by the control page.
  *
- *   in use     = tally + adjust          what its processes have, whether it was charged or only measured by the agent
+ *   in use     = tally - aside + adjust  what its processes have, whether it was charged or only measured by the agent
  *   limit      = slice - host            what overflowed to the host is the slice's, too
  *   may be had = min(limit, grant) - in use
  *
@@ -19,6 +19,7 @@ typedef struct {
   uint64_t limit;  /* of it, on the card: what is not on the host */
   uint64_t usable; /* of it, now: the grant where the slice is granted, else all */
   int64_t adjust;  /* in use beyond what the tally says */
+  uint64_t aside;  /* charged and not in use: what checkpoints have put aside */
 } aq_allowance;
 
 /* AQ_GUARD only. */
@@ -33,6 +34,7 @@ static inline bool aq_allowance_glance(int index, aq_allowance *out) {
   out->slice = out->limit = out->usable = __atomic_load_n(&card->memory_limit, __ATOMIC_ACQUIRE);
   out->adjust = __atomic_load_n(&card->memory_adjust, __ATOMIC_ACQUIRE);
   bool granted = __atomic_load_n(&card->flags, __ATOMIC_ACQUIRE) & AQ_CARD_BURST;
+  out->aside = 0; /* what is in use and shown does not need it */
   return !granted && !(before & 1) && __atomic_load_n(&page->sequence, __ATOMIC_RELAXED) == before;
 }
 
@@ -44,12 +46,12 @@ static inline uint64_t aq_allowance_sum(uint64_t a, int64_t b) {
   return sum < 0 ? 0 : sum < most ? (uint64_t)sum : AQ_MEMORY_MAX;
 }
 
-/* Bytes in use where the tally says `tally`; never negative. */
+/* Bytes in use where the tally says `tally` without what is put aside; never negative. */
 static inline uint64_t aq_allowance_in_use(const aq_allowance *allowance, uint64_t tally) {
   return aq_allowance_sum(tally, allowance->adjust);
 }
 
-/* The largest tally with which `bytes` are in use; never negative. */
+/* The largest tally, with what is put aside, with which `bytes` are in use; never negative. */
 uint64_t aq_allowance_tally(const aq_allowance *allowance, uint64_t bytes);
 
 #endif

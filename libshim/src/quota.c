@@ -61,7 +61,7 @@ static void count_refusal(int card) {
 /* Where limits are only observed, what they would have refused is counted; a grant would have been raised. */
 static void observe(int card) {
   aq_allowance terms = aq_allowance_of(card);
-  bool over = aq_ledger_used(aq_slice.usage, card) > aq_allowance_tally(&terms, terms.limit);
+  bool over = aq_allowance_in_use(&terms, aq_ledger_used(aq_slice.usage, card)) > terms.limit;
   if (over && aq_enforcement() == AQ_ENFORCE_OBSERVE) count_refusal(card);
 }
 

@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "aliquot_usage.h"
 #include "ledger.h"
 #include "loader.h"
 #include "nvml_cards.h"
@@ -26,7 +27,7 @@ static bool is_own(int slot, unsigned int *pid) {
 /* Whether it also has memory on the cards. */
 static bool is_shown(int slot, const int *cards, int count, entry *out) {
   out->used = 0;
-  for (int i = 0; i < count; i++) out->used += aq_ledger_held(aq_slice.usage, slot, cards[i]);
+  for (int i = 0; i < count; i++) out->used += aq_usage_used_by(aq_slice.usage, slot, cards[i]);
   return out->used && is_own(slot, &out->pid);
 }
 

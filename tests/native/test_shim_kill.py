@@ -61,6 +61,15 @@ def test_a_process_killed_in_its_first_allocation_leaves_nothing(tenant: TenantM
     kill_at_every(tenant(LIMIT), steps, "first", 20_011, random.randrange(20_011))
 
 
+@pytest.mark.parametrize("call", ["checkpoint", "restore"])
+def test_whoever_is_killed_while_it_checkpoints_another_leaves_that_one_charged(
+    tenant: TenantMaker, call: str
+):
+    """For what it has on the card at least; nothing is left when the other ends, too."""
+    steps = program("checkpoint_steps", "advance.c", "ledger.c", "process.c", "presence.c")
+    kill_at_every(tenant(LIMIT), steps, call, 499, random.randrange(499))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("call", CALLS)
