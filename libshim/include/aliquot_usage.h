@@ -88,13 +88,15 @@ static inline uint64_t aq_usage_aside_in(const aq_usage_page *page, int entry, i
   return aq_usage_load(&aside->owner) == aq_usage_load(&page->slots[of].owner) ? bytes : 0;
 }
 
-/* Bytes that checkpoints have put aside. */
-static inline uint64_t aq_usage_aside_of(const aq_usage_page *page, int card, int slot) {
-  uint64_t sum = 0;
-  if (!aq_usage_has_parts(page)) return 0;
-  for (uint64_t entries = aq_usage_load(&page->cards[card].aside); entries; entries &= entries - 1)
-    sum += aq_usage_aside_in(page, __builtin_ctzll(entries), card, slot);
+static __attribute__((noinline, unused)) uint64_t aq_usage_aside_sum(const aq_usage_page *page, int card, int slot) {
+  uint64_t sum = 0, entries = aq_usage_has_parts(page) ? aq_usage_load(&page->cards[card].aside) : 0;
+  for (; entries; entries &= entries - 1) sum += aq_usage_aside_in(page, __builtin_ctzll(entries), card, slot);
   return sum;
+}
+
+/* Bytes that checkpoints have put aside. Mostly there are none. */
+static inline uint64_t aq_usage_aside_of(const aq_usage_page *page, int card, int slot) {
+  return __builtin_expect(aq_usage_load(&page->cards[card].aside) != 0, 0) ? aq_usage_aside_sum(page, card, slot) : 0;
 }
 
 /* Bytes that the tenant is charged on a card, without the advances, at one moment; where the tally never stays for as long as a

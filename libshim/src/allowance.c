@@ -14,17 +14,21 @@ static uint64_t on_host(int card) {
   return aq_ledger_used(aq_slice.usage, AQ_OVERFLOW_CARDS + card);
 }
 
-static aq_allowance read_words(int index) {
+static int64_t less(int64_t from, uint64_t bytes) {
+  int64_t rest;
+  return __builtin_sub_overflow(from, bytes, &rest) ? INT64_MIN : rest;
+}
+
+static inline void read_words(int index, aq_allowance *out) {
   const aq_control_card *card = &aq_slice.control->cards[index];
-  aq_allowance out = {.slice = __atomic_load_n(&card->memory_limit, __ATOMIC_ACQUIRE),
-                      .adjust = __atomic_load_n(&card->memory_adjust, __ATOMIC_ACQUIRE)};
+  out->slice = __atomic_load_n(&card->memory_limit, __ATOMIC_ACQUIRE);
+  out->adjust = __atomic_load_n(&card->memory_adjust, __ATOMIC_ACQUIRE);
   uint64_t grant = __atomic_load_n(&card->memory_grant, __ATOMIC_ACQUIRE);
   bool granted = __atomic_load_n(&card->flags, __ATOMIC_ACQUIRE) & AQ_CARD_BURST;
   uint64_t host = granted ? on_host(index) : 0;
-  out.limit = host < out.slice ? out.slice - host : 0;
-  out.usable = granted && grant < out.limit ? grant : out.limit;
-  out.aside = aq_usage_aside_of(aq_slice.usage, index, -1);
-  return out;
+  out->limit = host < out->slice ? out->slice - host : 0;
+  out->usable = granted && grant < out->limit ? grant : out->limit;
+  out->ahead = less(out->adjust, aq_usage_aside_of(aq_slice.usage, index, -1));
 }
 
 /* Orders: every word is loaded with acquire, so that the second look at the number comes after all of them. */
@@ -33,13 +37,12 @@ aq_allowance aq_allowance_of(int card) {
   aq_allowance out;
   for (int i = 0; i < TRIES; i++) {
     uint32_t before = __atomic_load_n(&page->sequence, __ATOMIC_ACQUIRE);
-    out = read_words(card);
+    read_words(card, &out);
     if (!(before & 1) && __atomic_load_n(&page->sequence, __ATOMIC_RELAXED) == before) break;
   }
   return out;
 }
 
 uint64_t aq_allowance_tally(const aq_allowance *allowance, uint64_t bytes) {
-  uint64_t tally = aq_allowance_sum(bytes, allowance->adjust == INT64_MIN ? INT64_MAX : -allowance->adjust);
-  return allowance->aside < AQ_MEMORY_MAX - tally ? tally + allowance->aside : AQ_MEMORY_MAX;
+  return aq_allowance_sum(bytes, allowance->ahead == INT64_MIN ? INT64_MAX : -allowance->ahead);
 }

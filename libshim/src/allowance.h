@@ -19,22 +19,21 @@ typedef struct {
   uint64_t limit;  /* of it, on the card: what is not on the host */
   uint64_t usable; /* of it, now: the grant where the slice is granted, else all */
   int64_t adjust;  /* in use beyond what the tally says */
-  uint64_t aside;  /* charged and not in use: what checkpoints have put aside */
+  int64_t ahead;   /* in use beyond what the tally says with what checkpoints have put aside */
 } aq_allowance;
 
 /* AQ_GUARD only. */
 aq_allowance aq_allowance_of(int card);
 
-/* The same by one look, where the slice is not granted. False: it is, or the page was being written meanwhile.
+/* The same by one look, where the slice is not granted and nothing is put aside. False: it is, or the page was being written meanwhile.
  * Orders: every word is loaded with acquire, so that the second look at the number comes after all of them. */
 static inline bool aq_allowance_glance(int index, aq_allowance *out) {
   const aq_control_page *page = aq_slice.control;
   const aq_control_card *card = &page->cards[index];
   uint32_t before = __atomic_load_n(&page->sequence, __ATOMIC_ACQUIRE);
   out->slice = out->limit = out->usable = __atomic_load_n(&card->memory_limit, __ATOMIC_ACQUIRE);
-  out->adjust = __atomic_load_n(&card->memory_adjust, __ATOMIC_ACQUIRE);
+  out->adjust = out->ahead = __atomic_load_n(&card->memory_adjust, __ATOMIC_ACQUIRE);
   bool granted = __atomic_load_n(&card->flags, __ATOMIC_ACQUIRE) & AQ_CARD_BURST;
-  out->aside = 0; /* what is in use and shown does not need it */
   return !granted && !(before & 1) && __atomic_load_n(&page->sequence, __ATOMIC_RELAXED) == before;
 }
 

@@ -109,7 +109,7 @@ bool aq_blocks_put(const aq_block *block) {
     *entry = pack(block);
   }
   leave(s);
-  aq_blocks_give(&stale);
+  if (stale.charge.card != AQ_NO_CARD) aq_blocks_give(&stale);
   return room;
 }
 

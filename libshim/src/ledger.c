@@ -152,14 +152,18 @@ static bool make(aq_usage_page *page, int index, request *r) {
   return true;
 }
 
-static void raise_peak(aq_usage_page *page, int index) {
+static __attribute__((noinline)) void raise_peak_from(aq_usage_page *page, int index, uint64_t peak) {
   aq_usage_card *card = &page->cards[index];
-  uint64_t peak = __atomic_load_n(&card->memory_peak, __ATOMIC_RELAXED);
-  if (aq_tally_bytes(__atomic_load_n(&card->memory, __ATOMIC_ACQUIRE)) <= peak) return;
   uint64_t used = aq_ledger_used(page, index);
   while (used > peak &&
          !__atomic_compare_exchange_n(&card->memory_peak, &peak, used, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
+}
+
+static inline void raise_peak(aq_usage_page *page, int index) {
+  const aq_usage_card *card = &page->cards[index];
+  uint64_t peak = __atomic_load_n(&card->memory_peak, __ATOMIC_RELAXED);
+  if (aq_tally_bytes(__atomic_load_n(&card->memory, __ATOMIC_ACQUIRE)) > peak) raise_peak_from(page, index, peak);
 }
 
 /* Whether more is in use than `limit`. */

@@ -53,15 +53,14 @@ bool aq_memory_take(CUdevice device, uint64_t bytes, aq_charge *charge) {
 }
 
 /* Remembers a block together with the context that the driver has made it in. */
-static bool put(const aq_block *block) {
+static bool put(aq_block *block) {
   CUcontext context = NULL;
   if (AQ_CUDA(cuCtxGetCurrent)) AQ_CUDA(cuCtxGetCurrent)(&context);
-  aq_block whole = *block;
-  whole.context = context;
-  return aq_blocks_put(&whole);
+  block->context = context;
+  return aq_blocks_put(block);
 }
 
-CUresult aq_memory_keep(CUresult result, const aq_block *block, void (*undo)(uint64_t key)) {
+CUresult aq_memory_keep(CUresult result, aq_block *block, void (*undo)(uint64_t key)) {
   if (block->charge.card == AQ_NO_CARD) return result;
   if (result == CUDA_SUCCESS && put(block)) return result;
   if (result == CUDA_SUCCESS) {
@@ -75,8 +74,8 @@ CUresult aq_memory_keep(CUresult result, const aq_block *block, void (*undo)(uin
 static bool is_pools(const aq_block *block) { return block->kind == AQ_BLOCK_MEMORY && block->detail; }
 
 aq_freeing aq_memory_freeing(aq_block_kind kind, uint64_t key) {
-  aq_freeing freeing = {.known = false};
-  if (key && aq_tenant_mode() == AQ_GUARD) freeing.known = aq_blocks_take(kind, key, &freeing.block);
+  aq_freeing freeing;
+  freeing.known = key && aq_tenant_mode() == AQ_GUARD && aq_blocks_take(kind, key, &freeing.block);
   if (__atomic_load_n(&aq_exports_any, __ATOMIC_RELAXED) && freeing.known && kind == AQ_BLOCK_MEMORY) aq_export_ended(key);
   return freeing;
 }

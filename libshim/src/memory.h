@@ -32,13 +32,13 @@ typedef struct {
  * the grant. */
 bool aq_memory_insist(aq_attempt *attempt);
 
-/* After the call: remembers what was charged for `key`, or gives it back when the driver refused. When it cannot be
- * remembered it is undone. Returns the program's answer. */
-CUresult aq_memory_keep(CUresult result, const aq_block *block, void (*undo)(uint64_t key));
+/* After the call: remembers what was charged for `key`, in the current context, or gives it back when the driver refused. When
+ * it cannot be remembered it is undone. Returns the program's answer. */
+CUresult aq_memory_keep(CUresult result, aq_block *block, void (*undo)(uint64_t key));
 
 /* Around a call that frees `key`. */
 typedef struct {
-  aq_block block;
+  aq_block block; /* if known */
   bool known;
 } aq_freeing;
 

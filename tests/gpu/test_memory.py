@@ -53,3 +53,22 @@ def test_a_checkpointed_process_has_nothing_on_the_card(
             operator.stdin.close()
         assert holder.stdin is not None
         holder.stdin.close()
+
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [4 * KIB, 512 * KIB, MIB, MIB + 4 * KIB, 3 * MIB, 5 * MIB - 1])
+def test_plain_memory_is_charged_what_the_card_gives(
+    card: Card, slice_of: SliceMaker, context_bytes: int, size: int
+):
+    """Blocks of any size, within what one granule holds: the driver rounds as we do."""
+    count, granule = 200, 2 * MIB
+    slice_ = slice_of(LIMIT, context_bytes=context_bytes)
+    empty = card.used()
+    with slice_.start("blocks", count, size) as holder:
+        assert hear(holder) == "ready"
+        assert abs(card.used() - empty - used(slice_)) <= max(NOISE, granule)
+        assert holder.stdin is not None
+        holder.stdin.close()

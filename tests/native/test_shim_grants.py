@@ -123,15 +123,15 @@ def test_a_grant_is_what_may_be_used_of_the_slice(slice64: Tenant, agent: Agent)
 
 def test_a_request_beyond_the_grant_waits_for_the_agent(slice64: Tenant, agent: Agent):
     """The wish counts all that is in use; the grant comes and the call succeeds without a refusal."""
-    agent.set(grant_bytes=16 * MIB, adjust_bytes=3 * MIB)
+    agent.set(grant_bytes=16 * MIB, adjust_bytes=4 * MIB)
     agent.look()
     with Shell(slice64).begin() as shell:
-        shell.ok("cuMemAlloc_v2", OUT, 13 * MIB)
+        shell.ok("cuMemAlloc_v2", OUT, 12 * MIB)
         shell.say(f"cuMemAlloc_v2 & {20 * MIB}")
         assert agent.grant_what_is_wanted() == 36 * MIB
         assert shell.hear().split()[0] == str(SUCCESS)
         assert slice64.usage().cards[0].allocations_denied == 0
-        assert slice64.usage().cards[0].memory_used_bytes == 33 * MIB
+        assert slice64.usage().cards[0].memory_used_bytes == 32 * MIB
 
 
 def test_room_that_a_neighbour_makes_ends_the_wait(slice64: Tenant, agent: Agent):
@@ -167,14 +167,14 @@ def test_an_agent_that_was_held_up_gets_the_time_to_answer(slice64: Tenant, agen
     agent.look()
     with Shell(slice64).begin() as shell:
         began = time.monotonic()
-        shell.say(f"cuMemAlloc_v2 & {17 * MIB}")
+        shell.say(f"cuMemAlloc_v2 & {18 * MIB}")
         wait_for(lambda: time.monotonic() - began > 1.3, "more than a second")
         for looks in range(1, 4):
             wished_ns = agent.look().wanted_ns
             wait_for(
                 lambda ns=wished_ns: slice64.usage().cards[0].wanted_ns > ns, f"a wish after {looks} looks"
             )
-        agent.set(grant_bytes=17 * MIB)
+        agent.set(grant_bytes=18 * MIB)
         agent.look()
         assert shell.hear().split()[0] == str(SUCCESS)
 

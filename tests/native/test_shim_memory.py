@@ -372,8 +372,8 @@ def test_the_program_sees_its_slice(slice64: Tenant):
     with Shell(slice64).begin() as shell:
         assert shell.memory_info() == (LIMIT, LIMIT)
         assert shell.ok("cuDeviceTotalMem_v2", OUT, 0) == LIMIT
-        shell.ok("cuMemAlloc_v2", OUT, 3 * MIB)
-        assert shell.memory_info() == (LIMIT - 3 * MIB, LIMIT)
+        shell.ok("cuMemAlloc_v2", OUT, 4 * MIB)
+        assert shell.memory_info() == (LIMIT - 4 * MIB, LIMIT)
         with Shell(slice64, bare=True).begin() as neighbour:
             available, _ = neighbour.memory_info()
             neighbour.ok("cuMemAlloc_v2", OUT, available - 2 * MIB)

@@ -93,14 +93,14 @@ def test_a_request_too_large_never_spoils_one_that_fits(slice64: Tenant):
 def test_what_a_killed_process_held_is_there_for_the_next(slice64: Tenant):
     """Its neighbour gets it at the first attempt, and cuMemGetInfo of a new process shows it free."""
     with Shell(slice64).begin() as neighbour, Shell(slice64).begin() as victim:
-        neighbour.ok("cuMemAlloc_v2", OUT, MIB)
-        victim.ok("cuMemAlloc_v2", OUT, LIMIT - MIB)
+        neighbour.ok("cuMemAlloc_v2", OUT, 2 * MIB)
+        victim.ok("cuMemAlloc_v2", OUT, LIMIT - 2 * MIB)
         assert neighbour.call("cuMemAlloc_v2", OUT, 1)[0] == OUT_OF_MEMORY
         os.kill(victim.pid, signal.SIGKILL)
         victim.process.wait()
         with Shell(slice64).begin() as late:
-            assert late.memory_info() == (LIMIT - MIB, LIMIT)
-        neighbour.ok("cuMemAlloc_v2", OUT, LIMIT - MIB)
+            assert late.memory_info() == (LIMIT - 2 * MIB, LIMIT)
+        neighbour.ok("cuMemAlloc_v2", OUT, LIMIT - 2 * MIB)
 
 
 def test_a_zombie_holds_nothing(slice64: Tenant):

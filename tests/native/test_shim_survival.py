@@ -149,9 +149,9 @@ def test_the_living_of_another_pid_namespace_keep_what_they_hold(slice64: Tenant
         Shell(slice64, prefix=NAMESPACE).begin() as first,
         Shell(slice64, prefix=NAMESPACE).begin() as second,
     ):
-        first.ok("cuMemAlloc_v2", OUT, LIMIT - MIB)
+        first.ok("cuMemAlloc_v2", OUT, LIMIT - 2 * MIB)
         assert second.call("cuMemAlloc_v2", OUT, LIMIT)[0] == OUT_OF_MEMORY
-        second.ok("cuMemAlloc_v2", OUT, MIB)
+        second.ok("cuMemAlloc_v2", OUT, 2 * MIB)
         assert first.call("cuMemAlloc_v2", OUT, 1)[0] == OUT_OF_MEMORY
 
 
