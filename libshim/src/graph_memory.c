@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "location.h"
 #include "lock.h"
 #include "memory.h"
 #include "pool_list.h"
@@ -59,7 +60,7 @@ static need *need_of(aq_graph_needs *needs, CUdevice device) {
 
 static void add_range(survey *s, const CUDA_MEM_ALLOC_NODE_PARAMS *params) {
   uint64_t bytes = (params->bytes + UNIT - 1) / UNIT * UNIT;
-  need *at = need_of(s->needs, params->props.location.id);
+  need *at = need_of(s->needs, aq_location_device(params->props.location));
   if (s->count == s->capacity) {
     range *grown = realloc(s->ranges, (s->capacity * 2 + 16) * sizeof *grown);
     s->failed |= !grown;

@@ -2,13 +2,14 @@
  * comes, and where it goes. As long as the process has made no memory node, each is a load and a branch.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "graph_memory.h"
+#include "location.h"
 #include "memory.h"
 #include "stream.h"
 
 /* ---- nodes ---- */
 
 static CUresult note(CUresult result, const CUDA_MEM_ALLOC_NODE_PARAMS *params) {
-  if (result == CUDA_SUCCESS) aq_graph_memory_seen(params->props.location.id);
+  if (result == CUDA_SUCCESS) aq_graph_memory_seen(aq_location_device(params->props.location));
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "location.h"
 #include "lock.h"
 #include "physical.h"
 
@@ -42,8 +43,8 @@ static CUdevice device_of(CUmemGenericAllocationHandle handle) {
   CUdevice device = AQ_ON_HOST;
   bool told = AQ_CUDA(cuMemGetAllocationPropertiesFromHandle) &&
               !AQ_CUDA(cuMemGetAllocationPropertiesFromHandle)(&prop, handle);
-  if (told) return prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? prop.location.id : AQ_ON_HOST;
-  aq_current_device(&device);
+  if (told && aq_location_is_device(prop.location)) return aq_location_device(prop.location);
+  if (!told || !aq_location_is_host(prop.location)) aq_current_device(&device);
   return device;
 }
 

@@ -7,6 +7,7 @@
  *
  * What has overflowed to the host is, as far as the program knows, no managed memory.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "location.h"
 #include "memory.h"
 #include "overflow.h"
 
@@ -50,11 +51,12 @@ static verdict may_go(CUdeviceptr address, CUmemLocation to) {
   size_t bytes = 0;
   if (aq_tenant_mode() != AQ_GUARD) return FITS;
   if (aq_overflow_has(address)) return NOT_MANAGED;
-  if (to.type != CU_MEM_LOCATION_TYPE_DEVICE || to.id < 0 || to.id >= MAX_DEVICES) return FITS;
+  CUdevice device = aq_location_device(to);
+  if (!aq_location_is_device(to) || device < 0 || device >= MAX_DEVICES) return FITS;
   if (!is_managed(address) || !AQ_CUDA(cuMemGetAddressRange_v2) || AQ_CUDA(cuMemGetAddressRange_v2)(&base, &bytes, address)) return FITS;
   bool known = aq_blocks_get(AQ_BLOCK_MEMORY, base, &block);
-  if (known && block.charge.card == aq_card_of_device(to.id)) return FITS;
-  return add_guest(base, bytes, to.id, context_of(&block, known));
+  if (known && block.charge.card == aq_card_of_device(device)) return FITS;
+  return add_guest(base, bytes, device, context_of(&block, known));
 }
 
 void aq_managed_freed(CUdeviceptr base) {

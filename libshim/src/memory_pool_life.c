@@ -2,11 +2,13 @@
  *
  * Which pool a device uses, and what a pool answers about itself, is the driver's business: its pools are the program's own.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "location.h"
 #include "memory.h"
 
 static CUdevice place_of(const CUmemPoolProps *props) {
-  if (props->location.type == CU_MEM_LOCATION_TYPE_DEVICE) return props->location.id;
-  return props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED ? AQ_POOL_ANYWHERE : AQ_POOL_FREE_OF_CHARGE;
+  if (aq_location_is_device(props->location)) return aq_location_device(props->location);
+  bool managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  return managed || !aq_location_is_host(props->location) ? AQ_POOL_ANYWHERE : AQ_POOL_FREE_OF_CHARGE;
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {

@@ -1,12 +1,14 @@
 /* cuMemCreate, cuMemMap and their like: physical memory by handle, wherever it is; on the host it costs nothing.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "location.h"
 #include "physical.h"
 
-/* The device whose memory is asked for, or AQ_ON_HOST. A locality domain is a part of a device, named by a byte. */
+/* The device whose memory is asked for, or AQ_ON_HOST. */
 static CUdevice device_of(const CUmemAllocationProp *prop) {
-  if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE) return prop->location.id;
-  if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN) return prop->location.id & 0xff;
-  return AQ_ON_HOST;
+  CUdevice device = AQ_ON_HOST;
+  if (aq_location_is_device(prop->location)) return aq_location_device(prop->location);
+  if (!aq_location_is_host(prop->location)) aq_current_device(&device);
+  return device;
 }
 
 /* Makes the account of memory just created, or undoes the creation. */

@@ -11,6 +11,7 @@
 
 #include "cards.h"
 #include "loader.h"
+#include "location.h"
 
 /* The handle of an account whose pool is being destroyed: no pool's. */
 #define BURIED ((CUmemoryPool)UINTPTR_MAX)
@@ -77,12 +78,13 @@ void aq_pool_trim(aq_pool *pool) {
 
 /* Newer drivers say where a pool's memory lies; with others it is where the caller thinks. */
 static CUdevice device_of(CUmemoryPool handle, CUdevice otherwise) {
-  int kind = CU_MEM_ALLOCATION_TYPE_PINNED, type = CU_MEM_LOCATION_TYPE_DEVICE, id = otherwise;
+  int kind = CU_MEM_ALLOCATION_TYPE_PINNED;
+  CUmemLocation at = {CU_MEM_LOCATION_TYPE_DEVICE, otherwise};
   CUresult (*get)(CUmemoryPool, int, void *) = AQ_CUDA(cuMemPoolGetAttribute);
-  if (!get || get(handle, CU_MEMPOOL_ATTR_LOCATION_TYPE, &type)) return otherwise;
-  if (type == CU_MEM_LOCATION_TYPE_DEVICE) return get(handle, CU_MEMPOOL_ATTR_LOCATION_ID, &id) ? otherwise : id;
+  if (!get || get(handle, CU_MEMPOOL_ATTR_LOCATION_TYPE, &at.type)) return otherwise;
+  if (aq_location_is_device(at)) return get(handle, CU_MEMPOOL_ATTR_LOCATION_ID, &at.id) ? otherwise : aq_location_device(at);
   bool managed = !get(handle, CU_MEMPOOL_ATTR_ALLOCATION_TYPE, &kind) && kind == CU_MEM_ALLOCATION_TYPE_MANAGED;
-  return managed ? otherwise : AQ_POOL_FREE_OF_CHARGE;
+  return managed || !aq_location_is_host(at) ? otherwise : AQ_POOL_FREE_OF_CHARGE;
 }
 
 /* ---- the list ---- */

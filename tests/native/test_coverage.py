@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from aliquot.libshim.coverage import report
-from aliquot.libshim.coverage.bindings import Bindings, read_installed
-from aliquot.libshim.coverage.new_cuda import findings
+from aliquot.libshim.coverage.bindings import Bindings, plain, read_installed
+from aliquot.libshim.coverage.harmless import REASONS
+from aliquot.libshim.coverage.new_cuda import findings, matters
 from aliquot.libshim.coverage.table import Row, read_table
 from tests.native import tracing
 from tests.native.shells import LIBSHIM, Shell
@@ -136,3 +137,28 @@ def test_every_function_of_the_bindings_at_hand_has_its_row(rows: list[Row]):
     """`make -C tests check-new-cuda` asks the same of the newest ones."""
     package = Path(next(iter(importlib.import_module("cuda.bindings").__path__)))
     assert findings(read_installed(package), rows) == []
+
+
+CUDA_13_5 = Path(__file__).parents[1] / "data" / "cuda-13.5.txt"
+
+
+def listed() -> set[str]:
+    """The symbols of CUDA 13.5 that may take memory or submit work."""
+    return {line for line in CUDA_13_5.read_text().splitlines() if not line.startswith("#")}
+
+
+def test_all_of_cuda_13_5_that_may_take_memory_or_submit_work_has_its_row(rows: list[Row]):
+    """It is hooked, or passed on with a reason, or harmless with a reason, whatever bindings are at hand."""
+    symbols, harmless = {row.symbol for row in rows}, set(REASONS)
+    missing = {symbol for symbol in listed() - symbols if plain(symbol) not in harmless}
+    assert not missing
+    assert len(listed()) > 300
+
+
+def test_the_list_of_cuda_13_5_is_what_its_bindings_have():
+    """Where they are at hand."""
+    module = importlib.import_module("cuda.bindings")
+    if not module.__version__.startswith("13.5."):
+        pytest.skip(f"cuda-bindings {module.__version__} are at hand")
+    bindings = read_installed(Path(next(iter(module.__path__))))
+    assert listed() == {function.symbol for function in bindings.functions if matters(function)}

@@ -47,12 +47,24 @@ bool sim_ready(void);
             return CUDA_ERROR_NOT_INITIALIZED; \
     } while (0)
 
+static inline bool sim_location_is_device(CUmemLocation location)
+{
+    return location.type == CU_MEM_LOCATION_TYPE_DEVICE || location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
+}
+
+static inline bool sim_location_is_host(CUmemLocation location)
+{
+    return location.type >= CU_MEM_LOCATION_TYPE_HOST && location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
 /* The place of a unit among all of the machine's. */
 int sim_unit_index(const struct sim_unit *unit);
 /* The device of this process that a unit is; NULL: it is not seen here. */
 struct sim_device *sim_device_of_unit(int unit);
 /* NULL: no such ordinal. */
 struct sim_device *sim_device(CUdevice ordinal);
+/* The device of a location, which may be a part of one; NULL: it names none, or none there is. */
+struct sim_device *sim_device_at(CUmemLocation location);
 int sim_device_count(void);
 const struct sim_scenario *sim_scenario(void);
 /* The CUDA version the driver speaks, 13050 for 13.5; known before cuInit. */

@@ -224,8 +224,8 @@ SIM_API CUresult cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, const C
 {
     struct sim_node *node;
     SIM_NEED_INIT();
-    struct sim_device *device = params == NULL ? NULL : sim_device(params->props.location.id);
-    if (device == NULL || params->size == 0 || params->props.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    struct sim_device *device = params == NULL ? NULL : sim_device_at(params->props.location);
+    if (device == NULL || params->size == 0)
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_graph_memory *memory = sim_graph_memory_new(device, params->size);
     if (memory == NULL)

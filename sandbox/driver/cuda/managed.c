@@ -262,7 +262,7 @@ void sim_managed_move(uintptr_t address, size_t size, CUmemLocation location)
 {
     size_t from, to;
     struct sim_managed *managed = sim_managed_of(address, size);
-    struct sim_device *device = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? sim_device(location.id) : NULL;
+    struct sim_device *device = sim_device_at(location);
     if (managed == NULL || (device != NULL && !may_enter(device)))
         return;
     span(managed, address, size, &from, &to);
@@ -285,8 +285,8 @@ void sim_managed_collapse(struct sim_managed *managed, uintptr_t address, size_t
     span(managed, address, size, &from, &to);
     pthread_mutex_lock(&lock);
     for (size_t i = from; i < to; i++) {
-        const CUmemLocation *preferred = &managed->blocks[i].preferred;
-        leave_all(managed, i, preferred->type == CU_MEM_LOCATION_TYPE_DEVICE ? preferred->id : -1);
+        const struct sim_device *preferred = sim_device_at(managed->blocks[i].preferred);
+        leave_all(managed, i, preferred == NULL ? -1 : preferred->ordinal);
     }
     pthread_mutex_unlock(&lock);
 }

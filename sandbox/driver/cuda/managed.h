@@ -45,9 +45,4 @@ void sim_managed_collapse(struct sim_managed *managed, uintptr_t address, size_t
 /* Makes room on a device by putting managed memory on the host, of other processes and then of this one; false, and nothing done, when there is too little. */
 bool sim_managed_evict(struct sim_device *device, uint64_t bytes);
 
-static inline bool sim_location_is_host(CUmemLocation location)
-{
-    return location.type >= CU_MEM_LOCATION_TYPE_HOST && location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
-}
-
 #endif

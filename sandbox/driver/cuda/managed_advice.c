@@ -27,9 +27,9 @@ static CUresult check_location(CUmemLocation location)
 {
     if (sim_location_is_host(location))
         return CUDA_SUCCESS;
-    if (location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    if (!sim_location_is_device(location))
         return CUDA_ERROR_INVALID_VALUE;
-    return sim_device(location.id) == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+    return sim_device_at(location) == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
 /* ---- advice ---- */

@@ -19,9 +19,9 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 {
     if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!on_host(prop) && prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    if (!on_host(prop) && !sim_location_is_device(prop->location))
         return CUDA_ERROR_INVALID_VALUE;
-    if (!on_host(prop) && sim_device(prop->location.id) == NULL)
+    if (!on_host(prop) && sim_device_at(prop->location) == NULL)
         return CUDA_ERROR_INVALID_DEVICE;
     return (prop->requested_handle_types & ~HANDLE_TYPES) == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -35,7 +35,7 @@ SIM_API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, con
         return CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_device *device = on_host(prop) ? NULL : sim_device(prop->location.id);
+    struct sim_device *device = on_host(prop) ? NULL : sim_device_at(prop->location);
     sim_physical_collect();
     if (device != NULL && (!sim_device_attach(device) || !sim_device_charge(device, size)))
         return CUDA_ERROR_OUT_OF_MEMORY;

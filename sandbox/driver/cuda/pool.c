@@ -186,11 +186,11 @@ SIM_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
     if (out == NULL || props == NULL || props->alloc_type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
     bool on_host = sim_location_is_host(props->location);
-    if (!on_host && props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    if (!on_host && !sim_location_is_device(props->location))
         return CUDA_ERROR_INVALID_VALUE;
     if ((props->handle_types & ~HANDLE_TYPES) != 0)
         return CUDA_ERROR_NOT_SUPPORTED;
-    struct sim_device *device = sim_device(on_host ? 0 : props->location.id);
+    struct sim_device *device = on_host ? sim_device(0) : sim_device_at(props->location);
     if (device == NULL)
         return CUDA_ERROR_INVALID_DEVICE;
     if (!sim_device_attach(device))
@@ -201,6 +201,8 @@ SIM_API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
         pool->handle_types = props->handle_types;
     if (pool != NULL && on_host)
         pool->host = props->location;
+    if (pool != NULL && !on_host)
+        pool->place = props->location;
     pthread_mutex_unlock(&device->lock);
     if (pool == NULL || pool->handle == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;

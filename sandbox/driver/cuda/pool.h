@@ -17,6 +17,7 @@ struct sim_pool {
     uint64_t reserved, reserved_high, used, used_high, threshold, max_size;
     int reuse[3];
     int handle_types;
+    CUmemLocation place; /* of a pool made for a device or a part of one; type NONE: the device */
     CUmemLocation host; /* of a pool of host memory, which costs no device anything; type NONE: the device's */
     bool is_default, destroyed, imported; /* imported: another process's, to name allocations by */
     uint64_t live;

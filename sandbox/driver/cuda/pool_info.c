@@ -49,7 +49,9 @@ static CUresult small_attribute(const struct sim_pool *pool, int attribute, int 
     else if (attribute == CU_MEMPOOL_ATTR_LOCATION_ID)
         *value = pool->host.type != 0 ? pool->host.id : pool->device->ordinal;
     else if (attribute == CU_MEMPOOL_ATTR_LOCATION_TYPE)
-        *value = pool->host.type != 0 ? pool->host.type : CU_MEM_LOCATION_TYPE_DEVICE;
+        *value = pool->host.type != 0 ? pool->host.type : pool->place.type != 0 ? pool->place.type : CU_MEM_LOCATION_TYPE_DEVICE;
+    else if (attribute == CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID && pool->place.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN)
+        *value = pool->place.id >> 8 & 0xff;
     else
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
@@ -153,6 +155,13 @@ SIM_API CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle)
     return CUDA_SUCCESS;
 }
 
+/* What is set for a part of a device is set for all of it. */
+static CUdevice ordinal_at(const CUmemLocation *location)
+{
+    const struct sim_device *device = sim_device_at(*location);
+    return device == NULL ? -1 : device->ordinal;
+}
+
 /* The newer entries name a place and a type of memory: pinned, of a device or of the host. */
 static CUresult check_place(const CUmemLocation *location, int type)
 {
@@ -161,15 +170,14 @@ static CUresult check_place(const CUmemLocation *location, int type)
         return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_NOT_SUPPORTED;
-    return location->type == CU_MEM_LOCATION_TYPE_DEVICE || sim_location_is_host(*location) ? CUDA_SUCCESS
-                                                                                            : CUDA_ERROR_INVALID_VALUE;
+    return sim_location_is_device(*location) || sim_location_is_host(*location) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *location, int type)
 {
     CUresult result = check_place(location, type);
-    if (result != CUDA_SUCCESS || location->type == CU_MEM_LOCATION_TYPE_DEVICE)
-        return result != CUDA_SUCCESS ? result : cuDeviceGetDefaultMemPool(out, location->id);
+    if (result != CUDA_SUCCESS || sim_location_is_device(*location))
+        return result != CUDA_SUCCESS ? result : cuDeviceGetDefaultMemPool(out, ordinal_at(location));
     return out == NULL ? CUDA_ERROR_INVALID_VALUE : give_pool(out, sim_pool_of_host());
 }
 
@@ -178,8 +186,8 @@ static _Atomic(struct sim_pool *) host_pool; /* set by cuMemSetMemPool; NULL: th
 SIM_API CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location, int type)
 {
     CUresult result = check_place(location, type);
-    if (result != CUDA_SUCCESS || location->type == CU_MEM_LOCATION_TYPE_DEVICE)
-        return result != CUDA_SUCCESS ? result : cuDeviceGetMemPool(out, location->id);
+    if (result != CUDA_SUCCESS || sim_location_is_device(*location))
+        return result != CUDA_SUCCESS ? result : cuDeviceGetMemPool(out, ordinal_at(location));
     const struct sim_pool *pool = host_pool;
     return out == NULL ? CUDA_ERROR_INVALID_VALUE : give_pool(out, pool != NULL ? pool : sim_pool_of_host());
 }
@@ -187,8 +195,8 @@ SIM_API CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *location, int
 SIM_API CUresult cuMemSetMemPool(CUmemLocation *location, int type, CUmemoryPool handle)
 {
     CUresult result = check_place(location, type);
-    if (result != CUDA_SUCCESS || location->type == CU_MEM_LOCATION_TYPE_DEVICE)
-        return result != CUDA_SUCCESS ? result : cuDeviceSetMemPool(location->id, handle);
+    if (result != CUDA_SUCCESS || sim_location_is_device(*location))
+        return result != CUDA_SUCCESS ? result : cuDeviceSetMemPool(ordinal_at(location), handle);
     struct sim_pool *pool = sim_handle_get(handle, SIM_POOL);
     if (pool == NULL || pool->host.type == CU_MEM_LOCATION_TYPE_NONE)
         return CUDA_ERROR_INVALID_VALUE;

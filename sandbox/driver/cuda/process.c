@@ -23,6 +23,12 @@ struct sim_device *sim_device(CUdevice ordinal)
     return ordinal < 0 || ordinal >= device_count ? NULL : &devices[ordinal];
 }
 
+struct sim_device *sim_device_at(CUmemLocation location)
+{
+    enum { WHOLE = CU_MEM_LOCATION_TYPE_DEVICE, PART = CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, BYTE = 0xff };
+    return location.type == WHOLE ? sim_device(location.id) : location.type == PART ? sim_device(location.id & BYTE) : NULL;
+}
+
 int sim_unit_index(const struct sim_unit *unit)
 {
     return (int)(unit - machine.state->units);
