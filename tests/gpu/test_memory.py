@@ -1,6 +1,6 @@
 """What the account of memory takes from NVIDIA's documentation, asked of a card."""
 
-import subprocess
+from subprocess import Popen
 
 import pytest
 
@@ -11,13 +11,13 @@ NOISE = 16 << 20
 """What the driver may keep for a process that has ended, or is put aside."""
 
 
-def hear(process: "subprocess.Popen[str]") -> str:
+def hear(process: Popen[str]) -> str:
     """The next line of a program."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def tell(process: "subprocess.Popen[str]", line: str) -> str:
+def tell(process: Popen[str], line: str) -> str:
     """Gives a program its next line; its answer."""
     assert process.stdin is not None
     process.stdin.write(line + "\n")
@@ -31,9 +31,7 @@ def used(slice_: Slice) -> int:
 
 
 @pytest.mark.gpu
-def test_a_checkpointed_process_has_nothing_on_the_card(
-    card: Card, slice_of: SliceMaker, context_bytes: int
-):
+def test_a_checkpointed_process_has_nothing_on_the_card(card: Card, slice_of: SliceMaker, context_bytes: int):
     """Nor in its slice; restored, both are as before."""
     slice_ = slice_of(LIMIT, context_bytes=context_bytes)
     empty = card.used()

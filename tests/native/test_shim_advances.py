@@ -281,9 +281,11 @@ def test_a_page_that_ends_behind_advances_has_them(own: Tenant, size: int):
     assert own.usage_page.stat().st_size == size
 
 
-@pytest.mark.parametrize("size", [lib.AQ_USAGE_ADVANCED_SIZE - 1, lib.AQ_USAGE_MONITORED_SIZE - 1, lib.AQ_USAGE_FILE_SIZE - 1])
+@pytest.mark.parametrize(
+    "size", [lib.AQ_USAGE_ADVANCED_SIZE, lib.AQ_USAGE_MONITORED_SIZE, lib.AQ_USAGE_FILE_SIZE]
+)
 def test_a_page_that_is_cut_off_is_refused(own: Tenant, size: int):
     """Its head promises more."""
-    os.truncate(own.usage_page, size)
+    os.truncate(own.usage_page, size - 1)
     with Shell(own).begin() as shell:
         assert shell.call("cuMemAlloc_v2", OUT, 1)[0] == OUT_OF_MEMORY

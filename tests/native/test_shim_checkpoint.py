@@ -171,9 +171,7 @@ print(int(cuda.cuCheckpointProcessRestore(pid, args)[0]))
 """
 
 
-def test_a_process_is_restored_to_the_card_that_it_was_charged_on(
-    tmp_path: Path, tenant: TenantMaker
-):
+def test_a_process_is_restored_to_the_card_that_it_was_charged_on(tmp_path: Path, tenant: TenantMaker):
     """What would move its memory to another card is refused; a pair of one card moves nothing."""
     machine = SimMachine(tmp_path / "two", [SimCard(memory_mib=16384), SimCard(memory_mib=16384)])
     machine.create()

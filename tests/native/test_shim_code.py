@@ -1,4 +1,4 @@
-"""Code is charged what it takes: not what neighbours allocate meanwhile, and not twice; the agent corrects what is left."""
+"""Code is charged what it takes: not what neighbours allocate meanwhile, and once; the agent corrects the rest."""
 
 import fcntl
 import signal
@@ -111,9 +111,7 @@ def test_threads_that_load_at_once_are_charged_once(machine: SimMachine, tenant:
     own = slice_of(tenant, machine, 4096 * MIB)
     large = PTX + "//" + "x" * (8 * MIB)  # may need more than it does
     with Shell(own, **EAGER).begin() as one, Shell(own, **EAGER).begin() as other:
-        first, second = (
-            begin_load(shell, tmp_path / f"{shell.pid}.ptx", large) for shell in (one, other)
-        )
+        first, second = (begin_load(shell, tmp_path / f"{shell.pid}.ptx", large) for shell in (one, other))
         with Shell(own).begin() as third:
             third.ok("cuMemAlloc_v2", OUT, 20 * MIB)
             assert end_load(one, first) == end_load(other, second) == SUCCESS

@@ -85,7 +85,9 @@ def test_managed_memory_goes_to_another_cards_domain_as_its_slice_holds_it(
     machine: SimMachine, tenant: TenantMaker, limit: int, there: int
 ):
     """It is charged there, or stays where it is."""
-    limits = [CardLimit(card.uuid, size * MIB) for card, size in zip(machine.cards, (1024, limit), strict=True)]
+    limits = [
+        CardLimit(card.uuid, size * MIB) for card, size in zip(machine.cards, (1024, limit), strict=True)
+    ]
     own = tenant(limits=limits)
     process = own.start(PRELUDE + BEGIN + PREFETCH)
     assert process.stdout is not None

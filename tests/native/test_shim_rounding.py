@@ -14,7 +14,7 @@ TenantMaker = Callable[..., Tenant]
 
 
 def test_blocks_a_little_larger_than_half_a_granule_are_charged_whole_ones(tenant: TenantMaker):
-    """The slice is full when the card has its bytes, not when the requests add up to them; freed, all is there again."""
+    """The slice is full when the card has its bytes, not when requests add up to them; freed, all is there again."""
     own = tenant(LIMIT)
     with Shell(own).begin() as shell:
         for _ in range(2):
