@@ -155,10 +155,13 @@ bool aq_context_enter(CUdevice device, aq_context_kind kind, aq_context_cost *co
   return fits;
 }
 
+/* The bound is what a context costs, so nothing that was charged meanwhile is taken off: another thread's may not be on the card
+ * yet, and this context would cost nothing. */
 bool aq_context_entered(aq_context_cost *cost) {
   if (!cost->before.known) return true;
   aq_gauge now = aq_gauge_read(cost->device);
   if (!now.known) return true;
+  now.used = cost->before.used;
   uint64_t taken = aq_gauge_drop(&cost->before, &now, context_bytes(cost->card));
   if (cost->extra.card != AQ_NO_CARD) return aq_quota_resize(&cost->extra, taken);
   return !taken || aq_memory_take(cost->device, taken, &cost->extra);
