@@ -95,7 +95,7 @@ class Displacement:
             found = self.evictable.departure(
                 request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection
             )
-            if found is not None or never or not borrowing.barred(request, node):
+            if found is not None or never or borrowing.sure(request, node):
                 return found
             within = QuotaPreemption(self.evictable, request, node, borrowing, may_go, objection)
             if planned is not None:

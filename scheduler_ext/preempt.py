@@ -142,7 +142,7 @@ class Preemption:
             cards=cards,
             objection=objection,
         )
-        if found is not None or not uids or not borrowing.barred(request, node, leaving):
+        if found is not None or not uids or borrowing.sure(request, node):
             return found
         borrowing = evictable.borrowing(gone, borrowing.own)
         return self._for_quota(QuotaPreemption(evictable, request, node, borrowing, lower, objection), gone)

@@ -2,6 +2,8 @@
 
 A pod that its own quota bars is helped by no card. What helps is that pods of the quota leave, on whatever node they
 are: the lowest priority first, and none that could stay. Those on the node where the pod is to go free its cards, too.
+Where a quota bars the pod only once those have left whose cards it needs, because that opens their guarantees, others
+leave besides.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -42,7 +44,9 @@ class QuotaPreemption:
 
         None where nobody's leaving helps. `gone`: the UIDs of those that leave in any case.
         """
-        victims = self._enough(pods)
+        barred = bool(self.borrowing.barred(self.request, self.node))
+        first = [] if barred else self._for_cards(gone)
+        victims = self._enough(pods, first) if barred or first else []
         if not victims:
             return None
         uids = {*gone, *(pod.uid for pod in victims)}
@@ -63,18 +67,33 @@ class QuotaPreemption:
         own = [pod for pod in pods if pod.namespace in together]
         return self.departure(own, gone) or self.departure(pods, gone)
 
-    def _enough(self, pods: Iterable[Resident]) -> list[Resident]:
-        """Those of these pods that have to leave so that the quota lets the pod in; nobody where all are not enough.
+    def _for_cards(self, gone: Collection[str]) -> list[Resident]:
+        """Who would have to leave the node for its cards, whatever others are guaranteed then."""
+        found = self.evictable.departure(
+            self.request,
+            self.node,
+            self.evictable.borrowing(gone, own=self.node),
+            self.may_go,
+            gone=gone,
+            within_budgets=True,
+            objection=self.objection,
+        )
+        return [] if found is None else [pod for pod in found.pods if pod.uid not in gone]
 
-        The pods yet to be asked, and then those to be kept, decrease by one with each question.
+    def _enough(self, pods: Iterable[Resident], first: Sequence[Resident]) -> list[Resident]:
+        """The first, and those of the others that have to leave so that the quota lets the pod in.
+
+        Nobody where all are not enough. The pods yet to be asked, and then those to be kept, decrease by one with each
+        question.
         """
-        chosen = list[Resident]()
-        for pod in sorted(filter(self._may_be_asked, pods), key=self._reluctance)[:MOST_ASKED]:
+        chosen = list(first)
+        others = (pod for pod in pods if pod not in first and self._may_be_asked(pod))
+        for pod in sorted(others, key=self._reluctance)[:MOST_ASKED]:
             if self.objection([*chosen, pod]):
                 continue
             chosen.append(pod)
             if self._lets_in(chosen):
-                return self._needed(chosen, chosen[:-1])
+                return self._needed(chosen, chosen[len(first) : -1])
         return []
 
     def _needed(self, chosen: Collection[Resident], doubtful: Iterable[Resident]) -> list[Resident]:

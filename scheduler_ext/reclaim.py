@@ -82,7 +82,7 @@ class Reclaim:
             found = self.evictable.departure(
                 request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=too_many
             )
-            if found is not None or not borrowing.barred(request, node):
+            if found is not None or borrowing.sure(request, node):
                 return found
             within = QuotaPreemption(self.evictable, request, node, borrowing, may_go, too_many)
             return within.departure(self._borrowers(borrowing, planned), gone)

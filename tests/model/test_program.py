@@ -51,6 +51,8 @@ FOUND_ONCE = {
     20577: "CPU that a pod was left, and that another got when an answer was lost",
     30180: "a pod that was tried before the watch showed that all had left for it",
     40705: "room that others were leaving anyhow, and that a higher pod has taken",
+    50370: "a victim whose guarantee another one that has borrowed makes up for",
+    920256: "the same where several pods of one quota together open its guarantee",
 }
 
 

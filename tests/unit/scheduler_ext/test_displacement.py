@@ -187,6 +187,20 @@ def test_of_what_was_borrowed_no_more_is_taken_for_one_that_borrows() -> None:
     assert sorted(goes(here, refused(here, large)) or ()) == ["n1-a", "n1-b"]
 
 
+def test_what_a_victims_guarantee_keeps_afterwards_another_borrower_makes_up_for() -> None:
+    """One pod has what the card lacks, but its departure opens a guarantee; one that has borrowed goes beside it."""
+    here = Neighbours()
+    here.quotas.put(quota("owner", "owner", guaranteed=(10, None, None)))
+    here.runs("large", "n1-a", 8, namespace="owner", priority=1)
+    here.runs("small", "n1-a", 4, namespace="owner", priority=2)
+    here.runs("high", "n1-b", 8, namespace="guest", priority=100)
+    here.runs("other", "n1-b", 4, namespace="guest", priority=3)
+    pod = waiter(12)
+    assert goes(here, refused(here, pod)) == ["large", "other"]
+    here.runs("other", "n1-b", 4, namespace="guest", priority=100)
+    assert goes(here, refused(here, pod)) is None, "where none may, nobody goes"
+
+
 def test_a_used_up_limit_of_a_parent_is_no_reason_to_evict_a_sibling_within_its_guarantee() -> None:
     """Its departure would be enough for the parent's limit."""
     here = Neighbours("n1", "n2")

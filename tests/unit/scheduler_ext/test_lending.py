@@ -235,6 +235,18 @@ def test_owners_that_reclaim_leave_free_what_is_kept_for_those_that_do_not() -> 
     assert [here.place_of(waiter(16, namespace="other")) != [] for _ in range(2)] == [True, True]
 
 
+def test_where_a_pod_has_borrowed_in_part_another_makes_up_for_the_guarantee_that_it_leaves() -> None:
+    """That guarantee is kept from the owner, too; one that has borrowed in whole goes beside."""
+    here = Evicting()
+    here.quotas.put(quota("owner", "owner", guaranteed=(24, None, None), reclaim=True))
+    here.quotas.put(quota("kept", "kept", guaranteed=(10, None, None)))
+    here.runs("mine", "n1-b", 8, namespace="owner")
+    here.runs("large", "n1-a", 16, namespace="kept")
+    here.runs("guest", "n1-b", 4, namespace="guest")
+    here.wants(waiter(12, priority=0, namespace="owner"))
+    assert here.look(3) == ["large", "guest"]
+
+
 def test_an_owner_that_has_to_evict_is_told_so() -> None:
     """What is free is another's, though the owner is within its guarantee."""
     here = lent(kept=32)

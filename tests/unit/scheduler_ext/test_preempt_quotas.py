@@ -20,6 +20,18 @@ def test_more_leave_than_kube_scheduler_names_where_a_quota_bars_the_pod(guarant
     assert found == ({} if guaranteed else {"n1": {"low", "second"}})
 
 
+def test_more_leave_where_only_the_guarantee_of_one_that_has_to_leave_bars_the_pod() -> None:
+    """The card needs the departure of a pod whose guarantee is open then; one that has borrowed makes up for it."""
+    here = Neighbours()
+    here.filter.quotas.put(quota("owner", "owner", guaranteed=(10, None, None)))
+    here.runs("large", "n1-a", 8, namespace="owner")
+    here.runs("small", "n1-a", 4, namespace="owner", priority=500)
+    here.runs("high", "n1-b", 8, priority=500)
+    here.runs("other", "n1-b", 4, namespace="guest")
+    here.runs("low", "n1-b", 1)
+    assert here.victims(waiter(12), n1=["low"]) == {"n1": {"low", "large", "other"}}
+
+
 def test_a_disruption_budget_that_kube_schedulers_victim_uses_up_keeps_the_others() -> None:
     """It lets one pod go."""
     here = Neighbours()
