@@ -273,17 +273,19 @@ class GangPreemption:
         return places if len(ledger.hosts.open_to(nodes, NO_HOST)) == len(nodes) else {}
 
     def _units(self, gang: Gang, rule: Rule) -> Iterator[Unit]:
-        """Who may be evicted on the nodes that the group may have."""
+        """Who may be evicted on the nodes that the group may have, and for quotas on others."""
         evictable, seen = self._evictable, set[str]()
-        borrowing = evictable.borrowing()
+        borrowing, residents = evictable.borrowing(), evictable.residents
         nodes = {node for member in gang.seekers() for node in member.nodes or gang.offered_nodes}
-        for node in sorted(self._filter.ledger.hosts.open_to(tuple(nodes), NO_HOST)):
-            for pod, _ in evictable.residents.on(node):
-                if pod.uid not in seen:
-                    together = self._together(pod)
-                    seen.update(one.uid for one in together)
-                    if all(self._may_go(one, rule, borrowing) for one in together):
-                        yield Unit(max(evictable.rank(one, (), borrowing) for one in together), together)
+        open_nodes = sorted(self._filter.ledger.hosts.open_to(tuple(nodes), NO_HOST))
+        there = [pod for node in open_nodes for pod, _ in residents.on(node)]
+        helpful = residents.of(borrowing.helpful(gang.key.namespace, residents.namespaces()))
+        for pod in (*there, *helpful):
+            if pod.uid not in seen:
+                together = self._together(pod)
+                seen.update(one.uid for one in together)
+                if all(self._may_go(one, rule, borrowing) for one in together):
+                    yield Unit(max(evictable.rank(one, (), borrowing) for one in together), together)
 
     def _together(self, pod: Resident) -> tuple[Resident, ...]:
         """A pod, and all of its group that could not go on without it."""

@@ -333,6 +333,20 @@ def test_what_is_free_on_a_cordoned_node_is_of_no_use():
     assert field.rounds() == []
 
 
+def test_for_the_groups_quota_pods_of_it_leave_nodes_that_the_group_may_not_have():
+    """The limit has room for the group without five of eight pods, four of which are where the group is to go."""
+    field = Contended()
+    others = field.others(8, 0)
+    where = field.node_of(others[0])
+    field.quotas.put(quota("default", "default", limit=(80, None, None)))
+    group = [pod_in("train", priority=100) for _ in range(2)]
+    field.needs("train", 2)
+    field.create(*group)
+    assert not any(field.where(pod, [where]) for pod in group)
+    assert len(field.rounds()) == 5
+    assert sum(field.node_of(pod) == where for pod in field.leaving(others)) >= 2
+
+
 def test_room_that_is_held_for_a_pod_of_lower_priority_is_the_groups():
     """Two pods are leaving, and another one waits for what they leave."""
     field = Contended()
