@@ -214,6 +214,8 @@ class Evictor:
 
         Who borrows what was read at the beginning of the round; it is read anew before anybody is chosen.
         """
+        if self._holds.lost_for_long(waiter.request.uid):
+            await self._end_nomination(waiter)
         lost = self._lost.get(waiter.request.uid)
         if self._left_alone(waiter) or (lost is not None and self._clock() < lost.until):
             return
@@ -290,14 +292,20 @@ class Evictor:
             if fresh is None or not fresh.pods or not self._open([node]):
                 return
             plan = plan_of(fresh, ground.name)
-            await self._write(pod, plan)
+            await self._write(pod, {"metadata": {"annotations": {RECLAIM_ANNOTATION: write_plan(plan)}}})
         await self._carry_out(waiter, self._begin(waiter, plan))
 
-    async def _write(self, pod: Pod, plan: Plan) -> None:
-        """Put a plan into the pod that it is for, if that is as it was when it was read."""
+    async def _end_nomination(self, waiter: Waiter) -> None:
+        """Have kube-scheduler keep no CPU of a node for a pod that cannot have a place there any more."""
+        pod = await self._api.get(PODS, waiter.pod.metadata.name, waiter.pod.metadata.namespace)
+        if self._waits(pod, waiter.request.uid):
+            await self._write(pod, {"status": {"nominatedNodeName": None}})
+
+    async def _write(self, pod: Pod, changes: dict[str, Any]) -> None:
+        """Change a pod, if it is as it was when it was read."""
         meta = pod.metadata
         guarded = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        body = {"metadata": {**guarded, "annotations": {RECLAIM_ANNOTATION: write_plan(plan)}}}
+        body = {**changes, "metadata": {**changes.get("metadata", {}), **guarded}}
         await self._api.patch(PODS, meta.name, body, meta.namespace, subresource="status")
 
     async def _carry_out(self, waiter: Waiter, work: _Work) -> None:

@@ -167,6 +167,10 @@ class Holds:
         """The node nominated for a pod, where nothing can be held for it; empty where there is none."""
         return self._lost.get(uid, "")
 
+    def lost_for_long(self, uid: str) -> bool:
+        """Whether nothing can be held for a pod on the node that was nominated for it long ago."""
+        return uid in self._lost and self._evictable.clock() - self._since[uid] > OVERDUE_SECONDS
+
     def late(self, uid: str) -> str:
         """The node nominated for a pod long ago where its place needs others to leave than those who do; else empty."""
         claim, entry = self._claims.get(uid), self._ledger.entry(uid)

@@ -54,6 +54,7 @@ FOUND_ONCE = {
     50370: "a victim whose guarantee another one that has borrowed makes up for",
     910078: "a group for whose quota pods have to leave a node that it may not have",
     920256: "the same where several pods of one quota together open its guarantee",
+    920625: "a nominated pod whose card has failed, and that keeps CPU from others",
 }
 
 

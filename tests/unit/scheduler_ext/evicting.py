@@ -112,13 +112,24 @@ class Evicting(Neighbours):
         *,
         subresource: str = "",
     ) -> Pod:
-        """Change a pod's annotations."""
+        """Change a pod's annotations, or end its nomination."""
         assert subresource == "status"
         old = self.stored[name]
-        annotations = {**old.metadata.annotations, **body["metadata"]["annotations"]}
+        annotations = {**old.metadata.annotations, **body["metadata"].get("annotations", {})}
         meta = msgspec.structs.replace(old.metadata, annotations=annotations)
         self.stored[name] = msgspec.structs.replace(old, metadata=meta)
+        if "status" in body:
+            assert body["status"] == {"nominatedNodeName": None}
+            self.nominates(old, "")
         return self.stored[name]
+
+    def nominates(self, pod: Pod, where: str) -> None:
+        """A nomination is written, or ended; the watch shows that."""
+        name = pod.metadata.name
+        status = msgspec.structs.replace(pod.status, nominated_node_name=where)
+        self.stored[name] = msgspec.structs.replace(self.stored[name], status=status)
+        if not self.watch_lags:
+            self.nominate(pod, where)
 
     async def evict_pod(self, _namespace: str, name: str, uid: str, /) -> None:
         """Evict a pod; the watch shows it as leaving."""
