@@ -91,6 +91,9 @@ class Holds:
         known = self._claims.get(request.uid)
         plan = leaving or (known.leaving if known else {})
         self._claims[request.uid] = Claim(request, pod.spec.priority or 0, plan)
+        node = pod.status.nominated_node_name
+        if node and node != self._nominated.get(request.uid):  # the watch has not shown that yet
+            self._expect_for_a_while(request.uid, node)
         self._keep(request.uid)
 
     def see(self, pod: PlacedPod) -> None:
@@ -108,7 +111,7 @@ class Holds:
             self._nominated.pop(uid, None)
             self._since.pop(uid, None)
             if own:  # the pod may have been tried a moment before the watch showed that its victims have gone
-                self._expected.setdefault(uid, (own, now + OVERDUE_SECONDS))
+                self._expect_for_a_while(uid, own)
         self._keep(uid)
 
     def grant(self, uid: str, node: str) -> None:
@@ -125,6 +128,10 @@ class Holds:
         """Pods that are leaving this node leave enough for one that waits."""
         self._expected[uid] = node, math.inf
         self._keep(uid)
+
+    def _expect_for_a_while(self, uid: str, node: str) -> None:
+        """The watch is about to show that others have left this node for a pod."""
+        self._expected.setdefault(uid, (node, self._evictable.clock() + OVERDUE_SECONDS))
 
     def expect_nothing(self, uid: str) -> None:
         """What pods that are leaving leave is of no use to a pod any more."""

@@ -52,6 +52,7 @@ FOUND_ONCE = {
     30180: "a pod that was tried before the watch showed that all had left for it",
     40705: "room that others were leaving anyhow, and that a higher pod has taken",
     50370: "a victim whose guarantee another one that has borrowed makes up for",
+    50841: "a nomination that the watch had not shown when the pod was tried again",
     910078: "a group for whose quota pods have to leave a node that it may not have",
     920256: "the same where several pods of one quota together open its guarantee",
     920625: "a nominated pod whose card has failed, and that keeps CPU from others",

@@ -8,7 +8,7 @@ import pytest
 
 from aliquot.dialects.hami import HamiDialect
 from aliquot.host import HostShare
-from aliquot.kube.objects import Node, Pod
+from aliquot.kube.objects import Node, Pod, PodStatus
 from aliquot.policy import Policy
 from aliquot.scheduler_ext.bind import Binder, BindError
 from aliquot.scheduler_ext.choose import Placer
@@ -449,6 +449,43 @@ def test_who_is_to_have_what_nobody_has_been_told_to_leave_does_not_take_what_ot
     here.ends("leaving")
     assert here.wants(nominated) == []
     assert here.wants(expects) == ["n1"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_nomination_that_the_watch_has_not_shown_yet_holds_the_place_for_a_while(ends: bool) -> None:
+    """kube-scheduler asks with it; its victim has gone, which the watch has not shown, either."""
+    here = Evicting()
+    here.runs("stays", "n1-b", 16, priority=500)
+    here.runs("low", "n1-a", 16)
+    pod, lower = waiter(16), waiter(16, priority=1)
+    here.wants(pod)
+    assert here.victims(pod, n1=None) == {"n1": {"low"}}
+    nominated = msgspec.structs.replace(pod, status=PodStatus(nominated_node_name="n1"))
+    assert here.wants(nominated) == []
+    assert here.held(pod) == "n1"
+    if ends:
+        here.ends("low")
+        assert here.wants(lower) == []
+        assert here.wants(pod) == ["n1"]
+    else:
+        here.now += OVERDUE_SECONDS
+        here.holds.review()
+        assert here.held(pod) == "", "it may have been outdated"
+
+
+def test_a_nomination_that_the_watch_has_shown_holds_the_place_until_it_ends() -> None:
+    """However often kube-scheduler has asked with it; nobody had been told to leave."""
+    here = Evicting()
+    here.runs("stays", "n1-b", 16, priority=500)
+    here.runs("low", "n1-a", 16)
+    pod = waiter(16)
+    here.wants(pod)
+    here.victims(pod, n1=None)
+    here.nominate(pod, "n1")
+    assert here.wants(msgspec.structs.replace(pod, status=PodStatus(nominated_node_name="n1"))) == []
+    assert here.held(pod) == "n1"
+    here.nominate(pod, "")
+    assert here.held(pod) == ""
 
 
 def test_cpu_is_counted_once_for_a_nominated_pod_whose_place_is_held() -> None:
