@@ -10,6 +10,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from tests.model.snapshot import choices, lacking
 from tests.model.views import NOTHING, plus
 
 if TYPE_CHECKING:
@@ -171,15 +172,14 @@ def _only_borrowed(after: Snapshot, quota: Quota, owed: list[int]) -> bool:
 
 def _groups(snapshot: Snapshot) -> Iterator[Unserved]:
     for (_, name), members in snapshot.groups().items():
-        waiting = [pod for pod in members if not pod.node]
+        waiting, needed = lacking(members)
         placed = len(members) - len(waiting)
-        needed = max(1, members[0].members - placed)
         if len(waiting) < needed:
             continue
-        if any(snapshot.places_together(some) for some in _choices(waiting, needed)):
+        if snapshot.starts(members):
             why = f"group {name}: {placed} of {members[0].members} run, and {needed} more fit together"
             yield Unserved("group starved", name, why)
-        elif any(_preempts_together(snapshot, some, members) for some in _choices(waiting, needed)):
+        elif any(_preempts_together(snapshot, some, members) for some in choices(waiting, needed)):
             why = f"group {name}: {needed} more fit together once pods of lower priority have left"
             yield Unserved("group not preempted for", name, why)
 
@@ -202,14 +202,3 @@ def _as_one(pods: tuple[PodView, ...], card_memory: int) -> PodView:
     """A pod that takes what these take together."""
     each = [(pod, (card_memory, 100) if pod.whole else (pod.memory, pod.cores)) for pod in pods]
     return replace(pods[0], places=tuple(("", *amounts) for pod, amounts in each for _ in range(pod.cards)))
-
-
-def _choices(waiting: list[PodView], needed: int) -> Iterator[tuple[PodView, ...]]:
-    """Some of the members, once for all choices that are alike; the largest first."""
-    seen = set()
-    order = sorted(waiting, key=lambda pod: (-pod.cards, -(pod.memory or 1 << 30)))
-    for some in itertools.combinations(order, needed):
-        kinds = tuple((pod.cards, pod.memory, pod.cores, pod.cpu, pod.burst) for pod in some)
-        if kinds not in seen:
-            seen.add(kinds)
-            yield some

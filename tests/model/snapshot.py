@@ -140,9 +140,13 @@ class Snapshot:
         return found
 
     def with_promises(self, but: str, priority: int) -> Snapshot:
-        """The same, with what is promised to pods that wait, but for this one and those of lower priority."""
-        promised = (one for one in self.pods if one.promised and not one.node and one.uid != but)
-        waiting = (one for one in promised if one.priority >= priority)
+        """The same, with what is promised to pods that wait, but for this one and those of lower priority.
+
+        The places of a group that has room may be promised to it already (docs/gang.md, step 2).
+        """
+        starting = {one.uid for members in self.groups().values() if self.starts(members) for one in members}
+        promised = (one for one in self.waiting if one.promised or one.uid in starting)
+        waiting = (one for one in promised if one.uid != but and one.priority >= priority)
         return replace(self, promises=tuple(waiting))
 
     def guarantee(self, quota: Quota) -> Amounts:
@@ -380,6 +384,28 @@ class Snapshot:
         if not pods:
             return True
         return any(placed.places_together(pods[1:]) for placed in self.placing(pods[0]))
+
+    def starts(self, members: list[PodView]) -> bool:
+        """Whether as many members of a group as it needs find places beside each other."""
+        waiting, needed = lacking(members)
+        return any(self.places_together(some) for some in choices(waiting, needed))
+
+
+def lacking(members: list[PodView]) -> tuple[list[PodView], int]:
+    """The members of a group that wait, and of how many of them it needs places."""
+    waiting = [pod for pod in members if not pod.node]
+    return waiting, max(1, members[0].members - len(members) + len(waiting))
+
+
+def choices(waiting: list[PodView], needed: int) -> Iterator[tuple[PodView, ...]]:
+    """Some of the members, once for all choices that are alike; the largest first."""
+    seen = set()
+    order = sorted(waiting, key=lambda pod: (-pod.cards, -(pod.memory or 1 << 30)))
+    for some in itertools.combinations(order, needed):
+        kinds = tuple((pod.cards, pod.memory, pod.cores, pod.cpu, pod.burst) for pod in some)
+        if kinds not in seen:
+            seen.add(kinds)
+            yield some
 
 
 def _state(card: Card) -> tuple[object, ...]:

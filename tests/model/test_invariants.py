@@ -330,6 +330,20 @@ def test_an_eviction_beside_a_pod_that_does_not_end_is_excused(
     assert found == (["p0", "p1", "p2"] if ends else ["p2"])
 
 
+@pytest.mark.parametrize("members", [2, 3])
+def test_places_may_be_promised_to_a_group_that_has_room(members: int) -> None:
+    """With them a quota has more than its guarantee, and a pod of it may be evicted for one that borrows."""
+    desktop = Desktop(cards=3)
+    desktop.quota("a", guaranteed=16)
+    desktop.runs("p0", 0, gib=16, namespace="a")
+    for number in range(members):
+        desktop.waits(f"g{number}", "g", members, gib=16, namespace="a", priority=10)
+    desktop.waits("high", gib=16, namespace="b", priority=10)
+    waiter, victim = (desktop.server.objects["pods"][key] for key in ("b/high", "a/p0"))
+    desktop.evictions.by_kube_scheduler(waiter, [victim])
+    assert [one.kind for one in desktop.findings] == (["evicted within its guarantee"] if members > 2 else [])
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_for_which_group_a_pod_is_evicted_is_told_by_an_event(*, told: bool) -> None:
     """Where that is lost, it was for the one of the highest priority."""
