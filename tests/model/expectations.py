@@ -83,8 +83,10 @@ def _preemptable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[s
     ):
         return
     for node in snapshot.nodes:
-        if snapshot.awaits_victims(pod) and not snapshot.has_cpu(pod, node):
-            continue  # only kube-scheduler evicts for CPU, and for this pod it does not
+        if not snapshot.has_cpu(pod, node) and (
+            snapshot.awaits_victims(pod) or any(one.leaving for one in _named_for_cpu(snapshot, pod, node))
+        ):
+            continue  # only kube-scheduler evicts for CPU, and for this pod it does not evict those that would go
         there = [one for one in snapshot.bound if one.node == node and not one.leaving]
         lower = [one for one in there if one.priority < pod.priority]
         lent = [one for one in lower if _lends(snapshot, one, pod)]
@@ -94,6 +96,20 @@ def _preemptable(snapshot: Snapshot, pod: PodView, served: Served) -> Iterator[s
         more = [[], *([one.uid] for one in lent if not snapshot.spares(one, pod))]
         if any(snapshot.without(gone).has(pod, node) for some in more if (gone := free + some)):
             yield node
+
+
+def _named_for_cpu(snapshot: Snapshot, pod: PodView, node: str) -> list[PodView]:
+    """Whom kube-scheduler evicts for CPU: all of lower priority but for those that fit, the highest first.
+
+    It knows of no pod that it does not end.
+    """
+    lower = [one for one in snapshot.bound if one.node == node and one.priority < pod.priority]
+    named = list(lower)
+    for one in sorted(lower, key=lambda one: (-one.priority, one.leaving)):
+        others = [other for other in named if other is not one]
+        if snapshot.without(other.uid for other in others).has_cpu(pod, node):
+            named = others
+    return named
 
 
 def _lends(snapshot: Snapshot, victim: PodView, pod: PodView) -> bool:

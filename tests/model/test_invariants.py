@@ -155,6 +155,17 @@ def test_for_cpu_nobody_leaves_a_node_that_a_victim_does_not_leave(*, nominated:
     assert desktop.waits_in_vain() == ({} if nominated else {"high": "not preempted for"})
 
 
+@pytest.mark.parametrize(("stuck", "low"), [(0, 1), (1, 0)])
+def test_for_cpu_those_leave_whom_kube_scheduler_names(stuck: int, low: int) -> None:
+    """It keeps the highest that fit, and knows of no pod that it does not end."""
+    desktop = Desktop(cards=2, cpu=4)
+    desktop.runs("stuck", 0, gib=10, cpu=2, priority=stuck)
+    desktop.leaves("stuck")
+    desktop.runs("low", 1, gib=10, cpu=1, priority=low)
+    desktop.waits("high", gib=10, cpu=2, priority=10)
+    assert desktop.waits_in_vain() == ({} if stuck < low else {"high": "not preempted for"})
+
+
 def test_departures_that_open_a_guarantee_make_no_room() -> None:
     """What a pod within its guarantee leaves is kept for its namespace."""
     desktop = Desktop(cards=1)

@@ -51,6 +51,7 @@ FOUND_ONCE = {
     20577: "CPU that a pod was left, and that another got when an answer was lost",
     30180: "a pod that was tried before the watch showed that all had left for it",
     40705: "room that others were leaving anyhow, and that a higher pod has taken",
+    50123: "a pod whose victim for CPU is one that does not end",
     50194: "places of a group that are promised and not bound yet",
     50370: "a victim whose guarantee another one that has borrowed makes up for",
     50841: "a nomination that the watch had not shown when the pod was tried again",
