@@ -8,7 +8,8 @@ it was last asked for.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -100,6 +101,8 @@ class Accounts:
         self._pools: dict[str, dict[str, str]] = {}
         self._used: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
         self._changed: set[str] = set()
+        self._changed_as_one: set[str] | None = None
+        self._useless: dict[str, frozenset[str]] = {}
         self._free: dict[str, dict[str, Amounts]] = {}
         self._free_in_all: defaultdict[str, Amounts] = defaultdict(Amounts)
         self._whole: dict[str, dict[str, Amounts]] = {}
@@ -137,6 +140,21 @@ class Accounts:
     def give_up(self, place: Place) -> None:
         """It has them no more."""
         self._add(place.namespace, self.split(place.placement), -1)
+
+    @contextmanager
+    def as_one(self) -> Iterator[None]:
+        """Places that are taken meanwhile take what they ask for of what is free now, and nothing more.
+
+        What is left of a card, or of a node, whose last slice they take is free until all have their places. Else it
+        would depend on the choice of cards what a group may borrow.
+        """
+        self._settle()
+        self._changed_as_one = changed = set[str]()
+        try:
+            yield
+        finally:
+            self._changed_as_one = None
+            self._changed |= changed
 
     def _add(self, namespace: str, by_pool: Mapping[str, Amounts], sign: int) -> None:
         for pool, amounts in by_pool.items():
@@ -216,7 +234,7 @@ class Accounts:
                 given[uuid] += charge
                 holders[uuid] += charge.exclusive
         cards = (card.without(given[card.uuid], holders[card.uuid]) for card in self._cards(node))
-        return _free_of(cards, self._pools.get(node, {}))
+        return _free_of(filter(_has_room, cards), self._pools.get(node, {}))
 
     def kind_of(self, node: str) -> Kind | None:
         """What pods take on a node; None where it has no cards."""
@@ -255,10 +273,23 @@ class Accounts:
         for node in self._changed:
             cards, pools = list(self._cards(node)), self._pools.get(node, {})
             self._sort(node, frozenset(_largest(cards, pools).items()))
-            free = _free_of(cards, pools) if self._takes_pods(node, ()) else {}
+            if self._changed_as_one is None:
+                self._note_useless(node, cards)
+            useless = self._useless.get(node, ())
+            free = _free_of((card for card in cards if card.uuid not in useless), pools)
             _replace(self._free, self._free_in_all, node, free)
             _replace(self._whole, self._whole_in_all, node, _whole_of(cards, pools))
+        if self._changed_as_one is not None:
+            self._changed_as_one |= self._changed
         self._changed.clear()
+
+    def _note_useless(self, node: str, cards: Iterable[CardState]) -> None:
+        """Take note of the cards of which nobody can have anything: few nodes have any."""
+        takes_pods = self._takes_pods(node, ())
+        useless = frozenset(card.uuid for card in cards if not (takes_pods and _has_room(card)))
+        self._useless.pop(node, None)
+        if useless:
+            self._useless[node] = useless
 
     def _sort(self, node: str, kind: Kind) -> None:
         before = self._kind_of.pop(node, None)
@@ -313,12 +344,15 @@ def _whole_of(cards: Iterable[CardState], pools: Mapping[str, str]) -> dict[str,
     return whole
 
 
+def _has_room(card: CardState) -> bool:
+    """Whether a slice could be promised of a card, were it small enough."""
+    return card.healthy and not card.mig and not card.holders and card.used_slots < card.slots
+
+
 def _free_of(cards: Iterable[CardState], pools: Mapping[str, str]) -> dict[str, Amounts]:
-    """What is free on a node, in all and by pool, cards in parts; a card that takes nobody has nothing free."""
+    """What is free on these cards of a node, in all and by pool, cards in parts."""
     free: defaultdict[str, Amounts] = defaultdict(Amounts)
     for card in cards:
-        if not card.healthy or card.mig or card.holders:
-            continue
         cores = card.usable_cores - card.used_cores
         left = Amounts(card.left_mib(burst=True), cores, _part_left(card)).positive
         for pool in {ALL, pools.get(card.uuid, ALL)}:
@@ -328,7 +362,7 @@ def _free_of(cards: Iterable[CardState], pools: Mapping[str, str]) -> dict[str, 
 
 def _part_left(card: CardState) -> int:
     """How much of a card could be promised yet: of memory or compute whichever has less of its own left."""
-    if card.used_slots >= card.slots or not card.usable_mib or not card.usable_cores:
+    if not card.usable_mib or not card.usable_cores:
         return 0
     memory = CARD * card.left_mib() // card.usable_mib
     return min(memory, CARD * (card.usable_cores - card.used_cores) // card.usable_cores)

@@ -239,15 +239,9 @@ class Filter:
         whys = [barred.get(name, "") for name in nodes if name in self.ledger.table] if barred else []
         return whys[0].partition(":")[0] if whys and all(whys) else ""
 
-    def other_places_might_help(self, request: PodRequest, nodes: Sequence[str]) -> bool:
-        """Whether quotas keep a pod from each of these nodes, but might let it in if its group had other places.
-
-        Where a limit keeps it from all of them, other places for pods that ask for the same change nothing.
-        """
-        if not self.quota_against(request, nodes):
-            return False
-        kinds = {self.quotas.accounts.kind_of(node): node for node in nodes}
-        return not all(self.quotas.beyond_limit(request, node) for node in kinds.values())
+    def as_one(self) -> contextlib.AbstractContextManager[None]:
+        """Quotas judge places that are taken meanwhile as those of one pod."""
+        return self.quotas.as_one()
 
     def beyond_quotas(self, requests: Sequence[PodRequest]) -> str:
         """The quota that these pods of one namespace exceed even if it is not used; empty where there is none."""

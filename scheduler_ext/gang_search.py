@@ -7,15 +7,15 @@ only in certain patterns; then in any order. It is no proof where it fails. For 
 it is exact, but for quotas.
 
 What grows: one search for each member that finds a place, one for each kind that finds none. Further attempts are made
-only where enough members would have room if their kinds were not in each other's way, or a quota keeps one out, and
-cost `MOST_FINDS` searches in all.
+only where enough members would have room if their kinds were not in each other's way, and cost `MOST_FINDS` searches in
+all.
 """
 
 import itertools
 import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -62,8 +62,8 @@ class Finder(Protocol):
     def quota_against(self, request: PodRequest, nodes: Sequence[str]) -> str:
         """The quota that keeps a pod from each of these nodes with cards; empty where there is none."""
 
-    def other_places_might_help(self, request: PodRequest, nodes: Sequence[str]) -> bool:
-        """Whether quotas keep a pod from each of these nodes, but might let it in if its group had other places."""
+    def as_one(self) -> AbstractContextManager[None]:
+        """Quotas judge places that are taken meanwhile as those of one pod."""
 
     def closed_for_good(self, pod: Pod) -> AbstractSet[str]:
         """The nodes that a pod may never have: another device plugin serves them."""
@@ -259,15 +259,15 @@ class GangSearch:
         Members that kube-scheduler has not asked for yet are taken to be offered `nodes`. Room that others leave for
         members is free to all members meanwhile.
         """
-        with self.aside(gang):
+        with self.aside(gang), finder.as_one():
             return self._place_all(gang, finder, nodes)
 
     def _place_all(self, gang: Gang, finder: Finder, nodes: tuple[str, ...]) -> tuple[list[str], Look]:
-        short_of_host = kept_out = False
+        short_of_host = False
         members, had = _offered(gang.seekers(), nodes), gang.covered
 
         def take(member: Member, preference: Preference) -> str | None:
-            nonlocal short_of_host, kept_out
+            nonlocal short_of_host
             if member.request is None:
                 return None
             request = _preferring(member.request, preference)
@@ -275,14 +275,12 @@ class GangSearch:
             short_of_host |= roomy is not member.nodes
             found = finder.find(member.pod, request, roomy)
             if not isinstance(found, Placement):
-                kept_out = kept_out or finder.other_places_might_help(request, roomy)
                 return None
             self._ledger.reserve(request, found)
             return request.uid
 
         def worthwhile(members: Sequence[Member]) -> bool:
-            # What may be borrowed depends on the places: on a node without a free slice nothing may be.
-            return kept_out or enough_apart(self._ledger.table, members, gang.lacking)
+            return enough_apart(self._ledger.table, members, gang.lacking)
 
         least = gang.terms.members or 0
         arranger = Arranger(members, take, self._ledger.release, lambda number: had + number >= least)

@@ -17,6 +17,7 @@ exceed a limit, however many ask at once.
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -182,6 +183,10 @@ class Quotas:
     def bounds_anybody(self, namespace: str) -> bool:
         """Whether any quota might keep a pod of this namespace from a node."""
         return bool(self._books) or namespace in self._native
+
+    def as_one(self) -> AbstractContextManager[None]:
+        """Places that are taken meanwhile are judged as those of one pod (`Accounts.as_one`)."""
+        return self.accounts.as_one() if self._books else nullcontext()
 
     def together(self, namespace: str) -> set[str]:
         """The namespaces that any limit counts with this one, and this one."""

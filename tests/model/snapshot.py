@@ -33,7 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that counts; `promises` are pods that wait whose quotas are charged already."""
+    """Everything that counts.
+
+    Attributes:
+        lends_all: What is left of a card without a slice is free, too.
+        before: The same before the departures that are asked about.
+        promises: Pods that wait whose quotas are charged already.
+        begun: The same before the first member of a group had its place.
+    """
 
     nodes: dict[str, Node]
     cards: tuple[Card, ...]
@@ -42,6 +49,7 @@ class Snapshot:
     lends_all: bool = False
     before: Snapshot | None = None
     promises: tuple[PodView, ...] = ()
+    begun: Snapshot | None = None
 
     @classmethod
     def of(cls, server: ApiServer) -> Snapshot:
@@ -163,7 +171,14 @@ class Snapshot:
 
     @cached_property
     def free(self) -> Amounts:
-        """What healthy cards of nodes that take pods can still be promised; nothing where a card has no slice left."""
+        """What healthy cards of nodes that take pods can still be promised; nothing where a card has no slice left.
+
+        A group that gets its places together takes what it asks for of that, and nothing more.
+        """
+        if self.begun is not None:
+            had = {pod.uid for pod in self.begun.bound}
+            taken = (pod.demand(0) for pod in self.bound if pod.uid not in had)
+            return rest(self.begun.free, reduce(plus, taken, NOTHING))
         cards = [
             card
             for card in self.taken.values()
@@ -383,7 +398,8 @@ class Snapshot:
         """Whether all of some pods find places beside each other."""
         if not pods:
             return True
-        return any(placed.places_together(pods[1:]) for placed in self.placing(pods[0]))
+        now = self if self.begun is not None else replace(self, begun=self)
+        return any(placed.places_together(pods[1:]) for placed in now.placing(pods[0]))
 
     def starts(self, members: list[PodView]) -> bool:
         """Whether as many members of a group as it needs find places beside each other."""

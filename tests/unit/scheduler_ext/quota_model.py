@@ -114,7 +114,9 @@ class Model:
             if any(s["exclusive"] for _, found in shares for s in found):
                 return (0, 0, 0)
             on_it = plus(on_it, peak([(kind, self._shares(found, "")) for kind, found in shares]))
-        part = min(1000 * (mib - on_it[0]) // mib, 10 * (100 - on_it[1])) if on_it[2] < SLOTS else 0
+        if on_it[2] >= SLOTS:
+            return (0, 0, 0)
+        part = min(1000 * (mib - on_it[0]) // mib, 10 * (100 - on_it[1]))
         return most((mib - on_it[0], 100 - on_it[1], part), (0, 0, 0))
 
     def allows(self, namespace: str, wanted: dict[str, Vector], uid: str = "") -> bool:

@@ -12,8 +12,8 @@ from aliquot.host import HostShare
 from aliquot.inventory import Card as Told
 from aliquot.inventory import GPUNodeStatus
 from aliquot.scheduler_ext.filter import Filter
-from tests.unit.scheduler_ext.drill import Drill, pod_in
-from tests.unit.scheduler_ext.placing import GIB
+from tests.unit.scheduler_ext.drill import NODES, Drill, pod_in
+from tests.unit.scheduler_ext.placing import GIB, card, node
 from tests.unit.scheduler_ext.teams import quota
 
 if TYPE_CHECKING:
@@ -153,8 +153,20 @@ def test_others_are_placed_in_another_order_where_one_member_fits_nowhere():
     assert drill.holds(*pods[1:]) == 4
 
 
-def test_a_group_takes_no_last_slice_that_others_guarantees_need():
-    """What is free on a node without a slice is lent to nobody: with the best fit first the quota is short."""
+def test_what_a_group_may_borrow_depends_on_no_cards_last_slice():
+    """Each member takes one, and half of the card with it; whoever comes afterwards finds nothing left to borrow."""
+    drill = Drill()
+    for name in NODES:
+        drill.ledger.put_node(name, node(card(f"{name}-0"), card(f"{name}-1"), slices=1))
+    drill.quotas.put(quota("owner", "owner", guaranteed=(32, None, None)))
+    group = drill.group("train", 3, gib=8)
+    assert all(drill.where(pod) for pod in group)
+    assert drill.ledger.accounts.free("").memory_mib == 16 * GIB
+    assert drill.where(pod_in("", 8)) == ""
+
+
+def test_what_a_group_may_borrow_depends_on_no_nodes_last_slice():
+    """With the best fit first the quota would be short."""
     drill = Drill()
     for name, sizes, slices in (("n1", (4, 12), 1), ("n2", (8,), 10)):
         there = [Told(uuid=f"{name}-{n}", model="T4", memory_mib=gib * GIB) for n, gib in enumerate(sizes)]

@@ -9,6 +9,7 @@ from aliquot.kube.objects import Node
 from aliquot.scheduler_ext.pods import PlacedPod
 from tests.unit.scheduler_ext.evicting import Evicting
 from tests.unit.scheduler_ext.neighbours import Neighbours, waiter
+from tests.unit.scheduler_ext.placing import GIB, card, node
 from tests.unit.scheduler_ext.teams import quota
 
 ROOM = {"cpu": "64", "memory": "256Gi", "aliquot.dev/gpu": "20"}
@@ -264,3 +265,13 @@ def test_owners_leave_nothing_free_where_nobody_has_borrowed() -> None:
     """All guarantees together are more than the cards: whoever comes first has them."""
     here = lent(kept=64)
     assert [here.place_of(waiter(16, namespace="owner")) != [] for _ in range(3)] == [True, True, False]
+
+
+def test_a_card_without_a_slice_left_has_nothing_that_could_be_lent() -> None:
+    """What is left of its memory nobody can have, neither a borrower nor the owner of a guarantee."""
+    here = Neighbours("n1")
+    here.ledger.put_node("n1", node(card("n1-a"), card("n1-b"), slices=1))
+    here.runs("small", "n1-a", 1)
+    assert here.ledger.accounts.free("").memory_mib == 16 * GIB
+    here.ends("small")
+    assert here.ledger.accounts.free("").memory_mib == 32 * GIB
