@@ -247,9 +247,11 @@ class GangPreemption:
         try:
             for _ in range(MOST_OBJECTIONS):
                 pods = await search.least(units)
-                if not pods:
+                # Where all are not enough, more may be free without those whose departure opens a guarantee.
+                chosen = pods or [pod for unit in units for pod in unit.pods]
+                stay = {*rule.objection(chosen), *evictable.budgets.violated_by(pods)}
+                if not (pods or stay):
                     return None
-                stay = {*rule.objection(pods), *evictable.budgets.violated_by(pods)}
                 if not stay:
                     # Nothing is awaited between this look and the places being held.
                     places = self._fits(gang, [*evictable.leaving(), *(pod.uid for pod in pods)])

@@ -57,6 +57,7 @@ FOUND_ONCE = {
     50194: "places of a group that are promised and not bound yet",
     50370: "a victim whose guarantee another one that has borrowed makes up for",
     50841: "a nomination that the watch had not shown when the pod was tried again",
+    70078: "a group for which fewer have to leave than all, who would open guarantees",
     910078: "a group for whose quota pods have to leave a node that it may not have",
     920256: "the same where several pods of one quota together open its guarantee",
     920625: "a nominated pod whose card has failed, and that keeps CPU from others",

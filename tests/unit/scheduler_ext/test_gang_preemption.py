@@ -182,6 +182,25 @@ def test_a_group_that_borrows_takes_no_quota_below_its_guarantee():
     assert field.rounds(2 * PATIENCE) == [large.metadata.name]
 
 
+def test_those_leave_without_whom_more_is_free_where_others_would_open_a_guarantee():
+    """Owners' cards are on a node without CPU: with all of them gone less could be borrowed than beside them."""
+    field = Contended()
+    for namespace, priority, where in (("owner", 0, "n1"), ("guest", 1, "n2")):
+        for _ in range(4):
+            pod = pod_in("", namespace=namespace, priority=priority)
+            field.create(pod)
+            assert asyncio.run(field.bind(pod, field.where(pod, [where]))) == ""
+            field.show(pod)
+    field.ledger.hosts.put_node("n1", HostShare(1, PLENTY, 10))
+    field.quotas.put(quota("owner", "owner", guaranteed=(48, None, None)))
+    group = [pod_in("train", namespace="guest", priority=100) for _ in range(2)]
+    field.needs("train", 2, namespace="guest")
+    field.create(*group)
+    assert not any(field.where(pod, ["n2"]) for pod in group)
+    assert len(field.rounds()) == 2
+    assert field.held(group) == 2
+
+
 def test_disruption_budgets_hold_for_all_together():
     """The budget lets one of its two pods go; another goes in place of the second."""
     field = Contended()
