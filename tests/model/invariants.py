@@ -138,6 +138,10 @@ class Eviction:
     goal: str
     served: bool = False
 
+    def goes_with(self, other: Eviction) -> bool:
+        """Whether both are of one plan."""
+        return self.waiter_uid == other.waiter_uid and abs(self.at - other.at) <= AGAIN_SECONDS
+
 
 class Evictions:
     """Remembers who was evicted for whom.
@@ -182,15 +186,15 @@ class Evictions:
         new = view(pod)
         cards, snapshot = {uuid for uuid, _, _ in new.places}, Snapshot.of(self._server)
         quotas, full = _quotas(snapshot, new), snapshot.promises_all_slices(new.node)
-        sets = {
-            (one.waiter_uid, one.at)
+        taken = [
+            one
             for one in self.made
             if one.waiter_uid != new.uid
             and new.priority > one.priority
             and (cards & one.cards or quotas & one.quotas or (full and new.node == one.node))
-        }
+        ]
         for one in self.made:
-            one.served = one.served or (one.waiter_uid, one.at) in sets
+            one.served = one.served or any(map(one.goes_with, taken))
 
     def _heed_event(self, event: Obj) -> None:
         """The extender tells a member of the group for which it has just evicted a pod."""

@@ -287,17 +287,25 @@ def test_an_eviction_that_serves_no_pod_is_found_unless_something_has_come_betwe
     assert desktop.evictions.in_vain() == []
 
 
-@pytest.mark.parametrize(("priority", "card", "found"), [(20, 0, 0), (10, 0, 2), (20, 1, 2)])
+@pytest.mark.parametrize(
+    ("priority", "card", "later", "found"),
+    [(20, 0, 0.0, 0), (20, 0, 0.1, 0), (20, 0, 60.0, 1), (10, 0, 0.0, 2), (20, 1, 0.0, 2)],
+)
 def test_an_eviction_serves_a_pod_of_higher_priority_that_comes_first(
-    priority: int, card: int, found: int
+    priority: int, card: int, later: float, found: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Room is held against the same and lower priorities; on other cards it is no use of that room."""
+    """Room is held against the same and lower priorities; on other cards it is no use of that room.
+
+    Evictions for one pod that follow each other closely are one.
+    """
     desktop = Desktop(cards=3)
     desktop.runs("p0", 0)
     desktop.runs("p1", 2)
     desktop.waits("p2", priority=10)
     waiter, *victims = (desktop.server.objects["pods"][f"a/{name}"] for name in ("p2", "p0", "p1"))
-    desktop.evictions.by_kube_scheduler(waiter, victims)
+    desktop.evictions.by_kube_scheduler(waiter, victims[:1])
+    monkeypatch.setattr(CLOCK, "now", later)
+    desktop.evictions.by_kube_scheduler(waiter, victims[1:])
     desktop.server.remove("pods", "a/p0")
     desktop.server.remove("pods", "a/p1")
     desktop.runs("p3", card, priority=priority)
