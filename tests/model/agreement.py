@@ -94,7 +94,7 @@ class Agreement:
 
     async def why(self) -> None:
         """Ask why each single pod waits, and try every remedy."""
-        leader, snapshot = self._leader(), Snapshot.of(self._server).lenient()
+        leader, snapshot = self._leader(), Snapshot.of(self._server)
         if "current_offers" not in self._features:
             snapshot = snapshot.unbounded()
         for pod in snapshot.waiting:

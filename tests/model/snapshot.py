@@ -36,7 +36,6 @@ class Snapshot:
     """Everything that counts.
 
     Attributes:
-        lends_all: What is left of a card without a slice is free, too.
         before: The same before the departures that are asked about.
         promises: Pods that wait whose quotas are charged already.
         begun: The same before the first member of a group had its place.
@@ -46,7 +45,6 @@ class Snapshot:
     cards: tuple[Card, ...]
     quotas: tuple[Quota, ...]
     pods: tuple[PodView, ...]
-    lends_all: bool = False
     before: Snapshot | None = None
     promises: tuple[PodView, ...] = ()
     begun: Snapshot | None = None
@@ -87,10 +85,6 @@ class Snapshot:
             replace(pod, cards=0, places=(), namespace="") if pod.uid in gone else pod for pod in self.pods
         )
         return replace(self, pods=tuple(idle), before=self.before or self)
-
-    def lenient(self) -> Snapshot:
-        """The same, where what is free on a card without a slice left may be lent: docs/quota.md leaves that open."""
-        return replace(self, lends_all=True)
 
     def unbounded(self) -> Snapshot:
         """The same with CPU for all on every node, none of which is cordoned."""
@@ -182,9 +176,7 @@ class Snapshot:
         cards = [
             card
             for card in self.taken.values()
-            if card.healthy
-            and self._takes_pods(card.node)
-            and (self.lends_all or card.used_slots < card.slots)
+            if card.healthy and self._takes_pods(card.node) and card.used_slots < card.slots
         ]
         return (
             sum(max(0, card.memory * card.percent // 100 - card.promised) for card in cards),
