@@ -138,6 +138,8 @@ static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_c
   batch->opened_ns = now;
   batch->sample = flight->leaves_gaps && flight->opened++ % SAMPLED == 0;
   batch->most_launches = part(flight->most_launches);
+  batch->may_wait = ticket->waits;
+  ticket->waits = false;
   ticket->batch = batch;
   enqueue(batch);
   batch->others = aq_flight_others(flight, batch->queue);

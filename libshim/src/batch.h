@@ -39,6 +39,7 @@ typedef struct aq_batch {
   aq_events events;    /* of `events_of`, kept from batch to batch */
   CUcontext events_of; /* NULL: it has none */
   uint32_t others;     /* streams that had something in flight when it was opened */
+  bool may_wait;         /* its stream waits for something else before it */
   bool begun;            /* the start event was seen to be reached */
   bool fresh;            /* the start event is still to be recorded */
   bool recorded;         /* the end event was recorded at least once */

@@ -393,7 +393,10 @@ void aq_submit_flush(void) {
 }
 
 void aq_submit_stream_waits(CUstream name, int flavour) {
-  if (aq_lane_mine->context) end_batches(aq_lane_mine, aq_stream_named(name, flavour));
+  if (!aq_lane_exists()) return;
+  CUstream stream = aq_stream_named(name, flavour);
+  if (aq_lane_mine->context) end_batches(aq_lane_mine, stream);
+  aq_lane_waits(aq_lane_mine, stream);
 }
 
 void aq_submit_stream_ends(CUstream stream) {

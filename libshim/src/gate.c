@@ -136,7 +136,7 @@ static uint64_t opens_by_lease(aq_passage *p) {
     p->is_long = p->for_lease = true;
     return sooner(look, flight->count ? stalled_at(p) : partner_stalled_at(p));
   }
-  if (!flight->count) return p->now_ns;
+  if (!flight->count && !p->queue) return p->now_ns;
   uint64_t open_at = room(p);
   if (open_at > p->now_ns || stalled_at(p) <= p->now_ns || !outlasts_lease(p)) return open_at;
   p->is_long = p->for_lease = true;

@@ -78,6 +78,13 @@ aq_ticket *aq_lane_ticket(aq_lane *lane, CUstream stream) {
   return lane->used < AQ_STREAMS ? &lane->tickets[lane->used++] : least_missed(lane);
 }
 
+void aq_lane_waits(aq_lane *lane, CUstream stream) {
+  aq_ticket *ticket = aq_lane_ticket(lane, stream);
+  if (ticket->stream != stream && ticket->batch) return;
+  if (ticket->stream != stream) aq_ticket_assign(lane, ticket, stream);
+  ticket->waits = true;
+}
+
 uint64_t aq_lane_mark(const aq_lane *lane) {
   uint64_t mark = __atomic_load_n(&lane->visits, __ATOMIC_RELAXED);
   for (uint32_t i = 0; i < AQ_STREAMS; i++)

@@ -33,6 +33,7 @@ typedef struct aq_ticket {
   int64_t settled; /* under the lock: what was left when it was taken back */
   int64_t seen;    /* what was left when the thread last came the slow way, to whichever stream */
   CUstream stream; /* AQ_NO_STREAM: of none yet */
+  bool waits;      /* before what comes next the stream waits for something else than its own work */
   struct aq_batch *batch; /* the thread's batch on it, its own while the generation is what it was */
   uint64_t generation;
   uint64_t places[AQ_KNOWN / 64]; /* those that point here, a bit each */
@@ -128,6 +129,9 @@ bool aq_lane_any(void);
 
 /* By the lane's thread: the ticket of a stream, or one that may become its. */
 aq_ticket *aq_lane_ticket(aq_lane *lane, CUstream stream);
+
+/* By the lane's thread: what comes next on a stream comes behind a wait. It is not noted where all tickets are in use. */
+void aq_lane_waits(aq_lane *lane, CUstream stream);
 
 /* What changes whenever the lane's thread submits anything. */
 uint64_t aq_lane_mark(const aq_lane *lane);

@@ -42,7 +42,7 @@ typedef struct {
   uint64_t generation;
   uint32_t submissions;
   verdict verdict;
-  bool asks_start;       /* whether it has begun is not known, and nothing of its stream is before it */
+  bool asks_start;       /* it may wait for something else than the card, and nothing of its stream is before it */
   bool begun;            /* then */
   uint64_t seen_ns;      /* when it was seen to be over, or not to be */
   CUevent reference;     /* the context's, then */
@@ -122,7 +122,7 @@ static bool begin_look(aq_batch *batch, uint64_t now, look *at) {
   *at = (look){.batch = batch, .generation = batch->generation, .submissions = batch->submissions, .verdict = RUNNING};
   if (batch->abandoned) at->verdict = REFUSED;
   else if (!batch->recorded && now > batch->last_ns + SILENT_NS) at->verdict = UNKNOWN;
-  at->asks_start = !batch->begun && batch->queue->oldest == batch && now > batch->opened_ns + POLL_NS;
+  at->asks_start = batch->may_wait && !batch->begun && batch->queue->oldest == batch && now > batch->opened_ns + POLL_NS;
   return batch->recorded || at->verdict != RUNNING;
 }
 

@@ -89,6 +89,17 @@ def act(number):
 measured(act)
 """
 
+MUCH_BEHIND_A_WAIT = """
+def act(number):
+    check(cuda.cuStreamWaitValue32(streams[0], words, number, 0))
+    for _ in range(60):
+        spin(streams[0], 5)
+    word(0).value = number
+spin(streams[0], 5)
+wait_for_all()
+measured(act)
+"""
+
 WAITS_FOR_THE_HOST = """
 spin(streams[0], 1)
 wait_for_all()
@@ -125,6 +136,11 @@ def alone(
 def test_a_stream_is_kept_from_the_card_by_what_is_in_its_way_alone(alone: Tenant, program: str):
     """The median of its rounds is far below the time for which the interceptor waits where it does not know better."""
     assert float(alone.run(PRELUDE + COMMON + program, SPIN_PTX, MEET_PTX, ROUNDS)) < PATIENCE_MS
+
+
+def test_behind_a_wait_no_more_than_a_window_is_submitted_at_once(alone: Tenant):
+    """All of it may begin at any moment. Beyond that one goes every 2 ms."""
+    assert float(alone.run(PRELUDE + COMMON + MUCH_BEHIND_A_WAIT, SPIN_PTX, MEET_PTX, 1)) > 58
 
 
 def test_no_lease_is_held_up_by_a_stream_that_waits_for_the_host(leased: Callable[..., Tenant]):
