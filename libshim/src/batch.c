@@ -9,10 +9,10 @@
 #include "lease.h"
 #include "loader.h"
 #include "measurement.h"
+#include "stream.h"
 #include "ticket.h"
 #include "work.h"
 
-#define BATCH_NS UINT64_C(1000000) /* a batch takes no more work than this */
 #define OVERDUE_NS UINT64_C(10000000)
 #define SAMPLED 8  /* of so many batches of a program that leaves gaps, one is a sample */
 
@@ -35,7 +35,7 @@ aq_batch *aq_batch_of(const aq_ticket *ticket) {
 }
 
 static bool is_full(const aq_batch *batch) {
-  return batch->estimate >= BATCH_NS || batch->launches >= batch->most_launches;
+  return batch->estimate >= AQ_BATCH_NS || batch->launches >= batch->most_launches;
 }
 
 /* A batch with a tail is joined even when it is full: the end event of what joins it is the tail's as well. */
@@ -80,6 +80,14 @@ bool aq_batch_is_lacking(const aq_submission *submission, const aq_core_context 
   return !context->idle && !aq_batch_can_join(aq_batch_of(submission->ticket), context, submission->what);
 }
 
+bool aq_batch_any_is_left(void) {
+  size_t count;
+  aq_core_context *contexts = aq_core_contexts(&count);
+  for (size_t i = 0; i < count; i++)
+    if (contexts[i].idle) return true;
+  return blank || batches_made < AQ_BATCH_COUNT;
+}
+
 aq_batch *aq_batch_take_blank(aq_events *had) {
   *had = (aq_events){NULL, NULL};
   if (!blank && batches_made < AQ_BATCH_COUNT) return &batches[batches_made++];
@@ -97,12 +105,12 @@ void aq_batch_equip(aq_batch *batch, aq_core_context *context, const aq_events *
   set_free(batch);
 }
 
-static void enqueue(aq_batch *batch) {
+static void enqueue(aq_batch *batch, CUstream identity) {
   aq_in_flight *flight = &aq_flights[batch->card];
   if (flight->newest) flight->newest->next = batch;
   else flight->oldest = batch;
   flight->newest = batch;
-  batch->queue = aq_queue_enter(batch->card, batch->context, batch->stream);
+  batch->queue = aq_queue_enter(batch->card, batch->context, identity);
   if (!batch->queue->oldest) batch->queue->oldest = batch;
 }
 
@@ -121,6 +129,12 @@ static uint32_t part(uint32_t launches) {
   return launches == AQ_ANY_LAUNCHES ? launches : (uint32_t)later(1, launches / AQ_PIPELINE);
 }
 
+/* At random, lest a program that does the same again and again has always the same of its works measured. */
+static bool is_drawn(aq_in_flight *flight) {
+  flight->dice = flight->dice * UINT32_C(1664525) + UINT32_C(1013904223);
+  return (flight->dice >> 16) % SAMPLED == 0;
+}
+
 static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_core_context *context, uint64_t now) {
   aq_ticket *ticket = submission->ticket;
   aq_in_flight *flight = &aq_flights[context->card];
@@ -136,12 +150,12 @@ static aq_batch *open_batch(aq_lane *lane, const aq_submission *submission, aq_c
   batch->generation = ticket->generation = ++generations;
   batch->others_ns = aq_charge_others(context->card);
   batch->opened_ns = now;
-  batch->sample = flight->leaves_gaps && flight->opened++ % SAMPLED == 0;
+  batch->sample = flight->leaves_gaps && is_drawn(flight);
   batch->most_launches = part(flight->most_launches);
   batch->may_wait = ticket->waits;
   ticket->waits = false;
   ticket->batch = batch;
-  enqueue(batch);
+  enqueue(batch, aq_stream_identity(submission->stream, lane));
   batch->others = aq_flight_others(flight, batch->queue);
   return batch;
 }
@@ -166,17 +180,17 @@ static void add_work(aq_batch *batch, uint64_t estimate, uint64_t now) {
 
 static void add_launches(aq_batch *batch, uint32_t launches) {
   batch->launches += launches;
-  aq_flights[batch->card].launches += launches;
+  aq_queue_add_launches(batch->card, batch->queue, launches);
 }
 
 static void add_spread(aq_batch *batch, uint64_t spread) {
   batch->spread += spread;
-  aq_flights[batch->card].spread += spread;
+  aq_queue_add_spread(batch->card, batch->queue, spread);
 }
 
 aq_batch *aq_batch_join(aq_lane *lane, const aq_submission *submission, aq_core_context *context, uint64_t now) {
   const void *what = submission->what;
-  uint64_t cost = aq_cost(what), estimate = cost ? cost : BATCH_NS;
+  uint64_t cost = aq_cost(what), estimate = cost ? cost : AQ_BATCH_NS;
   aq_batch *batch = aq_batch_of(submission->ticket);
   if (!aq_batch_can_join(batch, context, what)) batch = open_batch(lane, submission, context, now);
   if (!batch) return NULL;
@@ -275,7 +289,7 @@ uint64_t aq_batch_late_ns(const aq_queue *queue) {
 
 int64_t aq_batch_room(const aq_batch *batch) {
   if (batch->sample) return 0;
-  int64_t in_batch = (int64_t)BATCH_NS - (int64_t)batch->estimate;
+  int64_t in_batch = (int64_t)AQ_BATCH_NS - (int64_t)batch->estimate;
   const aq_in_flight *flight = &aq_flights[batch->card];
   int64_t in_flight = (int64_t)flight->window_ns - (int64_t)aq_flight_ahead(flight, batch->queue);
   int64_t in_lease = flight->lease_end_ns - (int64_t)aq_flight_begins_ns(flight, batch->queue, 0);
@@ -292,11 +306,10 @@ uint32_t aq_batch_room_for_launches(const aq_batch *batch) {
 }
 
 void aq_batch_reserve(aq_batch *batch, aq_ticket *ticket, int64_t worth, uint32_t launches) {
-  aq_in_flight *flight = &aq_flights[batch->card];
   batch->ticket = ticket;
   batch->worth = worth;
   batch->ticket_launches = launches;
-  flight->launches += launches;
+  aq_queue_add_launches(batch->card, batch->queue, launches);
   aq_queue_add(batch->card, batch->queue, (uint64_t)worth, 0);
 }
 
@@ -307,12 +320,11 @@ static uint32_t launches_for(const aq_batch *batch, uint64_t used) {
 }
 
 void aq_batch_unreserve(aq_batch *batch, int64_t left) {
-  aq_in_flight *flight = &aq_flights[batch->card];
   uint64_t used = (uint64_t)(batch->worth - left);
   batch->estimate += used;
   batch->unmeasured += used;
   aq_queue_take_back(batch->card, batch->queue, (uint64_t)left);
-  flight->launches -= batch->ticket_launches;
+  aq_queue_add_launches(batch->card, batch->queue, -batch->ticket_launches);
   add_launches(batch, launches_for(batch, used));
   batch->ticket = NULL;
   batch->worth = 0;
@@ -346,6 +358,8 @@ static void leave_stream(aq_batch *batch, uint64_t ended) {
   while (next && next->queue != queue) next = next->next;
   if (queue->oldest == batch) aq_queue_wait(batch->card, queue, false, ended), queue->oldest = next;
   if (batch->unknown) queue->unknown_ns = 0;
+  aq_queue_add_spread(batch->card, queue, -batch->spread);
+  aq_queue_add_launches(batch->card, queue, -batch->launches);
   aq_queue_pass(batch->card, queue, batch->estimate, ended);
   aq_queue_leave(batch->card, queue);
   batch->queue = NULL;
@@ -353,10 +367,7 @@ static void leave_stream(aq_batch *batch, uint64_t ended) {
 
 /* The batch is no longer its thread's and no longer in flight. */
 static void close_batch(aq_batch *batch, uint64_t ended) {
-  aq_in_flight *flight = &aq_flights[batch->card];
   aq_ticket_take_back(batch);
-  flight->spread -= batch->spread;
-  flight->launches -= batch->launches;
   leave_stream(batch, ended);
   make_nobodys(batch);
 }

@@ -12,6 +12,7 @@
 #include "event.h"
 #include "flight.h"
 
+#define AQ_BATCH_NS UINT64_C(1000000) /* a batch takes no more work than this */
 #define AQ_BATCH_COUNT 256
 #define AQ_BATCH_MEMBERS 32
 
@@ -76,6 +77,7 @@ aq_batch *aq_batch_of(const struct aq_ticket *ticket);
 /* Whether the submission needs a new batch and none has events of its context. Then: a batch that has none any more, with the
  * events to be ended that it had (NULL: all are in use); and, with new events or NULL, it is one of the context's. */
 bool aq_batch_is_lacking(const aq_submission *submission, const aq_core_context *context);
+bool aq_batch_any_is_left(void);
 aq_batch *aq_batch_take_blank(aq_events *had);
 void aq_batch_equip(aq_batch *batch, aq_core_context *context, const aq_events *events);
 

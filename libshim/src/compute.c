@@ -14,6 +14,9 @@
 #include "stream.h"
 #include "ticket.h"
 
+#define LOOK_NS UINT64_C(1000000)
+#define LONG_NS UINT64_C(100000000)
+
 static const uint32_t nothing;
 static uint32_t metered_at = AQ_GATE_CLOSED; /* the gate's word at which a card had a cap; relaxed, a memory of any_cap */
 aq_gate aq_gate_now = {&nothing, AQ_GATE_CLOSED};
@@ -194,13 +197,29 @@ static bool waits_at_gate(aq_lane *lane, aq_submission *submission, const aq_cor
   return true;
 }
 
+/* While all batches are in flight what they have is looked at; what makes no progress for long keeps nobody. */
+static bool waits_for_batch(const aq_submission *submission, const aq_core_context *context, const aq_passage *passage) {
+  uint64_t now = aq_now_ns();
+  if (!aq_batch_is_lacking(submission, context) || aq_batch_any_is_left() || now > passage->began_ns + LONG_NS) return false;
+  aq_monitor_wait(now + LOOK_NS);
+  return true;
+}
+
 /* In the end there is a batch to join, and the gate is open, at the same moment. */
 static void pass_gate(aq_lane *lane, aq_submission *submission, aq_core_context *context) {
   aq_passage passage = aq_gate_arrive(context, submission);
   do {
     while (aq_batch_is_lacking(submission, context) && equip_batch(context)) continue;
-  } while (waits_at_gate(lane, submission, context, &passage));
+  } while (waits_for_batch(submission, context, &passage) || waits_at_gate(lane, submission, context, &passage));
   aq_gate_ticket(&passage, submission);
+}
+
+/* Without a batch it is charged by its past. */
+static void join(aq_lane *lane, aq_submission *submission, aq_core_context *context) {
+  uint64_t now = aq_now_ns(), cost = aq_cost(submission->what);
+  submission->batch = aq_batch_join(lane, submission, context, now);
+  if (submission->batch) take_events(submission, submission->batch);
+  else aq_charge_estimate(context->card, cost ? cost : AQ_BATCH_NS, now);
 }
 
 static void enter(aq_lane *lane, aq_submission *submission, CUcontext handle) {
@@ -211,9 +230,8 @@ static void enter(aq_lane *lane, aq_submission *submission, CUcontext handle) {
   end_now(&left, handle);
   if (context && aq_core_cap(context->card)) {
     pass_gate(lane, submission, context);
-    submission->batch = aq_batch_join(lane, submission, context, aq_now_ns());
+    join(lane, submission, context);
     aq_batch_publish(context->card, false);
-    if (submission->batch) take_events(submission, submission->batch);
   }
   aq_monitor_unlock();
 }

@@ -12,6 +12,7 @@
 typedef struct {
   const void *what;
   uint64_t ns, soonest_ns, mean_ns;
+  uint32_t measured; /* by itself: never, once, or more often */
 } entry;
 
 static entry table[ENTRIES];
@@ -48,22 +49,32 @@ static uint64_t after(uint64_t known, uint64_t ns, bool cautious) {
   return known - (known - ns) / (cautious ? CAUTIOUS : WEIGHT);
 }
 
-void aq_cost_learn(const void *what, uint64_t ns, uint64_t work, bool cautious) {
+static void add(entry *known, const void *what, uint64_t ns) {
+  entry *entries = bucket(what);
+  if (known) return;
+  for (int i = PROBES - 1; i > 0; i--) entries[i] = entries[i - 1]; /* the oldest of the bucket is forgotten */
+  entries[0] = (entry){.what = what, .ns = ns, .soonest_ns = ns};
+}
+
+/* The first measurement may have had the loading of code in it. */
+static void learn_work(entry *known, uint64_t work) {
+  bool is_first = known->measured == 0, is_second = known->measured == 1;
+  known->mean_ns = is_first || (is_second && work < known->mean_ns) ? work : after(known->mean_ns, work, false);
+  if (known->measured < 2) known->measured++;
+}
+
+void aq_cost_learn(const void *what, uint64_t ns, uint64_t work, bool alone, bool cautious) {
   if (!ns) ns = 1;
   if (!work) work = 1;
+  add(find(what), what, ns);
   entry *known = find(what);
-  if (known) {
-    known->ns = after(known->ns, ns, cautious);
-    known->mean_ns = after(known->mean_ns, work, false);
-    known->soonest_ns = ns < known->soonest_ns ? ns : known->soonest_ns + (ns - known->soonest_ns) / CAUTIOUS;
-    return;
-  }
-  entry *entries = bucket(what);
-  for (int i = PROBES - 1; i > 0; i--) entries[i] = entries[i - 1]; /* the oldest of the bucket is forgotten */
-  entries[0] = (entry){what, ns, ns, work};
+  if (!alone && known->measured) return;
+  known->ns = after(known->ns, ns, cautious);
+  known->soonest_ns = ns < known->soonest_ns ? ns : known->soonest_ns + (ns - known->soonest_ns) / CAUTIOUS;
+  if (alone) learn_work(known, work);
 }
 
 void aq_cost_forget(const void *what) {
   entry *known = find(what);
-  if (known) *known = (entry){NULL, 0, 0, 0};
+  if (known) *known = (entry){.what = NULL};
 }

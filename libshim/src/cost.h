@@ -25,12 +25,12 @@ uint64_t aq_cost(const void *what);
 /* What it takes at the least, by what was measured of late, and no more than aq_cost; 0: not known. */
 uint64_t aq_cost_soonest(const void *what);
 
-/* How much work it is on average, by the measurements of late; 0: not known. */
+/* How much work it is on average, by the measurements of late while nothing else was in flight; 0: not known. */
 uint64_t aq_cost_mean(const void *what);
 
-/* `what` took this long, of which so much was work. `cautious`: what takes longer than before is believed at once, what takes less by
- * and by. Under the caller's lock, as aq_cost. */
-void aq_cost_learn(const void *what, uint64_t ns, uint64_t work, bool cautious);
+/* `what` took this long, of which so much was work, by itself or beside others; the latter says nothing where the former is known.
+ * `cautious`: what takes longer than before is believed at once, what takes less by and by. Under the caller's lock, as aq_cost. */
+void aq_cost_learn(const void *what, uint64_t ns, uint64_t work, bool alone, bool cautious);
 
 /* It is not known any more: it is to be measured by itself. */
 void aq_cost_forget(const void *what);

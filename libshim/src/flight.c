@@ -91,15 +91,29 @@ void aq_queue_wait(int card, aq_queue *queue, bool waits, uint64_t now) {
   queue->waits = waits;
   flight->count += waits ? -queue->count : queue->count;
   flight->estimate += waits ? -queue->estimate : queue->estimate;
+  flight->spread += waits ? -queue->spread : queue->spread;
+  flight->launches += waits ? -queue->launches : queue->launches;
   flight->ends_ns = now + flight->estimate;
   queue->ends_ns = now + queue->estimate;
 }
 
+void aq_queue_add_launches(int card, aq_queue *queue, uint32_t launches) {
+  queue->launches += launches;
+  if (!queue->waits) aq_flights[card].launches += launches;
+}
+
+void aq_queue_add_spread(int card, aq_queue *queue, uint64_t ns) {
+  queue->spread += ns;
+  if (!queue->waits) aq_flights[card].spread += ns;
+}
+
 /* ---- what is in the way ---- */
+
+static uint64_t in_the_way(const aq_in_flight *flight) { return flight->in_the_way > 0 ? (uint64_t)flight->in_the_way : 0; }
 
 /* Between what a stream has by itself and what all have, as far as these are in each other's way. */
 static uint64_t between(const aq_in_flight *flight, uint64_t own, uint64_t all) {
-  return all > own ? own + (all - own) * flight->in_the_way / AQ_ALL : own;
+  return all > own ? own + (all - own) * in_the_way(flight) / AQ_ALL : own;
 }
 
 uint64_t aq_flight_ahead(const aq_in_flight *flight, const aq_queue *queue) {
@@ -123,18 +137,14 @@ uint32_t aq_flight_others(const aq_in_flight *flight, const aq_queue *queue) {
   return count;
 }
 
-static uint64_t delay(uint64_t took, uint64_t expected, uint32_t others) {
-  uint64_t each = took > expected ? (took - expected) * AQ_ALL / (expected * others) : 0;
-  return each < AQ_ALL ? each : AQ_ALL;
+/* By how much each of the others delayed it, in parts of what they took; less than nothing where it took less than expected. */
+static int32_t delay(uint64_t took, uint64_t expected, uint32_t others) {
+  double each = ((double)took - (double)expected) / ((double)expected * others);
+  return each >= 1 ? AQ_ALL : each <= -1 ? -AQ_ALL : (int32_t)(each * AQ_ALL);
 }
 
 void aq_flight_learn(aq_in_flight *flight, uint32_t others, uint64_t took, uint64_t expected) {
-  if (!others || !expected) return;
-  flight->in_the_way = (uint32_t)((flight->in_the_way * (WEIGHT - 1) + delay(took, expected, others)) / WEIGHT);
-}
-
-uint64_t aq_flight_alone(const aq_in_flight *flight, uint32_t others, uint64_t took) {
-  return took * AQ_ALL / (AQ_ALL + flight->in_the_way * (uint64_t)others);
+  flight->in_the_way = (flight->in_the_way * (WEIGHT - 1) + delay(took, expected, others)) / WEIGHT;
 }
 
 void aq_flights_forget(void) {

@@ -27,6 +27,8 @@ typedef struct aq_queue {
   struct aq_batch *oldest;
   uint32_t count;       /* open batches */
   uint64_t estimate;    /* nanoseconds in flight, as far as known */
+  uint64_t spread;      /* by how much less it may be */
+  uint32_t launches;    /* with what tickets are good for */
   uint64_t ends_ns;     /* when all of it is expected to be over, if nothing else is in its way */
   uint64_t progress_ns; /* when one was last seen to finish */
   uint64_t unknown_ns;  /* since when a batch of unknown length is open; 0: none is */
@@ -40,16 +42,16 @@ typedef struct {
   uint64_t estimate;    /* nanoseconds in flight, as far as known */
   uint64_t spread;      /* by how much less it may be */
   uint32_t count;       /* open batches */
-  uint32_t launches;    /* in all batches, with what tickets are good for */
+  uint32_t launches;    /* in these, with what tickets are good for */
   uint32_t most_launches; /* that may be in flight; AQ_ANY_LAUNCHES: there is no lease */
   uint32_t distrust;    /* batches until there may be as many as ever, since one took much longer than was expected */
-  uint32_t in_the_way;  /* how much of what other streams have in flight delays a stream's work; AQ_ALL: all of it */
+  int32_t in_the_way;   /* how much of what other streams have in flight delays a stream's work: nothing (0 or less) to all (AQ_ALL) */
   uint64_t ends_ns;     /* when all of it is expected to be over, one after the other */
   uint64_t progress_ns; /* when one was last seen to finish */
   uint64_t window_ns;   /* known work that may be in flight */
   int64_t lease_end_ns; /* no work is to go beyond it; INT64_MAX: there is no lease */
-  bool leaves_gaps;     /* the batch that ended last may have left the card idle in between, */
-  uint32_t opened;      /* batches in such times */
+  bool leaves_gaps;     /* the batch that ended last may have left the card idle in between */
+  uint32_t dice;
   uint32_t waiting;     /* submissions at the gate */
   uint32_t rung_for;    /* the gate's word for which the bell was last rung */
   aq_charges charges;
@@ -71,6 +73,10 @@ void aq_queue_add(int card, aq_queue *queue, uint64_t ns, uint64_t now);
 void aq_queue_take_back(int card, aq_queue *queue, uint64_t ns);
 void aq_queue_pass(int card, aq_queue *queue, uint64_t ns, uint64_t ended);
 
+/* So many launches more, or fewer by the number's complement; and so much more, or less, by which its work may be shorter. */
+void aq_queue_add_launches(int card, aq_queue *queue, uint32_t launches);
+void aq_queue_add_spread(int card, aq_queue *queue, uint64_t ns);
+
 /* The queue's oldest batch is seen to wait for something else than the card, or no longer. */
 void aq_queue_wait(int card, aq_queue *queue, bool waits, uint64_t now);
 
@@ -84,11 +90,8 @@ uint64_t aq_flight_ends_ns(const aq_in_flight *flight);
 /* How many other streams have something in flight that counts. */
 uint32_t aq_flight_others(const aq_in_flight *flight, const aq_queue *queue);
 
-/* A work that was expected to take so long took at least so long beside so many other streams. */
+/* Work that takes so long by itself took at least so long beside so many other streams. */
 void aq_flight_learn(aq_in_flight *flight, uint32_t others, uint64_t took, uint64_t expected);
-
-/* What took so long beside so many other streams would have taken by itself, by what is known. */
-uint64_t aq_flight_alone(const aq_in_flight *flight, uint32_t others, uint64_t took);
 
 /* In the child of a fork. */
 void aq_flights_forget(void);

@@ -8,12 +8,15 @@
 
 #include "batch.h"
 #include "cost.h"
+#include "lane.h"
 #include "lease.h"
 #include "monitor.h"
+#include "stream.h"
 
 #define STALL_NS UINT64_C(100000000) /* nothing finished for so long, nor was expected to: let one more in */
 #define PARTNER_NS UINT64_C(20000000) /* the same on another card: a collective may have begun there */
-#define WAITS_NS UINT64_C(2000000)   /* the same in a stream that waits for the host, a word or another stream */
+#define WAITS_NS UINT64_C(2000000)   /* the same in a stream that waits for the host, a word or another stream, */
+#define MUCH_NS UINT64_C(64000000)   /* until it has so much in flight */
 #define OTHER_NS UINT64_C(500000)    /* so long work of unknown length keeps out that of other streams, */
 #define LATE_NS UINT64_C(2000000)    /* and so long work that is late */
 #define UNSEEN_NS UINT64_C(1000000000)
@@ -27,7 +30,7 @@ static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 aq_passage aq_gate_arrive(const aq_core_context *context, const aq_submission *submission) {
   return (aq_passage){.card = context->card,
                       .context = context,
-                      .stream = submission->stream,
+                      .stream = aq_stream_identity(submission->stream, aq_lane_mine),
                       .cost = aq_cost(submission->what),
                       .began_ns = aq_now_ns()};
 }
@@ -66,6 +69,8 @@ static uint64_t look_until(const aq_passage *p) {
  * Launches of one function can take now long, now short. Then twice the window may be in flight, by what they take at the most. */
 static bool may_run_dry(const aq_in_flight *flight, uint64_t together) {
   const aq_batch *oldest = flight->oldest;
+  while (oldest && oldest->queue->waits) oldest = oldest->next;
+  if (!oldest) return false;
   uint64_t behind = flight->estimate - flight->spread - (oldest->estimate - oldest->spread);
   return behind < flight->window_ns / 4 && together <= 2 * flight->window_ns;
 }
@@ -99,7 +104,10 @@ static uint64_t standstill_at(const aq_passage *p, int card, uint64_t patience) 
 }
 
 static uint64_t stalled_at(const aq_passage *p) {
-  return standstill_at(p, p->card, p->queue && p->queue->waits ? WAITS_NS : STALL_NS);
+  const aq_queue *own = p->queue;
+  if (!own || !own->waits) return standstill_at(p, p->card, STALL_NS);
+  bool soon = own->estimate < MUCH_NS && !aq_lease_is_closed(p->gate);
+  return later(p->began_ns, own->progress_ns) + (soon ? WAITS_NS : STALL_NS);
 }
 
 /* The same of the process's other cards. */

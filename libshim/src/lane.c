@@ -81,7 +81,11 @@ aq_ticket *aq_lane_ticket(aq_lane *lane, CUstream stream) {
 void aq_lane_waits(aq_lane *lane, CUstream stream) {
   aq_ticket *ticket = aq_lane_ticket(lane, stream);
   if (ticket->stream != stream && ticket->batch) return;
-  if (ticket->stream != stream) aq_ticket_assign(lane, ticket, stream);
+  if (ticket->stream != stream) {
+    aq_monitor_lock();
+    aq_ticket_assign(lane, ticket, stream);
+    aq_monitor_unlock();
+  }
   ticket->waits = true;
 }
 

@@ -16,8 +16,19 @@ static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 /* Nanoseconds that all of its works take back to back, by what each took before. */
 static uint64_t work_of(const aq_batch *batch) {
   uint64_t work = batch->unnamed;
-  for (uint32_t i = 0; i < batch->member_count; i++) work += aq_cost_mean(batch->members[i].what) * batch->members[i].count;
+  for (uint32_t i = 0; i < batch->member_count; i++) {
+    const aq_batch_member *member = &batch->members[i];
+    uint64_t alone = aq_cost_mean(member->what);
+    work += (alone ? alone : member->cost) * member->count;
+  }
   return work;
+}
+
+/* Whether it is known of each what it takes by itself. */
+static bool is_known(const aq_batch *batch) {
+  bool known = !batch->unnamed;
+  for (uint32_t i = 0; i < batch->member_count; i++) known = known && aq_cost_mean(batch->members[i].what);
+  return known;
 }
 
 /* For how long the card may have had nothing to do between the events: until the last work was submitted, and no longer. */
@@ -28,7 +39,8 @@ static uint64_t most_idle(const aq_batch *batch, uint64_t from, uint64_t took) {
 /* Work mostly begins before the call that submits it returns, and not long before. Where that leaves much open it was as much as was
  * expected. */
 static uint64_t likely(uint64_t least, uint64_t open, uint64_t expected) {
-  if (!expected || (open < expected / 2 && open < PROMPT_NS)) return least + open / 4;
+  if (!expected) return least + open;
+  if (open < expected / 2 && open < PROMPT_NS) return least + open / 4;
   return later(least, sooner(expected, least + open));
 }
 
@@ -60,14 +72,14 @@ static uint64_t part_of(const aq_batch_member *member, uint64_t of, uint64_t exp
 }
 
 /* Spreads what it took by itself, and the work that was in it, over its works. */
-static void teach_costs(const aq_batch *batch, uint64_t took, uint64_t work) {
+static void teach_costs(const aq_batch *batch, uint64_t took, uint64_t work, bool alone) {
   uint64_t expected = expected_of(batch);
   bool surprised = is_surprise(batch, took, expected);
   trust(&aq_flights[batch->card], surprised);
   for (uint32_t i = 0; i < batch->member_count; i++) {
     const aq_batch_member *member = &batch->members[i];
     if (surprised) aq_cost_forget(member->what);
-    else aq_cost_learn(member->what, part_of(member, took, expected), part_of(member, work, expected), aq_batch_is_counted(batch));
+    else aq_cost_learn(member->what, part_of(member, took, expected), part_of(member, work, expected), alone, aq_batch_is_counted(batch));
   }
 }
 
@@ -77,15 +89,15 @@ static uint32_t others_beside(const aq_batch *batch) {
   return now > batch->others ? now : batch->others;
 }
 
-/* What the events leave open teaches nothing but its bounds. */
+/* Beside others a batch teaches how much they are in its way, and by itself what its works cost. What the events leave open teaches nothing
+ * but its bounds. */
 void aq_measurement_teach(const aq_measurement *measured, const aq_batch *batch) {
   aq_in_flight *flight = &aq_flights[batch->card];
   uint32_t others = others_beside(batch);
-  uint64_t took = measured->took, work = measured->work, expected = work_of(batch);
-  bool exact = measured->idle <= took / 2;
-  flight->leaves_gaps = !exact;
-  if (!exact && work == expected) return;
-  if (exact) aq_flight_learn(flight, others, took - measured->idle, expected);
-  took = exact ? aq_flight_alone(flight, others, took) : work;
-  teach_costs(batch, took, sooner(took, work));
+  uint64_t took = measured->took, idle = measured->idle, work = measured->work;
+  bool exact = idle <= took / 2;
+  flight->leaves_gaps = idle > took / 8;
+  if (exact && others && is_known(batch)) aq_flight_learn(flight, others, took - idle, work_of(batch));
+  if (exact) teach_costs(batch, took, work, !others);
+  else if (!others && work != work_of(batch)) teach_costs(batch, work, work, true);
 }

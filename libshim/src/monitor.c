@@ -26,7 +26,7 @@
 #define SILENT_NS UINT64_C(5000000)       /* a batch without an end event is given up after so much silence */
 #define REFERENCE_NS UINT64_C(4000000000) /* a float of milliseconds is exact to half a microsecond up to here */
 #define EXIT_WAIT_NS UINT64_C(20000000)
-#define LOOKS 64
+#define LOOKS AQ_BATCH_COUNT
 #define CLOSE_NS UINT64_C(300000) /* two bounds of an instant that are no further apart say when it was */
 
 typedef enum {
@@ -42,6 +42,7 @@ typedef struct {
   uint64_t generation;
   uint32_t submissions;
   verdict verdict;
+  const aq_queue *queue; /* to tell those of one stream, which end one after the other */
   bool asks_start;       /* it may wait for something else than the card, and nothing of its stream is before it */
   bool begun;            /* then */
   uint64_t seen_ns;      /* when it was seen to be over, or not to be */
@@ -114,12 +115,19 @@ static void ask(look *at, CUcontext *current) {
   at->verdict = known ? OVER : UNKNOWN;
 }
 
+/* Whether one before it in its stream is seen to go on. */
+static bool is_behind(const look *looks, int at) {
+  for (int i = at - 1; i >= 0; i--)
+    if (looks[i].queue == looks[at].queue) return looks[i].verdict == RUNNING;
+  return false;
+}
+
 /* ---- handing back: under the lock ---- */
 
 /* What can be said without asking the driver; nothing is asked about work whose end event does not exist yet. */
 static bool begin_look(aq_batch *batch, uint64_t now, look *at) {
   if (batch->state != AQ_BATCH_OPEN || batch->in_call) return false;
-  *at = (look){.batch = batch, .generation = batch->generation, .submissions = batch->submissions, .verdict = RUNNING};
+  *at = (look){.batch = batch, .generation = batch->generation, .submissions = batch->submissions, .queue = batch->queue, .verdict = RUNNING};
   if (batch->abandoned) at->verdict = REFUSED;
   else if (!batch->recorded && now > batch->last_ns + SILENT_NS) at->verdict = UNKNOWN;
   at->asks_start = batch->may_wait && !batch->begun && batch->queue->oldest == batch && now > batch->opened_ns + POLL_NS;
@@ -159,7 +167,10 @@ static void renew_reference(aq_core_context *context, aq_batch *batch, double ms
   context->fresh_offset = AQ_ANY_OFFSET;
 }
 
+/* Bounds of long ago may be wrong by what the clocks have drifted apart. */
 static void narrow(aq_offset *offset, uint64_t least, uint64_t most) {
+  if (least > offset->most) offset->most = most;
+  if (most < offset->least) offset->least = least;
   offset->least = later(offset->least, least);
   offset->most = sooner(offset->most, most);
 }
@@ -188,7 +199,7 @@ static void settle(const look *at) {
   if (at->verdict == OVER && at->reference != batch->context->reference) return; /* renewed by one before; it is looked at again */
   if (at->verdict == OVER) note_offset(at);
   if (at->verdict == OVER && !goes_on(at)) finish(at);
-  else if (at->verdict == OVER) return;
+  else if (at->verdict == OVER) aq_batch_look(batch, true, at->seen_ns);
   else if (at->verdict == RUNNING && at->asks_start) aq_batch_look(batch, at->begun, at->seen_ns);
   else if (at->verdict != RUNNING) aq_batch_give_up(batch, at->verdict == REFUSED ? 0 : batch->estimate);
 }
@@ -206,7 +217,8 @@ static void poll(void) {
   }
   asking = true;
   pthread_mutex_unlock(&lock);
-  for (int i = 0; i < count; i++) ask(&looks[i], &current);
+  for (int i = 0; i < count; i++)
+    if (!is_behind(looks, i)) ask(&looks[i], &current);
   if (current) AQ_CUDA(cuCtxSetCurrent)(NULL);
   pthread_mutex_lock(&lock);
   asking = false;

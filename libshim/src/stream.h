@@ -13,6 +13,13 @@ static inline CUstream aq_stream_named(CUstream stream, int flavour) {
   return !stream && flavour == AQ_STREAM_PER_THREAD ? CU_STREAM_PER_THREAD : stream;
 }
 
+/* Stands for a stream by such a name, of the calling thread whose `thread` is: each thread has a default stream of its own in one flavour,
+ * and the other's has two names. */
+static inline CUstream aq_stream_identity(CUstream stream, const void *thread) {
+  if (stream == CU_STREAM_PER_THREAD) return (CUstream)(uintptr_t)thread;
+  return stream == CU_STREAM_LEGACY ? NULL : stream;
+}
+
 /* Of a stream by such a name: the device that it is on. Returns the driver's status. */
 CUresult aq_stream_device(CUstream stream, CUdevice *device);
 

@@ -81,7 +81,7 @@ def account(steps: Path, batches: Sequence[Batch], share: int = 30, until: int |
     lines: list[tuple[int, int, str]] = []
     for number, one in enumerate(batches):
         opened, seen = BEGIN + one.opened, BEGIN + max(one.seen, one.end)
-        lines.append((opened, one.process, f"open {number} {one.stream + 1} {opened}"))
+        lines.append((opened, one.process, f"open {number} {one.stream + 16} {opened}"))
         if one.count > 1:
             more = BEGIN + one.submitted
             lines.append((more, one.process, f"more {number} {one.count - 1} {more}"))

@@ -63,3 +63,36 @@ def test_a_stream_that_waits_between_two_kernels_is_charged_for_the_kernels(
     assert used == 8 * ROUNDS * MS // 10
     wait_for(lambda: made.usage().cards[0].busy_ns > 0, "a charge")
     assert 0.5 * used < made.usage().cards[0].busy_ns < 2 * used
+
+
+MANY = """
+import ctypes
+start()
+module = check(cuda.cuModuleLoadData(open(sys.argv[1], "rb").read() + b"\\0"))
+kernel = check(cuda.cuModuleGetFunction(module, b"aliquot_spin"))
+streams = [check(cuda.cuStreamCreate(1)) for _ in range(2)]
+word = check(cuda.cuMemHostAlloc(64, 3))
+ctypes.memset(word, 0, 64)
+
+def spin(stream):
+    check(cuda.cuLaunchKernel(kernel, 10000, 1, 1, 256, 1, 1, 0, stream, ((100_000,), (ctypes.c_uint64,)), 0))
+
+for _ in range(4):
+    spin(streams[0])
+    check((*cuda.cuStreamSynchronize(streams[0]), None))
+for number in range(300):
+    check(cuda.cuStreamWaitValue32(streams[number % 2], word, 1, 0))
+    spin(streams[number % 2])
+ctypes.memset(word, 1, 1)
+for stream in streams:
+    check((*cuda.cuStreamSynchronize(stream), None))
+"""
+
+
+def test_what_is_submitted_while_very_much_is_in_flight_is_charged_as_well(tenant: Callable[..., Tenant]):
+    """Each kernel behind a wait is a batch of its own. When there is none left, work is charged by its past."""
+    made = tenant(1 << 30, 99)
+    made.run(PRELUDE + MANY, SPIN_PTX)
+    used = sum(run.end_ns - run.start_ns for run in made.machine.busy(made.machine.cards[0].uuid))
+    assert used == 304 * MS // 10
+    assert made.usage().cards[0].busy_ns > 0.95 * used

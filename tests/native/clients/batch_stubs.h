@@ -23,7 +23,9 @@ void aq_work_publish(int card, uint32_t state, uint64_t end) { (void)card, (void
 uint64_t aq_cost(const void *what) { return (void)what, cost_ns; }
 uint64_t aq_cost_mean(const void *what) { return (void)what, cost_ns; }
 uint64_t aq_cost_soonest(const void *what) { return (void)what, cost_ns; }
-void aq_cost_learn(const void *what, uint64_t took, uint64_t work, bool counted) { (void)what, (void)took, (void)work, (void)counted; }
+void aq_cost_learn(const void *what, uint64_t took, uint64_t work, bool alone, bool counted) {
+  (void)what, (void)took, (void)work, (void)alone, (void)counted;
+}
 void aq_cost_forget(const void *what) { (void)what; }
 void aq_ticket_take_back(aq_batch *batch) { (void)batch; }
 uint64_t aq_lane_mark(const aq_lane *lane) { return (void)lane, 0; }

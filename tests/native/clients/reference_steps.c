@@ -70,8 +70,8 @@ static double advance(double at_ms) {
   bool renews = to_ms > reference_ms + RENEWED_MS;
   if (renews) to_ms = reference_ms + RENEWED_MS + 0.05;
   set_time(at_ms - 0.05);
-  run(at_ms, to_ms, 1);
-  if (renews) run(at_ms, reference_ms + RENEWED_MS - 0.05, 2);
+  run(at_ms, to_ms, 16);
+  if (renews) run(at_ms, reference_ms + RENEWED_MS - 0.05, 17);
   set_time(to_ms + 0.1);
   poll();
   return to_ms;
