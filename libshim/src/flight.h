@@ -1,8 +1,8 @@
 /* What is in flight on each card, stream by stream, and when it is expected to be over. Under the lock of compute.c.
  *
- * Streams of a process run beside each other as far as their kernels leave room on the card. How far that is, is learnt from how
- * much longer a work takes beside others than by itself: nothing is in the way of another stream, or all that is in flight, or a part of
- * it. A stream that waits for something else than the card is in nobody's way.
+ * Streams of a process run beside each other as far as their kernels leave room on the card. How much of what others have in flight is
+ * in the way of a stream, from nothing to all of it, is learnt from how much longer work takes beside them than by itself. A stream
+ * that waits for something else than the card is in nobody's way.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef AQ_FLIGHT_H
 #define AQ_FLIGHT_H
@@ -16,7 +16,7 @@
 
 struct aq_batch;
 
-#define AQ_WINDOW_NS UINT64_C(8000000) /* known work in flight, on one card by one process, where an arbiter does not say */
+#define AQ_WINDOW_NS UINT64_C(8000000) /* known work in flight that is in the way of what follows, where an arbiter does not say */
 #define AQ_ANY_LAUNCHES UINT32_MAX
 
 /* What is in flight on one stream. */
