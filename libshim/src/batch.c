@@ -275,6 +275,7 @@ bool aq_batch_goes_on(aq_batch *batch, uint64_t to, uint64_t now) {
   uint64_t tail = batch->unmeasured + spent(batch), before = batch->seen_mark;
   if (batch->owner) batch->seen_mark = aq_lane_mark(batch->owner);
   if (batch->seen_mark != before) batch->moved_ns = now;
+  if (to <= batch->submitted_ns + AQ_SURPRISE_NS) batch->caught_up_ns = now;
   return tail && now < later(to, batch->moved_ns) + tail;
 }
 
@@ -284,7 +285,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 uint64_t aq_batch_late_ns(const aq_queue *queue) {
   const aq_batch *oldest = queue->oldest;
   uint64_t expected = oldest->estimate + (uint64_t)oldest->worth;
-  return later(later(oldest->opened_ns, oldest->moved_ns), queue->progress_ns) + 2 * expected + AQ_SURPRISE_NS;
+  return later(later(oldest->opened_ns, oldest->caught_up_ns), queue->progress_ns) + 2 * expected + AQ_SURPRISE_NS;
 }
 
 int64_t aq_batch_room(const aq_batch *batch) {

@@ -57,6 +57,7 @@ typedef struct aq_batch {
   uint32_t most_launches;   /* after which it is full; AQ_ANY_LAUNCHES: they are not counted */
   uint64_t seen_mark;       /* its owner's at the monitor's last look, */
   uint64_t moved_ns;        /* and when that was last another than before */
+  uint64_t caught_up_ns;   /* when the card was last seen to have done soon what had been submitted of it */
   uint64_t opened_ns;
   uint64_t last_ns;      /* when its latest submission began */
   uint64_t others_ns;    /* what other processes have charged of time before it, as far as is known */
