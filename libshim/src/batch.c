@@ -218,7 +218,7 @@ static uint32_t work_state(const aq_in_flight *flight, bool enters) {
 
 void aq_batch_publish(int card, bool enters) {
   const aq_in_flight *flight = &aq_flights[card];
-  aq_work_publish(card, work_state(flight, enters), aq_flight_ends_ns(flight));
+  aq_work_publish(card, work_state(flight, enters), aq_core_leasable(card) ? aq_flight_ends_ns(flight) : 0);
 }
 
 void aq_batch_publish_overdue(uint64_t now) {

@@ -198,28 +198,34 @@ static bool waits_at_gate(aq_lane *lane, aq_submission *submission, const aq_cor
 }
 
 /* While all batches are in flight what they have is looked at; what makes no progress for long keeps nobody. */
-static bool waits_for_batch(const aq_submission *submission, const aq_core_context *context, const aq_passage *passage) {
+static bool waits_for_batch(const aq_passage *passage) {
+  if (aq_batch_any_is_left()) return false;
   uint64_t now = aq_now_ns();
-  if (!aq_batch_is_lacking(submission, context) || aq_batch_any_is_left() || now > passage->began_ns + LONG_NS) return false;
-  aq_monitor_wait(now + LOOK_NS);
-  return true;
+  bool waits = now < passage->began_ns + LONG_NS;
+  if (waits) aq_monitor_wait(now + LOOK_NS);
+  return waits;
 }
 
 /* In the end there is a batch to join, and the gate is open, at the same moment. */
 static void pass_gate(aq_lane *lane, aq_submission *submission, aq_core_context *context) {
   aq_passage passage = aq_gate_arrive(context, submission);
+  bool lacks;
   do {
-    while (aq_batch_is_lacking(submission, context) && equip_batch(context)) continue;
-  } while (waits_for_batch(submission, context, &passage) || waits_at_gate(lane, submission, context, &passage));
+    while ((lacks = aq_batch_is_lacking(submission, context)) && equip_batch(context)) continue;
+  } while ((lacks && waits_for_batch(&passage)) || waits_at_gate(lane, submission, context, &passage));
   aq_gate_ticket(&passage, submission);
 }
 
 /* Without a batch it is charged by its past. */
 static void join(aq_lane *lane, aq_submission *submission, aq_core_context *context) {
-  uint64_t now = aq_now_ns(), cost = aq_cost(submission->what);
+  uint64_t now = aq_now_ns();
   submission->batch = aq_batch_join(lane, submission, context, now);
-  if (submission->batch) take_events(submission, submission->batch);
-  else aq_charge_estimate(context->card, cost ? cost : AQ_BATCH_NS, now);
+  if (submission->batch) {
+    take_events(submission, submission->batch);
+  } else {
+    uint64_t cost = aq_cost(submission->what);
+    aq_charge_estimate(context->card, cost ? cost : AQ_BATCH_NS, now);
+  }
 }
 
 static void enter(aq_lane *lane, aq_submission *submission, CUcontext handle) {

@@ -38,6 +38,7 @@ aq_queue *aq_queue_enter(int card, const aq_core_context *context, CUstream stre
     queue = blank();
     *queue = (aq_queue){.next = flight->queues, .context = context, .stream = stream};
     flight->queues = queue;
+    flight->streams++;
   }
   queue->count++;
   if (!queue->waits) flight->count++;
@@ -48,6 +49,7 @@ void aq_queue_leave(int card, aq_queue *queue) {
   aq_in_flight *flight = &aq_flights[card];
   if (!queue->waits) flight->count--;
   if (--queue->count) return;
+  if (!queue->waits) flight->streams--;
   aq_queue **link = &flight->queues;
   while (*link != queue) link = &(*link)->next;
   *link = queue->next;
@@ -90,6 +92,7 @@ void aq_queue_wait(int card, aq_queue *queue, bool waits, uint64_t now) {
   if (queue->waits == waits) return;
   queue->waits = waits;
   flight->count += waits ? -queue->count : queue->count;
+  flight->streams += waits ? -1u : 1;
   flight->estimate += waits ? -queue->estimate : queue->estimate;
   flight->spread += waits ? -queue->spread : queue->spread;
   flight->launches += waits ? -queue->launches : queue->launches;
@@ -132,9 +135,7 @@ uint64_t aq_flight_ends_ns(const aq_in_flight *flight) {
 }
 
 uint32_t aq_flight_others(const aq_in_flight *flight, const aq_queue *queue) {
-  uint32_t count = 0;
-  for (const aq_queue *other = flight->queues; other; other = other->next) count += other != queue && !other->waits;
-  return count;
+  return flight->streams - !queue->waits;
 }
 
 /* By how much each of the others delayed it, in parts of what they took; less than nothing where it took less than expected. */

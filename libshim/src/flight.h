@@ -41,7 +41,8 @@ typedef struct {
   aq_queue *queues;
   uint64_t estimate;    /* nanoseconds in flight, as far as known */
   uint64_t spread;      /* by how much less it may be */
-  uint32_t count;       /* open batches */
+  uint32_t count;       /* open batches, */
+  uint32_t streams;     /* and streams that have any */
   uint32_t launches;    /* in these, with what tickets are good for */
   uint32_t most_launches; /* that may be in flight; AQ_ANY_LAUNCHES: there is no lease */
   uint32_t distrust;    /* batches until there may be as many as ever, since one took much longer than was expected */
