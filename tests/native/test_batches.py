@@ -47,6 +47,8 @@ class Account:
     paid_until: int
     ahead: int
     """For how long another stream's work would find the card busy."""
+    samples: int
+    """Batches that nothing joined, so that their one work was measured."""
 
 
 def compiled(directory: Path, name: str, *others: str) -> Path:
@@ -72,8 +74,8 @@ def told(process: subprocess.Popen[str], line: str) -> Account:
     assert process.stdout is not None
     process.stdin.write(f"{line}\n")
     process.stdin.flush()
-    busy, paid_until, ahead = map(int, process.stdout.readline().split())
-    return Account(busy, paid_until - BEGIN, ahead)
+    busy, paid_until, ahead, samples = map(int, process.stdout.readline().split())
+    return Account(busy, paid_until - BEGIN, ahead, samples)
 
 
 def account(steps: Path, batches: Sequence[Batch], share: int = 30, until: int | None = None) -> Account:
@@ -122,6 +124,24 @@ def test_what_was_submitted_before_it_ran_is_charged_as_its_events_say(steps: Pa
 def test_from_the_last_submission_on_the_stream_was_busy(steps: Path):
     """So a batch costs that much at the least."""
     assert account(steps, [replace(PACED, submitted=4 * MS)]).busy == PACED.end - 4 * MS
+
+
+@pytest.mark.parametrize(("submitted", "least", "most"), [(9 * MS, 25, 75), (10_000, 0, 0)])
+def test_of_a_program_that_leaves_gaps_some_works_are_measured_alone(
+    steps: Path, submitted: int, least: int, most: int
+):
+    """About one batch in eight of 400; of one that leaves none its batches say enough."""
+    again = [
+        replace(
+            PACED,
+            opened=n * 10 * MS,
+            start=n * 10 * MS + 10_000,
+            end=n * 10 * MS + PACED.end,
+            submitted=n * 10 * MS + submitted,
+        )
+        for n in range(400)
+    ]
+    assert least <= account(steps, again).samples <= most
 
 
 def test_what_ran_in_the_gaps_of_another_stream_is_charged(steps: Path):

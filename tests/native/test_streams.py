@@ -107,6 +107,53 @@ finally:
     busy.join()
 """
 
+THREADS_WITH_DEFAULT_STREAMS_OF_THEIR_OWN = """
+PER_THREAD = 2
+ready, over = threading.Semaphore(0), threading.Semaphore(0)
+
+def keep_busy():
+    start()
+    for _ in range(rounds):
+        ready.acquire()
+        spin(PER_THREAD, 300)
+        over.release()
+
+other = threading.Thread(target=keep_busy)
+other.start()
+
+taken = []
+for _ in range(rounds):
+    ready.release()
+    over.acquire()
+    begin = time.monotonic()
+    for _ in range(10):
+        spin(PER_THREAD, 1)
+    check((*cuda.cuStreamSynchronize(PER_THREAD), None))
+    taken.append((time.monotonic() - begin) * 1000)
+    check((*cuda.cuCtxSynchronize(), None))
+other.join()
+print(statistics.median(taken))
+"""
+
+PRODUCERS_BEHIND_MUCH_SMALL_WORK = """
+taken = []
+for stream in streams[:2]:
+    for length in (0.01, 0.1) * 3:
+        spin(stream, length)
+        wait_for_all()
+for number in range(1, rounds + 1):
+    check(cuda.cuStreamWaitValue32(streams[0], words, number, 0))
+    for _ in range(64):
+        spin(streams[0], 0.01)
+    begin = time.monotonic()
+    for _ in range(20):
+        spin(streams[1], 0.1)
+    taken.append((time.monotonic() - begin) * 1000)
+    word(0).value = number
+    wait_for_all()
+print(statistics.median(taken))
+"""
+
 ONE_KERNEL_ON_EACH = """
 def act(number):
     for stream in streams[:8]:
@@ -141,6 +188,8 @@ PROGRAMS = {
     "short kernels beside one that waits for the host": BESIDE_A_KERNEL_THAT_WAITS_FOR_THE_HOST,
     "consumers before their producer": CONSUMER_BEFORE_PRODUCER,
     "work behind a wait beside a busy stream": BEHIND_A_WAIT_BESIDE_A_BUSY_STREAM,
+    "producers behind much small work": PRODUCERS_BEHIND_MUCH_SMALL_WORK,
+    "threads with default streams of their own": THREADS_WITH_DEFAULT_STREAMS_OF_THEIR_OWN,
     "a long kernel on each of eight": ONE_KERNEL_ON_EACH,
 }
 

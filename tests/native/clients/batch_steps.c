@@ -1,7 +1,8 @@
 /* Opens and ends batches of one process on one card at the instants that it is told, on the interceptor's own accounts:
  *   batch_steps PAGE SHARE     a usage page, and hundredths of a percent
  * A line is "open NUMBER STREAM AT", "more NUMBER COUNT AT" (by a ticket, and an event), "end NUMBER FROM TO AT" or "look AT", in nanoseconds. To each it says what was charged so far by all who have the
- * page, the instant until which the clock is paid, and for how long work of another stream would find the card busy. Each work is expected to take a microsecond.
+ * page, the instant until which the clock is paid, for how long work of another stream would find the card busy, and
+ * how many batches were opened as samples. Each work is expected to take a microsecond.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,6 +16,7 @@
 
 static aq_core_context context = {.handle = (CUcontext)1};
 static aq_batch *batches_of[MOST];
+static unsigned samples;
 
 void aq_core_contexts_forget(void) {}
 
@@ -33,7 +35,7 @@ static void submit_more(aq_batch *batch, uint32_t count) {
 static void obey(const char *line) {
   unsigned number;
   uint64_t stream, count, from, to;
-  if (sscanf(line, "open %u %" SCNu64 " %" SCNu64, &number, &stream, &now_ns) == 3) batches_of[number] = submit(&context, stream, any_event);
+  if (sscanf(line, "open %u %" SCNu64 " %" SCNu64, &number, &stream, &now_ns) == 3) samples += (batches_of[number] = submit(&context, stream, any_event))->sample;
   else if (sscanf(line, "end %u %" SCNu64 " %" SCNu64 " %" SCNu64, &number, &from, &to, &now_ns) == 4)
     aq_batch_finish(batches_of[number], from, to);
   else if (sscanf(line, "more %u %" SCNu64 " %" SCNu64, &number, &count, &now_ns) == 3) submit_more(batches_of[number], (uint32_t)count);
@@ -52,8 +54,8 @@ int main(int argc, char **argv) {
   cost_ns = 1000;
   while (fgets(line, sizeof line, stdin)) {
     obey(line);
-    printf("%" PRIu64 " %" PRIu64 " %" PRIu64 "\n", aq_slice.usage->cards[0].busy_ns, aq_clock_open_at(&aq_slice.usage->cards[0]),
-           aq_flight_ahead(&aq_flights[0], NULL));
+    printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %u\n", aq_slice.usage->cards[0].busy_ns, aq_clock_open_at(&aq_slice.usage->cards[0]),
+           aq_flight_ahead(&aq_flights[0], NULL), samples);
     fflush(stdout);
   }
   return 0;
