@@ -31,9 +31,9 @@ ctypes.memset(words, 0, 4096)
 def word(number):
     return ctypes.c_uint32.from_address(words + 64 * number)
 
-def spin(stream, ms):
+def spin(stream, ms, width=1):
     length = ((round(ms * 1_000_000),), (ctypes.c_uint64,))
-    check(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, length, 0))
+    check(cuda.cuLaunchKernel(kernel, width, 1, 1, 1, 1, 1, 0, stream, length, 0))
 
 def meet(stream, value):
     arguments = ((0, words, words + 64, value), (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32))
@@ -135,19 +135,20 @@ other.join()
 print(statistics.median(taken))
 """
 
-PRODUCERS_BEHIND_MUCH_SMALL_WORK = """
+OTHERS_BEHIND_MUCH_WAITING_WORK = """
 taken = []
-for stream in streams[:2]:
-    for length in (0.01, 0.1) * 3:
-        spin(stream, length)
-        wait_for_all()
+SMALL, MEDIUM, LONG = (0.01, 2), (0.1, 3), (200, 4)
+for kind in (SMALL, MEDIUM, LONG) * 2:
+    spin(streams[1], *kind)
+    wait_for_all()
 for number in range(1, rounds + 1):
     check(cuda.cuStreamWaitValue32(streams[0], words, number, 0))
     for _ in range(64):
-        spin(streams[0], 0.01)
+        spin(streams[0], *SMALL)
     begin = time.monotonic()
-    for _ in range(20):
-        spin(streams[1], 0.1)
+    spin(streams[1], *LONG)
+    for _ in range(10):
+        spin(streams[2], *MEDIUM)
     taken.append((time.monotonic() - begin) * 1000)
     word(0).value = number
     wait_for_all()
@@ -188,7 +189,7 @@ PROGRAMS = {
     "short kernels beside one that waits for the host": BESIDE_A_KERNEL_THAT_WAITS_FOR_THE_HOST,
     "consumers before their producer": CONSUMER_BEFORE_PRODUCER,
     "work behind a wait beside a busy stream": BEHIND_A_WAIT_BESIDE_A_BUSY_STREAM,
-    "producers behind much small work": PRODUCERS_BEHIND_MUCH_SMALL_WORK,
+    "others behind much work that waits": OTHERS_BEHIND_MUCH_WAITING_WORK,
     "threads with default streams of their own": THREADS_WITH_DEFAULT_STREAMS_OF_THEIR_OWN,
     "a long kernel on each of eight": ONE_KERNEL_ON_EACH,
 }
