@@ -3,9 +3,10 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from aliquot.pod_groups import GroupKey
 from aliquot.scheduler_ext.gang_member import Member
 from aliquot.scheduler_ext.gang_runs import of_earlier_runs
-from aliquot.scheduler_ext.groups import UNSAID, GroupKey, Terms
+from aliquot.scheduler_ext.groups import UNSAID, Terms
 from aliquot.scheduler_ext.ledger import Ledger, Stage
 
 ON_ITS_WAY = frozenset({Stage.BINDING, Stage.UNCERTAIN, Stage.ASSUMED, Stage.BOUND})

@@ -5,8 +5,9 @@ import asyncio
 from aliquot.kube.api import Api
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import Resource
+from aliquot.pod_groups import GroupKey
 from aliquot.scheduler_ext.gangs import Gangs
-from aliquot.scheduler_ext.groups import RESOURCES, UNSAID, GroupKey, PodGroup
+from aliquot.scheduler_ext.groups import RESOURCES, UNSAID, PodGroup
 
 
 class GangFeed:

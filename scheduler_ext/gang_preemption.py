@@ -27,6 +27,7 @@ from typing import Final
 from aliquot.amounts import NOTHING, Amounts
 from aliquot.host import NO_HOST
 from aliquot.placement import Placement
+from aliquot.pod_groups import GroupKey
 from aliquot.scheduler_ext.borrowing import Borrowing
 from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS
 from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS, Evictable
@@ -36,7 +37,6 @@ from aliquot.scheduler_ext.fit import still_fits
 from aliquot.scheduler_ext.gang import Gang
 from aliquot.scheduler_ext.gang_grounds import GangDemand, GangGround, Rule
 from aliquot.scheduler_ext.gangs import Gangs
-from aliquot.scheduler_ext.groups import GroupKey
 from aliquot.scheduler_ext.holds import Holds
 from aliquot.scheduler_ext.ledger import Stage
 from aliquot.scheduler_ext.plans import Evictee

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from aliquot.kube.objects import Pod
+from aliquot.pod_groups import GroupKey, group_of
 from aliquot.request import PodRequest, RequestError
 from aliquot.scheduler_ext.gang import Gang, Look
 from aliquot.scheduler_ext.gang_member import Member
-from aliquot.scheduler_ext.groups import UNSAID, GroupKey, Terms, group_of, terms_of
+from aliquot.scheduler_ext.groups import UNSAID, Terms, terms_of
 from aliquot.scheduler_ext.ledger import Ledger
 from aliquot.scheduler_ext.pods import PlacedPod, controller_of, seconds_of
 from aliquot.scheduler_ext.waiting import Waiting, canonical

@@ -23,13 +23,13 @@ import numpy as np
 
 from aliquot.kube.objects import Pod
 from aliquot.placement import Placement
+from aliquot.pod_groups import GroupKey
 from aliquot.policy import SILENT, Policy, Preference
 from aliquot.request import PodRequest, SliceRequest
 from aliquot.scheduler_ext.choose import slices_of
 from aliquot.scheduler_ext.empty_cluster import Candidate, EmptyCluster, Taken
 from aliquot.scheduler_ext.gang import Gang, Look
 from aliquot.scheduler_ext.gang_member import Member
-from aliquot.scheduler_ext.groups import GroupKey
 from aliquot.scheduler_ext.ledger import Entry, Ledger
 from aliquot.scheduler_ext.table import CardTable
 from aliquot.scheduler_ext.waiting import Waiting

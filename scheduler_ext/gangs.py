@@ -28,12 +28,13 @@ from typing import Final
 
 from aliquot.kube.objects import Pod
 from aliquot.placement import Placement
+from aliquot.pod_groups import GroupKey, group_of
 from aliquot.request import PodRequest
 from aliquot.scheduler_ext.fit import still_fits
 from aliquot.scheduler_ext.gang import Gang, Look
 from aliquot.scheduler_ext.gang_registry import GangRegistry
 from aliquot.scheduler_ext.gang_search import Finder, GangSearch
-from aliquot.scheduler_ext.groups import GroupKey, Terms, group_of
+from aliquot.scheduler_ext.groups import Terms
 from aliquot.scheduler_ext.ledger import Ledger, Stage
 from aliquot.scheduler_ext.passed_over import PassedOver
 from aliquot.scheduler_ext.pods import PlacedPod

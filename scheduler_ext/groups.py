@@ -1,11 +1,10 @@
-"""Which pods belong together, and how many of them a group needs at once: the conventions that are in use.
+"""How many pods a group needs at once, as its object says in one of the conventions that are in use.
 
-| convention | a pod says so by | the object that says how many |
-|---|---|---|
-| Kubernetes 1.36 | `spec.schedulingGroup.podGroupName` | podgroups.scheduling.k8s.io, `…gang.minCount` |
-| scheduler-plugins | label `scheduling.x-k8s.io/pod-group` | podgroups.scheduling.x-k8s.io, `minMember` |
-| the same, older | label `pod-group.scheduling.sigs.k8s.io`, or with `/name` | the same, or label `…/min-available` |
-| Volcano | annotation `scheduling.k8s.io/group-name` | podgroups.scheduling.volcano.sh, `minMember` |
+| convention | the object that says how many |
+|---|---|
+| Kubernetes 1.36 | podgroups.scheduling.k8s.io, `…gang.minCount` |
+| scheduler-plugins | podgroups.scheduling.x-k8s.io, `minMember`; or the pods' label `…/min-available` |
+| Volcano | podgroups.scheduling.volcano.sh, `minMember` |
 
 Without an object the pods' own annotation `aliquot.dev/group-min-members` is heeded.
 """
@@ -14,35 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from aliquot.kube.objects import KubeObject, KubeStruct, ObjectMeta, SchedulingGroup
+from aliquot.kube.objects import KubeObject, KubeStruct, ObjectMeta
 from aliquot.kube.resources import Resource
 from aliquot.names import GROUP_MIN_ANNOTATION, GROUP_SECONDS_ANNOTATION
+from aliquot.pod_groups import NATIVE, PLUGINS, VOLCANO
 
-NATIVE, PLUGINS, VOLCANO = "scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"
-"""The API groups whose PodGroups are read."""
-
-_LABELS: Final = (
-    "scheduling.x-k8s.io/pod-group",
-    "pod-group.scheduling.sigs.k8s.io",
-    "pod-group.scheduling.sigs.k8s.io/name",
-)
 _MIN_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
-_ANNOTATIONS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 MOST_SECONDS: Final = 24 * 3600.0
 MOST_DIGITS: Final = 9
-
-
-@dataclass(frozen=True, slots=True)
-class GroupKey:
-    """A group: its namespace and name, and the API group of its PodGroup."""
-
-    namespace: str
-    name: str
-    api: str
-
-    def __str__(self) -> str:
-        """As people are told of it."""
-        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +80,6 @@ RESOURCES: Final = (
     Resource(PLUGINS, "v1alpha1", "podgroups", PodGroup),
     Resource(VOLCANO, "v1beta1", "podgroups", PodGroup),
 )
-
-
-def group_of(meta: ObjectMeta, native: SchedulingGroup | None) -> GroupKey | None:
-    """The group that a pod belongs to; None for most."""
-    if native is not None and native.pod_group_name:
-        return GroupKey(meta.namespace, native.pod_group_name, NATIVE)
-    if meta.labels:
-        for label in _LABELS:
-            if name := meta.labels.get(label):
-                return GroupKey(meta.namespace, name, PLUGINS)
-    if meta.annotations:
-        for annotation in _ANNOTATIONS:
-            if name := meta.annotations.get(annotation):
-                return GroupKey(meta.namespace, name, VOLCANO)
-    return None
 
 
 def terms_of(meta: ObjectMeta) -> Terms:

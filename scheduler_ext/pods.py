@@ -28,7 +28,7 @@ from aliquot.kube.objects import (
     SchedulingGroup,
 )
 from aliquot.names import DEFAULT_NAMES, PLACEMENT_ANNOTATION, SCHEDULER_NAME, ResourceNames
-from aliquot.scheduler_ext.groups import GroupKey, group_of
+from aliquot.pod_groups import GroupKey, group_of
 
 OURS: Final = frozenset({"", "default-scheduler", SCHEDULER_NAME})
 """Schedulers that bind through the extender, or know nothing of cards."""

@@ -31,8 +31,8 @@ from aliquot.kube.listing import Listing
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
 from aliquot.names import DEFAULT_SCHEDULER, RETRY_ANNOTATION
+from aliquot.pod_groups import group_of
 from aliquot.request import PodRequest
-from aliquot.scheduler_ext.groups import group_of
 
 _log = logging.getLogger(__name__)
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from aliquot.kube.objects import Pod
+from aliquot.pod_groups import PLUGINS, GroupKey
 from aliquot.request import read_pod_request
 from aliquot.scheduler_ext.bind import Binder, BindError
 from aliquot.scheduler_ext.choose import Placer
 from aliquot.scheduler_ext.filter import Filter
 from aliquot.scheduler_ext.foreign import ForeignAgents
 from aliquot.scheduler_ext.gangs import Gangs
-from aliquot.scheduler_ext.groups import PLUGINS, GroupKey, Terms
+from aliquot.scheduler_ext.groups import Terms
 from aliquot.scheduler_ext.ledger import Ledger, Stage
 from aliquot.scheduler_ext.passed_over import PassedOver
 from aliquot.scheduler_ext.pods import PlacedPod

@@ -1,7 +1,8 @@
 """Reservations that kube-scheduler has forgotten, by a lost answer or a new start: nobody waits for them."""
 
 from aliquot.host import HostShare
-from aliquot.scheduler_ext.groups import PLUGINS, GroupKey, Terms
+from aliquot.pod_groups import PLUGINS, GroupKey
+from aliquot.scheduler_ext.groups import Terms
 from tests.unit.scheduler_ext.drill import placed, pod_in
 from tests.unit.scheduler_ext.evicting import Evicting
 from tests.unit.scheduler_ext.neighbours import Neighbours, waiter

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.scheduler_ext.groups import NATIVE, PLUGINS, UNSAID, VOLCANO, PodGroup, Terms, terms_of
+from aliquot.pod_groups import NATIVE, PLUGINS, VOLCANO
+from aliquot.scheduler_ext.groups import UNSAID, PodGroup, Terms, terms_of
 from aliquot.scheduler_ext.pods import PlacedPod
 
 SAYS: dict[str, tuple[dict[str, Any], str | None]] = {

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from aliquot.kube.objects import Pod
 from aliquot.placement import Placement
+from aliquot.pod_groups import PLUGINS, GroupKey
 from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
 from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS, Departure
-from aliquot.scheduler_ext.groups import PLUGINS, GroupKey, Terms
+from aliquot.scheduler_ext.groups import Terms
 from aliquot.scheduler_ext.imagined import Imagination, Known
 from aliquot.scheduler_ext.ledger import Stage
 from aliquot.scheduler_ext.victims import Leaver, place_after
