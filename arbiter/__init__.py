@@ -6,6 +6,7 @@ stop, and each tenant keeps the share in its control page as a hard cap.
 """
 
 import errno
+import itertools
 import os
 import threading
 from collections.abc import Collection, Sequence
@@ -89,6 +90,7 @@ class _Guest:
     handle: Any
     files: tuple[tuple[int, int], ...]
     cards: tuple[str, ...]
+    group: str
     doubt: str | None = None
 
 
@@ -109,6 +111,8 @@ class Arbiter:
         )
         self._turn = threading.Lock()
         self._guests: dict[str, _Guest] = {}
+        self._groups: dict[str, int] = {}
+        self._group_numbers = itertools.count(1)
         self._quanta: dict[str, int] = {}
 
     def start(self) -> None:
@@ -131,8 +135,18 @@ class Arbiter:
         for name in list(self._guests):
             self.leave(name)
 
-    def enter(self, name: str, control: PathLike[str], usage: PathLike[str], terms: Sequence[Terms]) -> None:
-        """Leases time to a tenant from now on; one that has entered gets other terms.
+    def enter(
+        self,
+        name: str,
+        control: PathLike[str],
+        usage: PathLike[str],
+        terms: Sequence[Terms],
+        group: str = "",
+    ) -> None:
+        """Leases time to a tenant from now on; one that has entered gets other terms, or belongs to another group.
+
+        The tenants of a group have their cards at the same time, as one tenant with several cards has: their work may
+        wait for each other's. Of those that have a card in common one belongs to it. Empty: of no group.
 
         Raises:
             ArbiterError: the terms make no sense, or the files are not pages that leases can be written in.
@@ -145,11 +159,12 @@ class Arbiter:
             known = self._guests.get(name)
             if known and (known.files, known.cards) == (files, cards):
                 lib.aq_arbiter_change(self._native, known.handle, _encode(terms))
+                self._regroup(known, group)
                 return
             if known:
                 self._leave(name)
-            handle = self._enter(name, control, usage, terms)
-            self._guests[name] = _Guest(handle, files, cards)
+            handle = self._enter(name, control, usage, terms, group)
+            self._guests[name] = _Guest(handle, files, cards, group)
             for card in cards:
                 lib.aq_arbiter_quantum(self._native, card.encode(), self._quanta.get(card, 0))
 
@@ -194,10 +209,12 @@ class Arbiter:
         with self._turn:
             return {name: self._state(guest) for name, guest in self._guests.items()}
 
-    def _enter(self, name: str, control: PathLike[str], usage: PathLike[str], terms: Sequence[Terms]) -> Any:
-        handle = ffi.new("aq_guest **")
+    def _enter(
+        self, name: str, control: PathLike[str], usage: PathLike[str], terms: Sequence[Terms], group: str
+    ) -> Any:
+        handle, number = ffi.new("aq_guest **"), self._group_number(group)
         error = lib.aq_arbiter_enter(
-            self._native, os.fsencode(control), os.fsencode(usage), _encode(terms), len(terms), handle
+            self._native, os.fsencode(control), os.fsencode(usage), number, _encode(terms), len(terms), handle
         )
         reason = _REASONS.get(errno.errorcode.get(error, ""))
         if reason:
@@ -205,6 +222,17 @@ class Arbiter:
         if error:
             raise OSError(error, os.strerror(error), str(control), None, str(usage))
         return handle[0]
+
+    def _regroup(self, guest: _Guest, group: str) -> None:
+        if guest.group != group:
+            guest.group = group
+            lib.aq_arbiter_group(self._native, guest.handle, self._group_number(group))
+
+    def _group_number(self, group: str) -> int:
+        """As the thread knows a group; 0: none."""
+        in_use = {guest.group for guest in self._guests.values()}
+        self._groups = {known: number for known, number in self._groups.items() if known in in_use}
+        return self._groups.setdefault(group, next(self._group_numbers)) if group else 0
 
     def _leave(self, name: str) -> None:
         lib.aq_arbiter_leave(self._native, self._guests.pop(name).handle)

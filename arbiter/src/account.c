@@ -47,7 +47,7 @@ static void give_back(aq_seat *seat, double dt) {
 }
 
 bool aq_account_strays(const aq_tenant *tenant, const aq_seat *seat) {
-  return tenant->stray && tenant->trust == AQ_TRUSTED && seat->said.in_flight && seat->said.moving;
+  return tenant->stray && seat->trust == AQ_TRUSTED && seat->said.in_flight && seat->said.moving;
 }
 
 void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, double dt) {
@@ -60,7 +60,7 @@ void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, doubl
   if (!seat->card->claims && !seat->card->owned) give_back(seat, dt);
   if (waits(tenant) && seat->wanted_ns) seat->wanted_ns += (uint64_t)dt; /* it does not rest on its other cards meanwhile */
   if (is_idle(tenant, seat, now)) seat->due_ns = fmin(seat->due_ns, seat->wanted_ns ? seat->share * IDLE_CREDIT_NS : 0);
-  if (tenant->trust != AQ_TRUSTED && held) charge(tenant, seat, dt / sharers(seat->card));
+  if (seat->trust != AQ_TRUSTED && held) charge(tenant, seat, dt / sharers(seat->card));
   else if (aq_account_strays(tenant, seat)) {
     if (!seat->absent) charge(tenant, seat, dt / sharers(seat->card));
     seat->overrun_ns += dt;
@@ -68,7 +68,7 @@ void aq_account_pass(const aq_tenant *tenant, aq_seat *seat, uint64_t now, doubl
 }
 
 void aq_account_use(aq_tenant *tenant, aq_seat *seat, double busy) {
-  if (tenant->trust != AQ_TRUSTED) return;
+  if (seat->trust != AQ_TRUSTED) return;
   double ahead = fmin(busy, seat->overrun_ns);
   seat->overrun_ns -= ahead;
   double ns = (busy - ahead) / sharers(seat->card);
@@ -78,7 +78,7 @@ void aq_account_use(aq_tenant *tenant, aq_seat *seat, double busy) {
 
 /* What is in flight is not charged yet, but had. */
 static double pending(const aq_tenant *tenant, const aq_seat *seat, uint64_t now) {
-  if (!is_held(tenant, seat) || !seat->said.in_flight || tenant->kind != AQ_OWN || tenant->trust != AQ_TRUSTED) return 0;
+  if (!is_held(tenant, seat) || !seat->said.in_flight || tenant->kind != AQ_OWN || seat->trust != AQ_TRUSTED) return 0;
   return (double)(now - seat->paid_ns) / sharers(seat->card);
 }
 

@@ -169,24 +169,37 @@ void aq_arbiter_stop(aq_arbiter *arbiter) {
 
 /* ---- its guests ---- */
 
-static int seat(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms, uint32_t count) {
-  aq_tenant *tenant = aq_law_enter(arbiter->law, terms, count);
+/* With the first of its group that has none of its cards. */
+static aq_tenant *join(aq_arbiter *arbiter, const aq_guest *guest, const aq_terms *terms, int *first) {
+  for (const aq_guest *other = arbiter->guests; guest->group && other; other = other->next) {
+    if (other->group != guest->group) continue;
+    *first = aq_law_join(arbiter->law, other->tenant, terms, guest->count);
+    if (*first >= 0) return other->tenant;
+  }
+  return NULL;
+}
+
+static int seat(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms) {
+  int first = 0;
+  aq_tenant *tenant = join(arbiter, guest, terms, &first);
+  if (!tenant) first = 0, tenant = aq_law_enter(arbiter->law, terms, guest->count);
   if (!tenant) return ENOMEM;
-  aq_guest_seat(guest, tenant, now_ns());
+  aq_guest_seat(guest, tenant, (uint32_t)first, now_ns());
   guest->next = arbiter->guests;
   arbiter->guests = guest;
   call(arbiter);
   return 0;
 }
 
-int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage, const aq_terms *terms, uint32_t count,
-                     aq_guest **entered) {
+int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage, uint32_t group, const aq_terms *terms,
+                     uint32_t count, aq_guest **entered) {
   aq_guest *guest = calloc(1, sizeof *guest);
   if (!guest) return ENOMEM;
+  guest->group = group;
   int error = aq_guest_open(guest, control, usage, terms, count);
   if (!error) {
     pthread_mutex_lock(&arbiter->lock);
-    error = seat(arbiter, guest, terms, count);
+    error = seat(arbiter, guest, terms);
     pthread_mutex_unlock(&arbiter->lock);
     if (error) aq_files_close(&guest->files);
   }
@@ -197,9 +210,53 @@ int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage
 
 void aq_arbiter_change(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms) {
   pthread_mutex_lock(&arbiter->lock);
-  aq_law_change(guest->tenant, terms);
+  aq_law_change(guest->tenant, guest->first, terms, guest->count);
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
+}
+
+/* The seats behind those that leave a tenant have moved up. */
+static void move_up(aq_arbiter *arbiter, const aq_tenant *tenant, uint32_t first, uint32_t count) {
+  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
+    if (guest->tenant == tenant && guest->first > first) guest->first -= count;
+}
+
+static bool move(aq_arbiter *arbiter, aq_guest *guest, aq_tenant *to) {
+  aq_tenant *from = guest->tenant;
+  uint32_t before = guest->first, first = before;
+  to = aq_law_move(arbiter->law, from, &first, guest->count, to);
+  if (!to) return false;
+  guest->tenant = NULL;
+  move_up(arbiter, from, before, guest->count);
+  aq_guest_move(guest, to, first);
+  return true;
+}
+
+/* To the first of its group, of another tenant, that has none of its cards. */
+static bool rejoin(aq_arbiter *arbiter, aq_guest *guest) {
+  for (aq_guest *other = arbiter->guests; guest->group && other; other = other->next)
+    if (other->group == guest->group && other->tenant != guest->tenant && move(arbiter, guest, other->tenant)) return true;
+  return false;
+}
+
+static bool is_alone(const aq_arbiter *arbiter, const aq_guest *guest) {
+  for (const aq_guest *other = arbiter->guests; other; other = other->next)
+    if (other != guest && other->tenant == guest->tenant) return false;
+  return true;
+}
+
+void aq_arbiter_group(aq_arbiter *arbiter, aq_guest *guest, uint32_t group) {
+  pthread_mutex_lock(&arbiter->lock);
+  guest->group = group;
+  if (!rejoin(arbiter, guest) && !is_alone(arbiter, guest)) move(arbiter, guest, NULL);
+  call(arbiter);
+  pthread_mutex_unlock(&arbiter->lock);
+}
+
+/* Others of a group whose cards were this one's may belong to its tenant now. */
+static void fill(aq_arbiter *arbiter, uint32_t group) {
+  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
+    if (guest->group == group && is_alone(arbiter, guest)) rejoin(arbiter, guest);
 }
 
 void aq_arbiter_leave(aq_arbiter *arbiter, aq_guest *guest) {
@@ -207,7 +264,9 @@ void aq_arbiter_leave(aq_arbiter *arbiter, aq_guest *guest) {
   aq_guest **link = &arbiter->guests;
   while (*link != guest) link = &(*link)->next;
   *link = guest->next;
-  aq_law_leave(arbiter->law, guest->tenant);
+  move_up(arbiter, guest->tenant, guest->first, guest->count);
+  aq_law_leave(arbiter->law, guest->tenant, guest->first, guest->count);
+  fill(arbiter, guest->group);
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
   aq_files_forsake(&guest->files);
@@ -225,7 +284,7 @@ void aq_arbiter_doubt(aq_arbiter *arbiter, aq_guest *guest, int doubted) {
 
 void aq_arbiter_absent(aq_arbiter *arbiter, aq_guest *guest, uint32_t seats) {
   pthread_mutex_lock(&arbiter->lock);
-  aq_law_absent(guest->tenant, seats);
+  aq_law_absent(guest->tenant, guest->first, guest->count, seats);
   pthread_mutex_unlock(&arbiter->lock);
 }
 
@@ -237,7 +296,7 @@ void aq_arbiter_quantum(aq_arbiter *arbiter, const char *card, uint64_t lease_ns
 
 void aq_arbiter_state(aq_arbiter *arbiter, aq_guest *guest, aq_guest_state *state) {
   pthread_mutex_lock(&arbiter->lock);
-  for (uint32_t i = 0; i < guest->count; i++) state->accounts[i] = aq_law_account(guest->tenant, i);
+  for (uint32_t i = 0; i < guest->count; i++) state->accounts[i] = aq_law_account(guest->tenant, guest->first + i);
   state->trust = aq_guest_trust(guest);
   state->damage = guest->damage;
   pthread_mutex_unlock(&arbiter->lock);

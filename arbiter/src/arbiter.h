@@ -24,10 +24,12 @@ void aq_arbiter_free(aq_arbiter *arbiter); /* stopped, and without guests */
 int aq_arbiter_start(aq_arbiter *arbiter); /* 0, or an errno value */
 void aq_arbiter_stop(aq_arbiter *arbiter);
 
-/* 0, or an errno value: EINVAL, what is there is no page of ours; ENODEV, it does not have such a card. */
-int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage, const aq_terms *terms, uint32_t count,
-                     aq_guest **guest);
+/* 0, or an errno value: EINVAL, what is there is no page of ours; ENODEV, it does not have such a card. Guests of one group, which
+ * is not 0, have their cards at the same time, unless they have the same cards. */
+int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage, uint32_t group, const aq_terms *terms,
+                     uint32_t count, aq_guest **guest);
 void aq_arbiter_change(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms);
+void aq_arbiter_group(aq_arbiter *arbiter, aq_guest *guest, uint32_t group); /* of another group from now on */
 void aq_arbiter_leave(aq_arbiter *arbiter, aq_guest *guest);
 void aq_arbiter_doubt(aq_arbiter *arbiter, aq_guest *guest, int doubted); /* not doubted: damage is forgiven, too */
 void aq_arbiter_absent(aq_arbiter *arbiter, aq_guest *guest, uint32_t seats); /* as aq_law_absent */

@@ -79,9 +79,9 @@ void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, bool woken, uin
   if (depth == AQ_BELLS_ONLY && !rung && !damage) return;
   if (!damage) damage = read_work(guest, law, rung || depth == AQ_ALL_SLOTS, now, &words);
   if (damage && !guest->damage) guest->damage = damage;
-  aq_law_trust(guest->tenant, aq_guest_trust(guest));
+  aq_law_trust(guest->tenant, guest->first, guest->count, aq_guest_trust(guest));
   if (rung) aq_law_rang(guest->tenant);
-  for (uint32_t i = 0; i < guest->count; i++) aq_law_report(law, guest->tenant, i, &words.cards[guest->places[i]], now);
+  for (uint32_t i = 0; i < guest->count; i++) aq_law_report(law, guest->tenant, guest->first + i, &words.cards[guest->places[i]], now);
 }
 
 uint64_t aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting, uint64_t now) {
@@ -108,15 +108,22 @@ void aq_guest_forgive(aq_guest *guest, uint64_t now) {
   }
 }
 
-void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint64_t now) {
+void aq_guest_move(aq_guest *guest, aq_tenant *tenant, uint32_t first) {
   guest->tenant = tenant;
+  guest->first = first;
+  for (uint32_t i = 0; i < guest->count; i++) {
+    guest->told[i] = aq_law_lease(tenant, first + i);
+    aq_files_set_gate(&guest->files, guest->places[i], &guest->told[i]);
+  }
+}
+
+void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint32_t first, uint64_t now) {
   aq_guest_forgive(guest, now);
   for (uint32_t i = 0; i < guest->count; i++) {
     const aq_control_card *card = &guest->files.control->cards[guest->places[i]];
     guest->base[i] = (aq_account){.guaranteed_ns = card->guaranteed_ns, .used_ns = card->used_ns, .lent_ns = card->lent_ns};
-    guest->told[i] = aq_law_lease(tenant, i);
-    aq_files_set_gate(&guest->files, guest->places[i], &guest->told[i]);
   }
+  aq_guest_move(guest, tenant, first);
   aq_files_beat(&guest->files, now);
 }
 
@@ -127,7 +134,7 @@ void aq_guest_interrupt(aq_guest *guest) {
 bool aq_guest_tell(aq_guest *guest) {
   bool closed = false;
   for (uint32_t i = 0; i < guest->count; i++) {
-    aq_lease lease = aq_law_lease(guest->tenant, i), told = guest->told[i];
+    aq_lease lease = aq_law_lease(guest->tenant, guest->first + i), told = guest->told[i];
     guest->told[i] = lease;
     if (lease.serial != told.serial && (lease.open || told.open)) aq_files_set_gate(&guest->files, guest->places[i], &lease);
     else if (lease.end_ns != told.end_ns) aq_files_extend(&guest->files, guest->places[i], &lease);
@@ -138,7 +145,7 @@ bool aq_guest_tell(aq_guest *guest) {
 
 void aq_guest_tell_accounts(aq_guest *guest) {
   for (uint32_t i = 0; i < guest->count; i++) {
-    aq_account account = aq_law_account(guest->tenant, i);
+    aq_account account = aq_law_account(guest->tenant, guest->first + i);
     account.guaranteed_ns += guest->base[i].guaranteed_ns;
     account.used_ns += guest->base[i].used_ns;
     account.lent_ns += guest->base[i].lent_ns;

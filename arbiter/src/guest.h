@@ -9,9 +9,11 @@
 
 struct aq_guest {
   aq_files files;
+  uint32_t group;    /* guests of one group are one tenant to the law, as far as their cards differ; 0: none */
   aq_tenant *tenant;
+  uint32_t first;    /* of its seats there, */
   uint32_t count;
-  uint32_t places[AQ_MAX_CARDS]; /* of its seats in the page */
+  uint32_t places[AQ_MAX_CARDS]; /* and of each in the page */
   aq_lease told[AQ_MAX_CARDS];
   aq_account base[AQ_MAX_CARDS]; /* what the page had when it entered */
   uint32_t bells[AQ_MAX_CARDS];
@@ -29,8 +31,11 @@ struct aq_guest {
 /* 0, or an errno value. */
 int aq_guest_open(aq_guest *guest, const char *control, const char *usage, const aq_terms *terms, uint32_t count);
 
-/* It has entered as `tenant`: its gates are closed. */
-void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint64_t now);
+/* It has entered as `tenant`, or has joined it, with seats from `first` on: its gates are closed. */
+void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint32_t first, uint64_t now);
+
+/* Its seats have moved there. */
+void aq_guest_move(aq_guest *guest, aq_tenant *tenant, uint32_t first);
 
 /* What was wrong with what it says is forgotten. */
 void aq_guest_forgive(aq_guest *guest, uint64_t now);

@@ -2,9 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "law.h"
 
-#include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "account.h"
 #include "lease.h"
@@ -30,7 +28,7 @@ aq_rules aq_law_rules(void) {
   };
 }
 
-/* ---- who there is ---- */
+/* ---- its life ---- */
 
 aq_law *aq_law_new(const aq_rules *rules, uint64_t now) {
   aq_law *law = calloc(1, sizeof *law);
@@ -41,92 +39,8 @@ aq_law *aq_law_new(const aq_rules *rules, uint64_t now) {
 }
 
 void aq_law_free(aq_law *law) {
-  while (law->tenants) aq_law_leave(law, law->tenants);
+  while (law->tenants) aq_law_leave(law, law->tenants, 0, law->tenants->count);
   free(law);
-}
-
-static aq_card *find_card(const aq_law *law, const char *uuid) {
-  aq_card *card = law->cards;
-  while (card && strncmp(card->uuid, uuid, sizeof card->uuid)) card = card->next;
-  return card;
-}
-
-static aq_card *take_card(aq_law *law, const char *uuid) {
-  aq_card *card = find_card(law, uuid);
-  if (!card) {
-    card = calloc(1, sizeof *card);
-    if (!card) return NULL;
-    memcpy(card->uuid, uuid, sizeof card->uuid);
-    card->next = law->cards;
-    law->cards = card;
-  }
-  card->seats++;
-  return card;
-}
-
-static void leave_card(aq_law *law, aq_card *card) {
-  if (--card->seats) return;
-  aq_card **link = &law->cards;
-  while (*link != card) link = &(*link)->next;
-  *link = card->next;
-  free(card);
-}
-
-static void leave_cards(aq_law *law, aq_tenant *tenant) {
-  for (uint32_t i = 0; i < tenant->count; i++) leave_card(law, tenant->seats[i].card);
-  free(tenant);
-}
-
-static bool take_cards(aq_law *law, aq_tenant *tenant, const aq_terms *terms, uint32_t count) {
-  for (; tenant->count < count; tenant->count++) {
-    aq_seat *seat = &tenant->seats[tenant->count];
-    seat->card = take_card(law, terms[tenant->count].card);
-    if (!seat->card) return false;
-  }
-  return true;
-}
-
-aq_tenant *aq_law_enter(aq_law *law, const aq_terms *terms, uint32_t count) {
-  assert(count && count <= AQ_MAX_CARDS);
-  aq_tenant *tenant = calloc(1, sizeof *tenant);
-  if (!tenant) return NULL;
-  if (!take_cards(law, tenant, terms, count)) {
-    leave_cards(law, tenant);
-    return NULL;
-  }
-  tenant->kind = AQ_OWN;
-  aq_law_change(tenant, terms);
-  tenant->next = law->tenants;
-  law->tenants = tenant;
-  return tenant;
-}
-
-void aq_law_change(aq_tenant *tenant, const aq_terms *terms) {
-  tenant->priority = 0;
-  for (uint32_t i = 0; i < tenant->count; i++) {
-    tenant->seats[i].share = terms[i].share_bp / 10000.0;
-    tenant->seats[i].most = terms[i].most_percent / 100.0;
-    if (terms[i].priority > tenant->priority) tenant->priority = terms[i].priority;
-  }
-}
-
-void aq_law_leave(aq_law *law, aq_tenant *tenant) {
-  aq_tenant **link = &law->tenants;
-  while (*link != tenant) link = &(*link)->next;
-  *link = tenant->next;
-  leave_cards(law, tenant);
-}
-
-void aq_law_trust(aq_tenant *tenant, aq_trust trust) { tenant->trust = trust; }
-
-void aq_law_absent(aq_tenant *tenant, uint32_t seats) {
-  for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].absent = seats >> i & 1;
-}
-
-int aq_law_quantum(aq_law *law, const char *uuid, uint64_t lease_ns) {
-  aq_card *card = find_card(law, uuid);
-  if (card) card->quantum_ns = lease_ns;
-  return card != NULL;
 }
 
 /* ---- time ---- */
@@ -152,7 +66,7 @@ void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t index, const aq_repo
   aq_seat *seat = &tenant->seats[index];
   bool ended = !tenant->stray; /* at the report before, after which the last of its time may have been said */
   pass_time(law, now);
-  aq_report said = tenant->trust == AQ_BLIND ? (aq_report){.waiting = 1} : *report;
+  aq_report said = seat->trust == AQ_BLIND ? (aq_report){.waiting = 1} : *report;
   bool wakes = has_work(&said) && !has_work(&seat->said) && (!seat->wanted_ns || now > seat->wanted_ns + WAKE_NS);
   if (said.used_ns) aq_account_use(tenant, seat, (double)said.used_ns), seat->paid_ns = now;
   if (said.used_ns || (said.in_flight && (said.moving || !tenant->stray))) seat->active_ns = now;

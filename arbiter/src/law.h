@@ -17,7 +17,7 @@ typedef struct {
   char card[64];         /* UUID */
   uint32_t share_bp;     /* hundredths of a percent of the card's time that are the tenant's own; at least 1 */
   uint32_t most_percent; /* that it may have when others leave theirs */
-  uint32_t priority;     /* 0-9; of a tenant with several cards the highest counts */
+  uint32_t priority;     /* 0-9; of a tenant's cards the highest counts */
 } aq_terms;
 
 /* How long things may take, in nanoseconds. */
@@ -75,12 +75,26 @@ aq_rules aq_law_rules(void); /* the usual ones */
 aq_law *aq_law_new(const aq_rules *rules, uint64_t now_ns); /* NULL: no memory */
 void aq_law_free(aq_law *law);
 
-/* NULL: no memory. The terms are of different cards, at most AQ_MAX_CARDS. */
+/* NULL: no memory. The terms are of different cards, at most AQ_MAX_CARDS. Its seats are numbered in their order. */
 aq_tenant *aq_law_enter(aq_law *law, const aq_terms *terms, uint32_t count);
-void aq_law_change(aq_tenant *tenant, const aq_terms *terms); /* of the same cards */
-void aq_law_leave(aq_law *law, aq_tenant *tenant);
-void aq_law_trust(aq_tenant *tenant, aq_trust trust);
-void aq_law_absent(aq_tenant *tenant, uint32_t seats); /* where the driver sees nothing of what is said to be in flight, a bit each */
+
+/* More seats of a tenant, behind those that it has. Returns the number of the first; -1: it would have more than AQ_MAX_CARDS
+ * then, or two at one card, or there is no memory. */
+int aq_law_join(aq_law *law, aq_tenant *tenant, const aq_terms *terms, uint32_t count);
+
+/* Seats go to another tenant, NULL: to a new one, with all that is due to them and all they owe. Those behind them move up, and a
+ * tenant that has none left is gone. Returns where they are now, their first number in `first`; NULL: nothing has changed, for
+ * the reasons of aq_law_join. */
+aq_tenant *aq_law_move(aq_law *law, aq_tenant *tenant, uint32_t *first, uint32_t count, aq_tenant *to);
+
+/* Seats leave, and with the last of them their tenant. Those behind them move up. */
+void aq_law_leave(aq_law *law, aq_tenant *tenant, uint32_t first, uint32_t count);
+
+/* Of seats from `first` on: other terms of the same cards, how far what they say is believed, and at which of them the driver
+ * sees nothing of what is said to be in flight, a bit each. */
+void aq_law_change(aq_tenant *tenant, uint32_t first, const aq_terms *terms, uint32_t count);
+void aq_law_trust(aq_tenant *tenant, uint32_t first, uint32_t count, aq_trust trust);
+void aq_law_absent(aq_tenant *tenant, uint32_t first, uint32_t count, uint32_t absent);
 int aq_law_quantum(aq_law *law, const char *card, uint64_t lease_ns); /* 0: as usual. False: nobody has the card */
 
 void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t seat, const aq_report *report, uint64_t now_ns);

@@ -126,7 +126,8 @@ static void end(const aq_law *law, aq_tenant *tenant) {
   tenant->state = AQ_DRAINING;
   tenant->since_ns = law->now_ns;
   tenant->serial++;
-  for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].seen = false;
+  for (uint32_t i = 0; i < tenant->count; i++)
+    if (is_open(tenant, i)) tenant->seats[i].seen = false;
   if (tenant->stray) shut(tenant, law->now_ns);
 }
 

@@ -28,6 +28,8 @@ typedef struct {
   aq_card *card;
   double share; /* of 1 */
   double most;
+  uint32_t priority;
+  aq_trust trust;
   aq_report said;
   bool seen;          /* reported since the gate was closed */
   bool absent;        /* nothing of what it says to have in flight is on the card, as the driver sees it */
@@ -58,8 +60,8 @@ typedef struct {
 struct aq_tenant {
   aq_seat seats[AQ_MAX_CARDS];
   uint32_t count;
-  uint32_t priority;
-  aq_trust trust;
+  uint32_t priority; /* the highest of its seats */
+  aq_trust trust;    /* the least of its seats */
   aq_state state;
   aq_claim kind;       /* of the lease it has, or had last */
   bool started;        /* since it got the lease */

@@ -43,7 +43,7 @@ class House:
     arbiter: Arbiter
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def tenant(self, name: str, *terms: Terms) -> Tenant:
+    def tenant(self, name: str, *terms: Terms, group: str = "") -> Tenant:
         """Makes a tenant's pages and has it enter."""
         tenant = Tenant(name, self.directory / f"{name}.control", self.directory / f"{name}.usage", terms)
         limits = (
@@ -52,7 +52,7 @@ class House:
         )
         create_control(tenant.control, Control(f"test/{name}/main", tuple(limits)))
         create_usage(tenant.usage)
-        self.arbiter.enter(name, tenant.control, tenant.usage, terms)
+        self.arbiter.enter(name, tenant.control, tenant.usage, terms, group)
         return tenant
 
     def play(

@@ -334,11 +334,18 @@ class World:
         priority: int = 0,
         cards: Sequence[str] = (CARD,),
         at: int = 0,
+        joined: bool = False,
     ) -> Process:
-        """A tenant whose process begins to work at a moment; shares in percent, and it is capped if `most` is None."""
+        """A tenant whose process begins to work at a moment; shares in percent, and it is capped if `most` is None.
+
+        `joined`: it enters with its first card, and the others join it one by one.
+        """
         limit = round(share) if most is None else round(most)
         terms = [(card.encode(), round(share * 100), limit, priority) for card in cards]
-        native = lib.aq_law_enter(self.law, ffi.new("aq_terms[]", terms), len(terms))
+        first = 1 if joined else len(terms)
+        native = lib.aq_law_enter(self.law, ffi.new("aq_terms[]", terms[:first]), first)
+        for index in range(first, len(terms)):
+            assert lib.aq_law_join(self.law, native, ffi.new("aq_terms *", terms[index]), 1) == index
         seats = [Seat(self.cards.setdefault(card, Card(self)), index) for index, card in enumerate(cards)]
         for seat in seats:
             seat.told = lib.aq_law_lease(native, seat.index)

@@ -330,12 +330,12 @@ def test_work_that_is_not_on_the_card_takes_no_part_of_others_time():
     world.run(S)
     absent.seats[0].card.drop(absent)
     assert world.shares(4)[1] > 25
-    lib.aq_law_absent(absent.native, 1)
+    lib.aq_law_absent(absent.native, 0, 1, 1)
     before = absent.account().used_ns
     world.run(6 * S)
     assert world.shares(4)[1] == pytest.approx(15, abs=1)
     assert absent.account().used_ns == before
-    lib.aq_law_absent(absent.native, 0)
+    lib.aq_law_absent(absent.native, 0, 1, 0)
     world.run(11 * S)
     assert absent.account().used_ns > before
 
@@ -378,10 +378,10 @@ def test_work_that_waited_for_the_host_is_not_paid_for_when_it_ends():
     world.enter(steady(MS), 40)
     kernel = waiting_for_the_host(world, honest)
     world.run(2 * S)
-    lib.aq_law_absent(honest.native, 1)
+    lib.aq_law_absent(honest.native, 0, 1, 1)
     world.run(8 * S)
     ends(world, kernel, world.now - kernel.began)
-    world.at(world.now + S // 4, lib.aq_law_absent, honest.native, 0)
+    world.at(world.now + S // 4, lib.aq_law_absent, honest.native, 0, 1, 0)
     assert world.shares(2)[0] > 35
 
 
@@ -393,7 +393,7 @@ def test_who_waits_for_the_host_keeps_nobody_out():
         world.enter(steady(MS), 20, BURST)
     waiting_for_the_host(world, absent)
     world.run(2 * S)
-    lib.aq_law_absent(absent.native, 1)
+    lib.aq_law_absent(absent.native, 0, 1, 1)
     absent.seats[0].waiting = True
     world.ring(absent)
     assert sum(world.shares(4)[1:]) > 80
@@ -419,7 +419,7 @@ def test_who_is_doubted_pays_for_what_it_holds():
     liar.reports = 0.3
     world.enter(steady(MS), 60, BURST)
     assert world.shares(4)[0] > 34
-    lib.aq_law_trust(liar.native, lib.AQ_DOUBTED)
+    lib.aq_law_trust(liar.native, 0, 1, lib.AQ_DOUBTED)
     world.run(5 * S)
     got = world.shares(4)
     assert got[0] <= 31
@@ -431,7 +431,7 @@ def test_who_is_not_believed_at_all_still_has_its_share():
     world = World()
     noisy = world.enter(steady(MS), 30, BURST)
     world.enter(steady(MS), 50)
-    lib.aq_law_trust(noisy.native, lib.AQ_BLIND)
+    lib.aq_law_trust(noisy.native, 0, 1, lib.AQ_BLIND)
     world.run(S)
     got, other = world.shares(4)
     assert 15 <= got <= 30

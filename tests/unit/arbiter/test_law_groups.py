@@ -1,0 +1,358 @@
+"""The law for a tenant that several pods make up: their seats join it, move and leave while it holds leases."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from aliquot.arbiter._arbiter import ffi, lib
+from tests.unit.arbiter.modelled import MS, US, Process, S, World, steady, synchronous
+
+CARDS = tuple(f"GPU-{number}" for number in range(4))
+MOST_CARDS = 16
+
+
+class Law:
+    """A law that is told by hand what its tenants say."""
+
+    def __init__(self) -> None:
+        self.law = ffi.gc(lib.aq_law_new(ffi.new("aq_rules *", lib.aq_law_rules()), 0), lib.aq_law_free)
+        self.now = MS
+
+    def enter(self, *cards: str, share: int = 50, priority: int = 0) -> Any:
+        """A capped tenant with a seat at each card."""
+        return lib.aq_law_enter(self.law, _terms(cards, share, priority), len(cards))
+
+    def join(self, tenant: Any, *cards: str, share: int = 50, priority: int = 0) -> int:
+        """More seats; the number of the first."""
+        return int(lib.aq_law_join(self.law, tenant, _terms(cards, share, priority), len(cards)))
+
+    def move(self, tenant: Any, first: int, count: int, to: Any = ffi.NULL) -> tuple[Any, int]:
+        """Where seats are then."""
+        number = ffi.new("uint32_t *", first)
+        return lib.aq_law_move(self.law, tenant, number, count, to), number[0]
+
+    def leave(self, tenant: Any, first: int, count: int = 1) -> None:
+        """Seats go."""
+        lib.aq_law_leave(self.law, tenant, first, count)
+
+    def say(self, tenant: Any, seat: int, *, waiting: int = 0, in_flight: int = 0, used: int = 0) -> None:
+        """What a tenant has to do with a card."""
+        said = {"waiting": waiting, "in_flight": in_flight, "moving": in_flight, "ends_ns": self.now + MS}
+        report = ffi.new("aq_report *", {**said, "used_ns": used})
+        lib.aq_law_report(self.law, tenant, seat, report, self.now)
+
+    def step(self, after: int = 0) -> None:
+        """Time passes, and the law is applied."""
+        self.now += after
+        lib.aq_law_step(self.law, self.now)
+
+    def is_open(self, tenant: Any, seat: int) -> bool:
+        """Whether a seat's gate lets in."""
+        return bool(lib.aq_law_lease(tenant, seat).open)
+
+    def used(self, tenant: Any, seat: int) -> int:
+        """Charged to a seat so far."""
+        return int(lib.aq_law_account(tenant, seat).used_ns)
+
+
+def _terms(cards: Sequence[str], share: int, priority: int) -> Any:
+    return ffi.new("aq_terms[]", [(card.encode(), share * 100, share, priority) for card in cards])
+
+
+# ---- together ----
+
+
+def contested(*, joined: bool) -> tuple[World, Process]:
+    """A tenant of collectives on two cards, each of which has another tenant that always wants it."""
+    world = World()
+    tenant = world.enter(synchronous(2 * MS, 100 * US), 50, cards=CARDS[:2], joined=joined)
+    for number, card in enumerate(CARDS[:2]):
+        world.enter(steady(MS), 50, cards=(card,), at=(1 + 4 * number) * MS)
+    return world, tenant
+
+
+def test_seats_that_have_joined_are_leased_as_if_they_had_entered_together() -> None:
+    """Ranks in pods of a card each are what a pod with all the cards is."""
+    progress = []
+    for joined in (False, True):
+        world, tenant = contested(joined=joined)
+        world.run(5 * S)
+        progress.append(len(tenant.waits))
+    assert progress[1] == progress[0] > 900
+
+
+def test_who_joins_under_a_lease_is_let_in_with_the_next_one() -> None:
+    """The first has its card alone no longer than until the other asks."""
+    law = Law()
+    tenant = law.enter(CARDS[0])
+    law.say(tenant, 0, waiting=1)
+    law.step()
+    assert law.is_open(tenant, 0)
+    law.say(tenant, 0, in_flight=1)
+    rival = law.enter(CARDS[1])
+    assert law.join(tenant, CARDS[1]) == 1
+    law.say(rival, 0, waiting=1)
+    law.say(tenant, 1, waiting=1)
+    law.step(MS)
+    assert not law.is_open(tenant, 0)
+    law.say(tenant, 0, waiting=1, used=MS)
+    law.step(MS)
+    assert law.is_open(tenant, 0) == law.is_open(tenant, 1) != law.is_open(rival, 0)
+
+
+def test_neither_is_let_in_where_the_other_cannot_be() -> None:
+    """One would wait for the other on its card, in others' time."""
+    law = Law()
+    rival = law.enter(CARDS[1])
+    law.say(rival, 0, waiting=1)
+    law.step()
+    law.say(rival, 0, in_flight=1)
+    tenant = law.enter(CARDS[0])
+    law.join(tenant, CARDS[1])
+    for seat in range(2):
+        law.say(tenant, seat, waiting=1)
+    law.step(MS)
+    assert not law.is_open(tenant, 0)
+    assert not law.is_open(tenant, 1)
+    law.say(rival, 0, used=MS)
+    law.step(MS)
+    law.say(rival, 0)
+    law.step(US)
+    assert law.is_open(tenant, 0)
+    assert law.is_open(tenant, 1)
+
+
+def test_who_was_not_let_in_is_not_asked_whether_its_work_has_ended() -> None:
+    """Another's processes may be read much later."""
+    law = Law()
+    tenant = law.enter(CARDS[0])
+    law.join(tenant, CARDS[1])
+    rival, _ = law.enter(CARDS[0]), law.enter(CARDS[1])
+    law.say(tenant, 1)
+    law.say(tenant, 0, waiting=1)
+    law.step()
+    law.say(tenant, 0, in_flight=1)
+    law.say(rival, 0, waiting=1)
+    law.step(11 * MS)
+    law.say(tenant, 0, used=11 * MS)
+    law.step(US)
+    law.say(tenant, 0, waiting=1)
+    law.step(US)
+    assert law.is_open(rival, 0)
+
+
+@pytest.mark.parametrize("cards", [(CARDS[0],), (CARDS[1], CARDS[0])])
+def test_no_tenant_has_two_seats_at_a_card(cards: tuple[str, ...]) -> None:
+    """Nothing has changed for it then."""
+    law = Law()
+    tenant = law.enter(CARDS[0])
+    assert law.join(tenant, *cards) == -1
+    assert law.join(tenant, CARDS[2]) == 1
+
+
+def test_no_tenant_has_more_seats_than_a_page_has_cards() -> None:
+    """It keeps those that it has."""
+    law = Law()
+    tenant = law.enter(*(f"GPU-{number}" for number in range(MOST_CARDS - 1)))
+    assert law.join(tenant, "GPU-a", "GPU-b") == -1
+    assert law.join(tenant, "GPU-a") == MOST_CARDS - 1
+
+
+# ---- who leaves ----
+
+
+def test_seats_behind_one_that_leaves_keep_gate_and_account() -> None:
+    """They have moved up."""
+    law = Law()
+    tenant = law.enter(CARDS[0])
+    law.join(tenant, CARDS[1])
+    law.join(tenant, CARDS[2])
+    for seat in range(3):
+        law.say(tenant, seat, waiting=1)
+    law.step()
+    for seat in range(3):
+        law.say(tenant, seat, in_flight=1, used=(seat + 1) * US)
+    before = [law.used(tenant, seat) for seat in (1, 2)]
+    law.leave(tenant, 0)
+    assert [law.used(tenant, seat) for seat in range(2)] == before == [2 * US, 3 * US]
+    assert law.is_open(tenant, 0)
+    assert law.is_open(tenant, 1)
+    law.say(tenant, 1, in_flight=1, used=US)
+    assert [law.used(tenant, seat) for seat in range(2)] == [2 * US, 4 * US]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_the_highest_priority_of_those_that_are_there_counts_for_all(*, left: bool) -> None:
+    """And that of one that has left no longer."""
+    law = Law()
+    tenant = law.enter(CARDS[0])
+    law.join(tenant, CARDS[1], priority=9)
+    rival = law.enter(CARDS[0], priority=5)
+    if left:
+        law.leave(tenant, 1)
+    for one in (rival, tenant):
+        law.say(one, 0, waiting=1)
+    law.step()
+    assert law.is_open(rival, 0) == left
+    assert law.is_open(tenant, 0) != left
+
+
+# ---- who moves ----
+
+
+@pytest.mark.parametrize("to_others", [False, True])
+def test_who_moves_takes_its_debt_along(*, to_others: bool) -> None:
+    """So nothing is gained by changing groups."""
+    law = Law()
+    tenant, others, rival = law.enter(CARDS[0]), law.enter(CARDS[1]), law.enter(CARDS[0])
+    law.say(tenant, 0, waiting=1)
+    law.step()
+    law.say(tenant, 0, used=30 * MS)
+    law.step(30 * MS)
+    moved, seat = law.move(tenant, 0, 1, others if to_others else ffi.NULL)
+    assert seat == int(to_others)
+    assert law.used(moved, seat) == 30 * MS
+    law.step(MS)
+    law.say(moved, seat, waiting=1)
+    law.say(rival, 0, waiting=1)
+    law.step()
+    assert law.is_open(rival, 0)
+    assert not law.is_open(moved, seat)
+
+
+def test_who_cannot_move_stays() -> None:
+    """With all that it has."""
+    law = Law()
+    tenant, other = law.enter(*CARDS[:2]), law.enter(*CARDS[1:3])
+    law.say(tenant, 1, waiting=1)
+    law.step()
+    moved, seat = law.move(tenant, 1, 1, other)
+    assert moved == ffi.NULL
+    assert seat == 1
+    assert law.is_open(tenant, 1)
+
+
+def test_a_move_leaves_the_others_where_they_were() -> None:
+    """But for those behind, which have moved up."""
+    law = Law()
+    tenant = law.enter(*CARDS[:3])
+    for seat in range(3):
+        law.say(tenant, seat, used=(seat + 1) * US)
+    moved, seat = law.move(tenant, 1, 1)
+    assert (law.used(moved, seat), law.used(tenant, 0), law.used(tenant, 1)) == (2 * US, US, 3 * US)
+
+
+# ---- whom nobody believes ----
+
+
+def test_the_words_of_others_are_believed_beside_one_whose_are_not() -> None:
+    """It is charged for the time that it holds its card, they for what they use."""
+    law = Law()
+    tenant = law.enter(CARDS[0])
+    law.join(tenant, CARDS[1])
+    for seat in range(2):
+        law.say(tenant, seat, waiting=1)
+    law.step()
+    lib.aq_law_trust(tenant, 1, 1, lib.AQ_DOUBTED)
+    law.now += 4 * MS
+    for seat in range(2):
+        law.say(tenant, seat, in_flight=1, used=MS)
+    assert law.used(tenant, 0) == MS
+    assert law.used(tenant, 1) == 4 * MS
+
+
+# ---- at random ----
+
+
+def test_no_two_tenants_have_a_card_at_once_whoever_comes_and_goes() -> None:
+    """Where all work ends as it should; and in the end whoever is there has its turn."""
+    for seed in random.sample(range(10**6), 40):
+        print("seed", seed)
+        Scene(random.Random(seed)).play()
+
+
+class Scene:
+    """Seats of some tenants that come, work, move and go at random."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.law = Law()
+        self.tenants: list[tuple[Any, list[str]]] = []
+        self.served: set[Any] = set()
+
+    def play(self) -> None:
+        """A while of it, then all that are there want their cards until each has had its turn."""
+        for _ in range(150):
+            self.rng.choice([self.come, self.join, self.move, self.go, *[self.work] * 8])()
+        for _ in range(400):
+            self.work()
+        assert self.served >= {tenant for tenant, _ in self.tenants}
+
+    def come(self) -> None:
+        """A tenant enters."""
+        if len(self.tenants) < 4:
+            cards = self.rng.sample(CARDS, self.rng.randint(1, 2))
+            self.tenants.append((self.law.enter(*cards, share=25), cards))
+
+    def join(self) -> None:
+        """A seat joins a tenant, where it may."""
+        if self.tenants:
+            (tenant, cards), card = self.rng.choice(self.tenants), self.rng.choice(CARDS)
+            place = self.law.join(tenant, card, share=25)
+            assert place == (-1 if card in cards else len(cards))
+            if place >= 0:
+                cards.append(card)
+
+    def move(self) -> None:
+        """A seat moves, where it may."""
+        if self.tenants:
+            self.rest()
+            tenant, cards = self.rng.choice(self.tenants)
+            to, others = self.rng.choice([*self.tenants, (ffi.NULL, [])])
+            seat = self.rng.randrange(len(cards))
+            if to == tenant:
+                return
+            moved, place = self.law.move(tenant, seat, 1, to)
+            assert (moved == ffi.NULL) == (cards[seat] in others)
+            if moved != ffi.NULL:
+                assert place == len(others)
+                others.append(cards.pop(seat))
+                self.keep((tenant, cards), (moved, others))
+
+    def keep(self, old: tuple[Any, list[str]], new: tuple[Any, list[str]]) -> None:
+        """Those that have seats."""
+        self.served -= {old[0], new[0]}
+        others = [one for one in self.tenants if one[0] not in (old[0], new[0])]
+        self.tenants = [*others, *(one for one in (old, new) if one[1])]
+
+    def go(self) -> None:
+        """A seat leaves."""
+        if self.tenants:
+            self.rest()
+            tenant, cards = self.rng.choice(self.tenants)
+            seat = self.rng.randrange(len(cards))
+            self.law.leave(tenant, seat)
+            cards.pop(seat)
+            if not cards:
+                self.tenants.remove((tenant, cards))
+                self.served.discard(tenant)
+
+    def rest(self) -> None:
+        """All work has ended, so that nothing is in flight of who moves or goes."""
+        for tenant, cards in self.tenants:
+            for seat in range(len(cards)):
+                self.law.say(tenant, seat, waiting=1)
+
+    def work(self) -> None:
+        """All want all their cards; who was let in works for a moment, on all of them at once, and says so."""
+        self.law.step(self.rng.randrange(MS))
+        holders = dict.fromkeys(CARDS, 0)
+        for tenant, cards in self.tenants:
+            for seat, card in enumerate(cards):
+                is_open = self.law.is_open(tenant, seat)
+                holders[card] += is_open
+                self.law.say(tenant, seat, waiting=not is_open, in_flight=is_open, used=100 * US * is_open)
+                self.served |= {tenant} if is_open else set()
+        assert max(holders.values()) <= 1
