@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from aliquot.arbiter import Arbiter, ArbiterError, TenantState, Terms
 from aliquot.libshim.control_page import Control
 from aliquot.plugin.tenants import TenantPages
+from aliquot.pod_groups import GroupKey
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +25,10 @@ class Leases:
     """Whose word is not believed, by lease name, and why."""
     _refused: dict[str, str] = field(default_factory=dict)
 
-    def follow(self, tenant: TenantPages, control: Control) -> None:
+    def follow(self, tenant: TenantPages, control: Control, group: GroupKey | None = None) -> None:
         """Brings the arbiter in line with a control page that was just written.
+
+        `group`: of the tenant's pod. Its pods on this node have their cards at the same time.
 
         Raises:
             OSError: the pages cannot be opened.
@@ -38,7 +41,7 @@ class Leases:
             self.arbiter.leave(name)
             return
         try:
-            self.arbiter.enter(name, tenant.control, tenant.usage, terms)
+            self.arbiter.enter(name, tenant.control, tenant.usage, terms, group_name(group))
         except ArbiterError as error:
             self._refuse(name, str(error))
             return
@@ -86,6 +89,11 @@ class Leases:
 def lease_name(pod_uid: str, container: str) -> str:
     """Unlike the name in its page, nobody else's: pods of one name may end and start at the same time."""
     return f"{pod_uid}/{container}"
+
+
+def group_name(group: GroupKey | None) -> str:
+    """A group's; of one namespace and one convention, so nobody joins another namespace's."""
+    return f"{group.api}/{group}" if group else ""
 
 
 def _terms(control: Control) -> Iterator[Terms]:

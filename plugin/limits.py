@@ -32,6 +32,7 @@ from aliquot.plugin.tenancies import Tenancies, Tenancy
 from aliquot.plugin.tenants import TenantPages, Tenants, limit, living_processes
 from aliquot.plugin.terms import Terms
 from aliquot.plugin.turns import Turns
+from aliquot.pod_groups import GroupKey, group_of
 from aliquot.processes import ProcessTable
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,14 @@ KEPT = "it uses more than its new limits, and keeps that; until it uses less, th
 RETRY_S = 1.0
 IDLE_S = 60.0
 """What nobody tells of (a context's cost was learned) is followed as late as this."""
+
+
+@dataclass(frozen=True)
+class _InForce:
+    """What holds for a pod: the control page of each container, and whose cards it has at the same time."""
+
+    controls: dict[str, Control]
+    group: GroupKey | None
 
 
 @dataclass
@@ -57,7 +66,7 @@ class Limits:
     leases: Leases
     events: Events
     rebuilt: asyncio.Event
-    _in_force: dict[str, dict[str, Control]] = field(default_factory=dict)
+    _in_force: dict[str, _InForce] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Follows the pods until cancelled, once the ledger knows them all."""
@@ -97,9 +106,8 @@ class Limits:
     def _is_in_force(self, tenancy: Tenancy) -> bool:
         """Whether nothing has changed since the pages were written; asks no file."""
         wanted = self._wanted(tenancy)
-        return tenancy.placement == wanted and self._in_force.get(tenancy.pod_uid) == self._controls(
-            tenancy, wanted
-        )
+        in_force = self._in_force.get(tenancy.pod_uid)
+        return tenancy.placement == wanted and in_force == self._wanted_in_force(tenancy, wanted)
 
     async def _bring(self, pod: PodName) -> None:
         tenancy = self.tenancies.get(pod.uid)
@@ -110,9 +118,9 @@ class Limits:
         if old != new:
             self.ledger.admit(pod.uid, most.charges())
             await asyncio.to_thread(self.tenancies.save, replace(tenancy, placement=most))
-        controls = self._controls(tenancy, new)
-        await asyncio.to_thread(self._write, pod.uid, controls)
-        if old != new and await asyncio.to_thread(self._uses_more, pod.uid, controls):
+        wanted = self._wanted_in_force(tenancy, new)
+        await asyncio.to_thread(self._write, pod.uid, wanted)
+        if old != new and await asyncio.to_thread(self._uses_more, pod.uid, wanted.controls):
             self._in_force.pop(pod.uid, None)
             await self.events.warn(pod, REASON_KEPT, KEPT)
             return
@@ -121,7 +129,7 @@ class Limits:
             await asyncio.to_thread(self.tenancies.save, replace(tenancy, placement=new, recovered=False))
             self.ledger.admit(pod.uid, new.charges())
             log.info("pod %s has its new limits after %.0f ms", pod, 1000 * (time.monotonic() - begin))
-        self._in_force[pod.uid] = controls
+        self._in_force[pod.uid] = wanted
 
     def _wanted(self, tenancy: Tenancy) -> Placement:
         """What the pod's annotation says now, where that differs from what it was let in with in amounts alone."""
@@ -133,16 +141,19 @@ class Limits:
             said = None
         return said if said and follows(tenancy, said) else tenancy.placement
 
-    def _controls(self, tenancy: Tenancy, placement: Placement) -> dict[str, Control]:
-        pod = PodName(tenancy.namespace, tenancy.pod, tenancy.pod_uid)
-        return {one.name: self.terms.control_of(pod, one) for one in placement.containers}
+    def _wanted_in_force(self, tenancy: Tenancy, placement: Placement) -> _InForce:
+        name = PodName(tenancy.namespace, tenancy.pod, tenancy.pod_uid)
+        controls = {one.name: self.terms.control_of(name, one) for one in placement.containers}
+        pod = self.pods.get(tenancy.pod_uid)
+        return _InForce(controls, group_of(pod.metadata, pod.spec.scheduling_group) if pod else None)
 
-    def _write(self, uid: str, controls: dict[str, Control]) -> None:
+    def _write(self, uid: str, wanted: _InForce) -> None:
         """Writes the pages there are, and has time leased by them; other containers get theirs at the gate."""
         for tenant in self.tenants.of_pod(uid):
-            if tenant.container in controls and tenant.control.path.exists():
-                limit(tenant, controls[tenant.container])
-                self.leases.follow(tenant, controls[tenant.container])
+            control = wanted.controls.get(tenant.container)
+            if control and tenant.control.path.exists():
+                limit(tenant, control)
+                self.leases.follow(tenant, control, wanted.group)
 
     def _uses_more(self, uid: str, controls: Mapping[str, Control]) -> bool:
         """Whether a container has more of a card than its limit, or hides what it has."""

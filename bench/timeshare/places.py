@@ -13,11 +13,12 @@ from aliquot.libshim.usage_page import create_usage
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tenant's pages are, and what it may have of each card."""
+    """Where a tenant's pages are, what it may have of each card, and whose cards it has at the same time."""
 
     name: str
     directory: Path
     limits: tuple[CardLimit, ...]
+    group: str = ""
 
     @property
     def control(self) -> Path:
@@ -38,9 +39,11 @@ class Place:
         }
 
 
-def settle(root: Path, index: int, limits: Sequence[CardLimit]) -> Place:
+def settle(root: Path, index: int, limits: Sequence[CardLimit], group: str = "") -> Place:
     """Writes the pages of a machine's tenant of that number, below `<root>/tenants`."""
-    place = Place(f"bench/compute/{index}", root / "tenants" / f"tenant{index}" / "main", tuple(limits))
+    place = Place(
+        f"bench/compute/{index}", root / "tenants" / f"tenant{index}" / "main", tuple(limits), group
+    )
     place.directory.mkdir(parents=True)
     create_control(place.control, Control(place.name, place.limits))
     create_usage(place.usage)
@@ -55,7 +58,7 @@ def leased(places: Sequence[Place]) -> Iterator[Arbiter]:
         terms = [
             Terms(one.uuid, one.core_share_bp, one.core_most_percent, one.priority) for one in place.limits
         ]
-        arbiter.enter(place.name, place.control, place.usage, terms)
+        arbiter.enter(place.name, place.control, place.usage, terms, place.group)
     arbiter.start()
     try:
         yield arbiter

@@ -31,7 +31,7 @@ def figures(workload: Workload, runs: Runs) -> list[Figure]:
     """Each of the slice's and the lease's; of modes that were measured."""
     return [
         figure
-        for mode in (Mode.SLICE, Mode.LEASE)
+        for mode in workload.asked
         if runs.get(mode) and runs.get(Mode.BARE)
         for figure in _figures(workload, mode, runs[mode], runs[Mode.BARE])
     ]

@@ -54,6 +54,7 @@ class Tenant:
         card: Index of the card.
         memory_mib: Its slice of the card's memory.
         rival: Whether it is there to be in the way: its end is not waited for, and nothing is asked of it.
+        group: Of pods. Under leases its pods have their cards at the same time.
     """
 
     jobs: tuple[Job, ...]
@@ -61,6 +62,7 @@ class Tenant:
     card: int = 0
     memory_mib: int = 8192
     rival: bool = False
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,11 @@ class Workload:
     def share(self) -> int:
         """Percent that those have of whom something is asked."""
         return self.tenants[self.measured[0]].share
+
+    @property
+    def asked(self) -> tuple[Mode, ...]:
+        """The modes of which something is asked: beside rivals a card is leased, unless its arbiter is down."""
+        return (Mode.LEASE,) if any(one.rival for one in self.tenants) else (Mode.SLICE, Mode.LEASE)
 
     @property
     def measured(self) -> tuple[int, ...]:
@@ -148,7 +155,9 @@ def ranks() -> Iterator[Workload]:
     """Two pods with a card each that train together, by themselves and beside tenants that always want these cards."""
 
     def rank(number: int, share: int) -> Tenant:
-        return Tenant((Job("ranks", {"rank": number, "words": "{scratch}/words"}),), share, card=number)
+        return Tenant(
+            (Job("ranks", {"rank": number, "words": "{scratch}/words"}),), share, card=number, group="ranks"
+        )
 
     def rival(card: int) -> Tenant:
         greedy = Job("streams", {"work": "8x1000", "rounds": 1_000_000})

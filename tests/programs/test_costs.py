@@ -43,3 +43,8 @@ def test_a_slice_costs_no_more_than_its_bound(tools: Tools, name: str):
 def test_a_slice_and_a_lease_cost_no_more_than_their_bound(tools: Tools, name: str):
     """Of the other rows that hold."""
     hold(tools, name, Mode.SLICE, Mode.LEASE)
+
+
+def test_ranks_beside_rivals_make_as_many_steps_as_with_the_drivers_time_slices(tools: Tools):
+    """Two pods of a group have their cards at the same time; each for itself they make a tenth of that."""
+    hold(tools, "ranks/beside-rivals", Mode.LEASE)

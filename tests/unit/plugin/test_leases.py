@@ -10,6 +10,7 @@ from aliquot.libshim._pages import ffi, lib
 from aliquot.libshim.control_page import CardLimit, Control
 from aliquot.plugin.leases import Leases
 from aliquot.plugin.tenants import TenantPages, Tenants
+from aliquot.pod_groups import PLUGINS, VOLCANO, GroupKey
 
 ALONE = CardLimit("GPU-a", 1 << 30)
 SHARED = CardLimit("GPU-b", 1 << 30, 30, core_share_bp=3000, core_most_percent=60, priority=2)
@@ -104,6 +105,25 @@ def test_terms_are_the_pages_words(tenants: Tenants, leases: Leases, monkeypatch
     """Share, bound and priority."""
     entered: list[Terms] = []
     assert leases.arbiter
-    monkeypatch.setattr(leases.arbiter, "enter", lambda *words: entered.extend(words[-1]))
+    monkeypatch.setattr(leases.arbiter, "enter", lambda *words: entered.extend(words[3]))
     leases.follow(*prepared(tenants, ALONE, SHARED))
     assert entered == [Terms("GPU-b", 3000, 60, 2)]
+
+
+def test_groups_of_one_name_are_one_within_a_namespace_and_a_convention_alone(
+    tenants: Tenants, leases: Leases
+) -> None:
+    """Or a stranger's pods would have their cards at the same time."""
+    assert leases.arbiter
+    groups = [
+        GroupKey("a", "train", PLUGINS),
+        GroupKey("b", "train", PLUGINS),
+        GroupKey("a", "train", VOLCANO),
+    ]
+    names = []
+    for group in (None, *groups, groups[0]):
+        leases.follow(*prepared(tenants, SHARED), group)
+        names.append(leases.arbiter._guests[NAME].group)
+    assert names[0] == ""
+    assert names[1] == names[4]
+    assert len(set(names)) == 4

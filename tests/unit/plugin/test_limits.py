@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from aliquot.arbiter import Arbiter
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec
@@ -58,19 +59,23 @@ class Node:
             UID, "main", self.agent().terms.control_of(POD, placement(mib, cores).containers[0])
         )
 
-    def approve(self, mib: int, cores: int) -> None:
+    def approve(self, mib: int, cores: int, **labels: str) -> None:
         """The scheduler has written another placement, and the agent has seen it."""
-        text = encode_placement(placement(mib, cores))
-        meta = ObjectMeta(name="p", namespace="default", uid=UID, annotations={PLACEMENT_ANNOTATION: text})
+        said = {PLACEMENT_ANNOTATION: encode_placement(placement(mib, cores))}
+        meta = ObjectMeta(name="p", namespace="default", uid=UID, annotations=said, labels=labels)
         (self.root / "pods").mkdir(exist_ok=True)
         (self.root / "pods" / f"{UID}.json").write_bytes(
             msgspec.json.encode(Pod(metadata=meta, spec=PodSpec(node_name="n1")))
         )
 
     def agent(
-        self, usable_mib: int = 16384, pool_of: Callable[[str], PoolSpec] = lambda _: NO_POOL
+        self,
+        usable_mib: int = 16384,
+        pool_of: Callable[[str], PoolSpec] = lambda _: NO_POOL,
+        arbiter: Arbiter | None = None,
     ) -> Limits:
         """An agent that has just started."""
+        leases = Leases(arbiter)
         api = Api(Access("http://127.0.0.1:1"))
         ledger, tenancies = Ledger({"GPU-a": Capacity(usable_mib)}), Tenancies(self.root / "tenancies")
         adopt_tenancies(ledger, tenancies)
@@ -82,8 +87,8 @@ class Node:
             tenancies=tenancies,
             tenants=Tenants(self.root, Processes(by_cgroup=False)),
             turns=Turns(),
-            terms=Terms(CardTable(0, Path("/proc"), pool_of), pods, ledger, Leases(None)),
-            leases=Leases(None),
+            terms=Terms(CardTable(0, Path("/proc"), pool_of), pods, ledger, leases),
+            leases=leases,
             events=Events(api, "n1"),
             rebuilt=rebuilt,
         )
@@ -203,6 +208,20 @@ def test_pages_that_the_gate_wrote_by_what_held_before_are_written_again(node: N
     limits.look_again(UID)
     asyncio.run(limits._follow(UID))
     assert node.page() == (4096, 20)
+
+
+def test_a_pod_is_leased_its_cards_with_the_group_that_its_labels_name(node: Node) -> None:
+    """Also when they change."""
+    arbiter = Arbiter()
+    limits = node.agent(arbiter=arbiter)
+    limits.ledger.adopt("neighbour", {"GPU-a": Charge(1024, 50, 1)})
+    groups = []
+    for name in ("", "train", "serve"):
+        node.approve(4096, 20, **({"scheduling.x-k8s.io/pod-group": name} if name else {}))
+        limits.pods._load(node.root / "pods" / f"{UID}.json")
+        asyncio.run(limits._follow(UID))
+        groups.append(arbiter._guests[f"{UID}/main"].group)
+    assert groups == ["", "scheduling.x-k8s.io/default/train", "scheduling.x-k8s.io/default/serve"]
 
 
 def test_nothing_is_followed_before_the_ledger_knows_everybody(node: Node) -> None:
