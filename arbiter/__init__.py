@@ -91,6 +91,7 @@ class _Guest:
     files: tuple[tuple[int, int], ...]
     cards: tuple[str, ...]
     group: str
+    exempt: bool
     doubt: str | None = None
 
 
@@ -142,29 +143,36 @@ class Arbiter:
         usage: PathLike[str],
         terms: Sequence[Terms],
         group: str = "",
+        *,
+        exempt: bool = False,
     ) -> None:
         """Leases time to a tenant from now on; one that has entered gets other terms, or belongs to another group.
 
         The tenants of a group have their cards at the same time, as one tenant with several cards has: their work may
         wait for each other's. Of those that have a card in common one belongs to it. Empty: of no group.
 
+        An exempt tenant has no leases: it is let in beside those of others, whenever time is due to it or nobody else
+        wants its cards, and takes turns with them as the driver has it. It belongs to no group.
+
         Raises:
             ArbiterError: the terms make no sense, or the files are not pages that leases can be written in.
             OSError: the files cannot be read or, of the control page, written.
         """
         _check(name, terms)
-        files = (_identity(control), _identity(usage))
+        files, group = (_identity(control), _identity(usage)), "" if exempt else group
         cards = tuple(term.card for term in terms)
         with self._turn:
             known = self._guests.get(name)
             if known and (known.files, known.cards) == (files, cards):
                 lib.aq_arbiter_change(self._native, known.handle, _encode(terms))
                 self._regroup(known, group)
+                self._exempt(known, exempt=exempt)
                 return
             if known:
                 self._leave(name)
             handle = self._enter(name, control, usage, terms, group)
-            self._guests[name] = _Guest(handle, files, cards, group)
+            self._guests[name] = _Guest(handle, files, cards, group, exempt=False)
+            self._exempt(self._guests[name], exempt=exempt)
             for card in cards:
                 lib.aq_arbiter_quantum(self._native, card.encode(), self._quanta.get(card, 0))
 
@@ -227,6 +235,11 @@ class Arbiter:
         if guest.group != group:
             guest.group = group
             lib.aq_arbiter_group(self._native, guest.handle, self._group_number(group))
+
+    def _exempt(self, guest: _Guest, *, exempt: bool) -> None:
+        if guest.exempt != exempt:
+            guest.exempt = exempt
+            lib.aq_arbiter_exempt(self._native, guest.handle, exempt)
 
     def _group_number(self, group: str) -> int:
         """As the thread knows a group; 0: none."""

@@ -20,7 +20,7 @@ static double sharers(const aq_card *card) { return card->strays ? card->strays 
 static void charge(const aq_tenant *tenant, aq_seat *seat, double ns) {
   seat->used_ns += ns;
   seat->room_ns -= ns;
-  if (tenant->kind == AQ_LENT && !tenant->stray) seat->lent_ns += ns;
+  if (tenant->kind == AQ_LENT && !tenant->stray && !tenant->exempt) seat->lent_ns += ns;
   else seat->due_ns -= ns, seat->contested_ns = fmax(-GAPS_SAVED_NS, seat->contested_ns - ns - ns / GAPS);
 }
 
@@ -71,7 +71,8 @@ void aq_account_use(aq_tenant *tenant, aq_seat *seat, double busy) {
   if (seat->trust != AQ_TRUSTED) return;
   double ahead = fmin(busy, seat->overrun_ns);
   seat->overrun_ns -= ahead;
-  double ns = (busy - ahead) / sharers(seat->card);
+  double ns = fmax(0, (busy - ahead) / sharers(seat->card) - seat->discount_ns);
+  seat->discount_ns -= fmin(seat->discount_ns, busy);
   charge(tenant, seat, ns);
   if (tenant->kind == AQ_LENT) tenant->lent_turn_ns += ns / seat->share;
 }

@@ -253,6 +253,13 @@ void aq_arbiter_group(aq_arbiter *arbiter, aq_guest *guest, uint32_t group) {
   pthread_mutex_unlock(&arbiter->lock);
 }
 
+void aq_arbiter_exempt(aq_arbiter *arbiter, aq_guest *guest, int exempt) {
+  pthread_mutex_lock(&arbiter->lock);
+  aq_law_exempt(guest->tenant, exempt);
+  call(arbiter);
+  pthread_mutex_unlock(&arbiter->lock);
+}
+
 /* Others of a group whose cards were this one's may belong to its tenant now. */
 static void fill(aq_arbiter *arbiter, uint32_t group) {
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)

@@ -29,6 +29,7 @@ void aq_arbiter_stop(aq_arbiter *arbiter);
 int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage, uint32_t group, const aq_terms *terms,
                      uint32_t count, aq_guest **guest);
 void aq_arbiter_change(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms);
+void aq_arbiter_exempt(aq_arbiter *arbiter, aq_guest *guest, int exempt); /* as aq_law_exempt; of one without a group */
 void aq_arbiter_group(aq_arbiter *arbiter, aq_guest *guest, uint32_t group); /* of another group from now on */
 void aq_arbiter_leave(aq_arbiter *arbiter, aq_guest *guest);
 void aq_arbiter_doubt(aq_arbiter *arbiter, aq_guest *guest, int doubted); /* not doubted: damage is forgiven, too */

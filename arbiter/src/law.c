@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "account.h"
+#include "exempt.h"
 #include "lease.h"
 #include "party.h"
 #include "rank.h"
@@ -49,6 +50,8 @@ static void pass_time(aq_law *law, uint64_t now) {
   double dt = now > law->now_ns ? (double)(now - law->now_ns) : 0;
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
     for (uint32_t i = 0; i < tenant->count; i++) aq_account_pass(tenant, &tenant->seats[i], now, dt);
+  for (aq_card *card = law->cards; card; card = card->next)
+    if (card->exempts) aq_exempt_pass(law, card, now, dt);
   if (dt > 0) law->now_ns = now;
 }
 
@@ -72,6 +75,8 @@ void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t index, const aq_repo
   if (said.used_ns || (said.in_flight && (said.moving || !tenant->stray))) seat->active_ns = now;
   if (has_work(&said)) seat->wanted_ns = now;
   if (said.waiting && !seat->said.waiting) seat->waits_ns = now;
+  if (said.in_flight && !seat->said.in_flight) seat->flies_ns = now;
+  if (said.used_ns) aq_exempt_use(seat, (double)said.used_ns);
   seat->said = said;
   seat->seen = true;
   if (wakes) aq_account_wake(law, tenant);
@@ -96,6 +101,7 @@ static void count_seat(const aq_law *law, const aq_tenant *tenant, uint32_t inde
   if (held && tenant->kind == AQ_OWN) card->owned = true;
   if (tenant->members >> index & 1 && tenant->rank.claim == AQ_OWN && aq_rank_in_line(law, tenant)) card->claims++;
   if (stray && !seat->absent) card->strays++;
+  if (tenant->exempt) card->exempts++;
   if (seat->wanted_ns && law->now_ns < seat->wanted_ns + 100 * AQ_MS) (*busy)++;
   if (tenant->priority > card->highest) card->highest = tenant->priority;
 }
@@ -103,7 +109,7 @@ static void count_seat(const aq_law *law, const aq_tenant *tenant, uint32_t inde
 static void count_cards(aq_law *law) {
   for (aq_card *card = law->cards; card; card = card->next) {
     uint32_t busy = 0;
-    card->holders = card->runners = card->strays = card->claims = card->highest = 0;
+    card->holders = card->runners = card->strays = card->claims = card->highest = card->exempts = 0;
     card->reserved = card->owned = false;
     for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
       for (uint32_t i = 0; i < tenant->count; i++)
@@ -160,6 +166,8 @@ static uint64_t next_step(const aq_law *law) {
 uint64_t aq_law_step(aq_law *law, uint64_t now) {
   pass_time(law, now);
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next) {
+    aq_exempt_settle(law, tenant);
+    if (tenant->exempt) continue;
     if (tenant->state != AQ_LEASED) aq_lease_drain(law, tenant);
     else aq_party_settle(tenant);
   }
@@ -169,6 +177,10 @@ uint64_t aq_law_step(aq_law *law, uint64_t now) {
   count_cards(law);
   grant(law);
   count_cards(law);
+  for (aq_card *card = law->cards; card; card = card->next)
+    if (card->exempts) aq_exempt_share(law, card);
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
+    if (tenant->exempt) aq_exempt_review(law, tenant);
   for (const aq_card *card = law->cards; card; card = card->next) aq_account_level(law, card);
   return next_step(law);
 }
@@ -176,14 +188,17 @@ uint64_t aq_law_step(aq_law *law, uint64_t now) {
 void aq_law_interrupt(aq_law *law, uint64_t now) {
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next) aq_lease_withdraw(tenant);
   pass_time(law, now);
-  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next) aq_lease_interrupt(law, tenant);
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next) {
+    if (tenant->exempt) tenant->serial++;
+    else aq_lease_interrupt(law, tenant);
+  }
 }
 
 /* ---- what comes of it ---- */
 
 aq_lease aq_law_lease(const aq_tenant *tenant, uint32_t seat) {
   return (aq_lease){
-      .open = ((tenant->state == AQ_LEASED ? tenant->open : tenant->partners) >> seat) & 1,
+      .open = tenant->exempt ? tenant->seats[seat].let_in : (tenant->state == AQ_LEASED ? tenant->open : tenant->partners) >> seat & 1,
       .serial = tenant->serial + tenant->seats[seat].serial,
       .end_ns = tenant->lease_end_ns + (tenant->unhurried ? UNHURRIED_NS : 0),
       .window_ns = tenant->window_ns,
@@ -201,7 +216,7 @@ aq_account aq_law_account(const aq_tenant *tenant, uint32_t index) {
   };
 }
 
-int aq_law_holds(const aq_tenant *tenant) { return tenant->state != AQ_SHUT; }
+int aq_law_holds(const aq_tenant *tenant) { return tenant->state != AQ_SHUT || tenant->exempt; }
 
 int aq_law_expects(const aq_law *law, const aq_tenant *tenant) { return aq_lease_is_expected(law, tenant); }
 

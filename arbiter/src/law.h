@@ -95,6 +95,9 @@ void aq_law_leave(aq_law *law, aq_tenant *tenant, uint32_t first, uint32_t count
 void aq_law_change(aq_tenant *tenant, uint32_t first, const aq_terms *terms, uint32_t count);
 void aq_law_trust(aq_tenant *tenant, uint32_t first, uint32_t count, aq_trust trust);
 void aq_law_absent(aq_tenant *tenant, uint32_t first, uint32_t count, uint32_t absent);
+/* From the next step on a tenant is let in whenever time is due to it, or nobody else wants its cards, beside the leases of others:
+ * contexts take turns in slices then. That is so only while what it says is believed. */
+void aq_law_exempt(aq_tenant *tenant, int exempt);
 int aq_law_quantum(aq_law *law, const char *card, uint64_t lease_ns); /* 0: as usual. False: nobody has the card */
 
 void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t seat, const aq_report *report, uint64_t now_ns);
@@ -108,7 +111,7 @@ uint64_t aq_law_step(aq_law *law, uint64_t now_ns);
 
 aq_lease aq_law_lease(const aq_tenant *tenant, uint32_t seat);
 aq_account aq_law_account(const aq_tenant *tenant, uint32_t seat);
-int aq_law_holds(const aq_tenant *tenant);   /* has a lease, or has not drained after one */
+int aq_law_holds(const aq_tenant *tenant);   /* has a lease, or has not drained after one, or is let in without */
 int aq_law_expects(const aq_law *law, const aq_tenant *tenant); /* all that it may ring for now: steps come in time for it */
 int aq_law_suspect(const aq_law *law, const aq_tenant *tenant); /* something of it should have happened by now: does it live? */
 /* cdef: end */

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "account.h"
+#include "exempt.h"
 #include "party.h"
 #include "rank.h"
 
@@ -256,6 +257,7 @@ static uint64_t next_while_leased(const aq_law *law, const aq_tenant *tenant) {
 }
 
 uint64_t aq_lease_next(const aq_law *law, const aq_tenant *tenant) {
+  if (tenant->exempt) return aq_exempt_next(law, tenant);
   if (tenant->state == AQ_LEASED) return next_while_leased(law, tenant);
   if (tenant->state == AQ_DRAINING) return sooner(drained_by(law, tenant), law->now_ns + (lonely(tenant) ? PARTNER_NS : LOOK_NS));
   if (tenant->stray && lonely(tenant)) return law->now_ns + LOOK_NS;
@@ -270,5 +272,6 @@ bool aq_lease_is_expected(const aq_law *law, const aq_tenant *tenant) {
 
 bool aq_lease_is_suspect(const aq_law *law, const aq_tenant *tenant) {
   if (tenant->no_shows || tenant->stray) return true;
+  if (tenant->exempt && any_in_flight(tenant)) return law->now_ns > last_end(tenant) + SUSPECT_NS;
   return tenant->state == AQ_DRAINING && law->now_ns > later(tenant->since_ns, last_end(tenant)) + SUSPECT_NS;
 }

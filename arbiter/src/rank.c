@@ -17,7 +17,7 @@ static bool wants(const aq_law *law, const aq_tenant *tenant, const aq_seat *sea
 static void look(const aq_law *law, aq_tenant *tenant) {
   aq_party_look(law, tenant);
   tenant->wants = false;
-  for (uint32_t i = 0; i < tenant->count; i++) {
+  for (uint32_t i = 0; i < tenant->count && !tenant->exempt; i++) {
     const aq_seat *seat = &tenant->seats[i];
     if (wants(law, tenant, seat)) tenant->wants = true;
   }

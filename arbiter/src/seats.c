@@ -134,6 +134,8 @@ int aq_law_join(aq_law *law, aq_tenant *tenant, const aq_terms *terms, uint32_t 
   return may && add_seats(law, tenant, terms, count) ? (int)first : -1;
 }
 
+void aq_law_exempt(aq_tenant *tenant, int exempt) { tenant->wishes_exempt = exempt; }
+
 /* What runs without a lease goes on doing so, and is charged as before. */
 static void copy_seats(aq_tenant *to, const aq_tenant *from, uint32_t first, uint32_t count) {
   memcpy(&to->seats[to->count], &from->seats[first], count * sizeof to->seats[0]);

@@ -21,6 +21,9 @@ typedef struct aq_card {
   bool owned;       /* leased by right */
   bool contended;   /* more than one tenant has had work lately */
   uint32_t highest; /* priority of a tenant with a seat */
+  uint32_t exempts; /* seats that are let in without a lease */
+  double both_ns;   /* for so long lately an exempt tenant had work in flight beside another */
+  double overlap_ns; /* more than the time that passed is said to have been used, and not shared out yet; negative: some is still to be said */
   struct aq_card *next;
 } aq_card;
 
@@ -31,6 +34,7 @@ typedef struct {
   uint32_t priority;
   aq_trust trust;
   aq_report said;
+  bool let_in;        /* without a lease */
   bool seen;          /* reported since the gate was closed */
   bool absent;        /* nothing of what it says to have in flight is on the card, as the driver sees it */
   uint32_t serial;    /* of its gate alone */
@@ -38,6 +42,9 @@ typedef struct {
   uint64_t wanted_ns; /* when it last had anything to do; 0: never */
   uint64_t waits_ns;  /* since when it waits, or waited last */
   uint64_t paid_ns;   /* what ran before this instant is charged */
+  uint64_t flies_ns;  /* since when it has work in flight, or had last */
+  double told_ns;     /* said to have been used lately */
+  double discount_ns; /* of what it will say to have used: what others had of the same time */
   double due_ns;      /* share * time - time used: before 0 the tenant has no claim */
   double room_ns;     /* most * time - time used */
   double contested_ns; /* held by right while another with a right to it waited, and not charged yet */
@@ -67,6 +74,8 @@ struct aq_tenant {
   bool started;        /* since it got the lease */
   bool gave_up;        /* its last lease, because it had nothing to do */
   bool stray;          /* runs on without a lease, since it last had nothing in flight */
+  bool wishes_exempt;  /* to be without leases */
+  bool exempt;         /* is without */
   uint32_t open;       /* seats whose gate the lease opens, a bit each */
   uint32_t leaving;    /* seats whose gate was closed since, and which may have work in flight */
   bool apart;          /* its cards are leased one by one, */

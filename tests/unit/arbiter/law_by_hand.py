@@ -1,0 +1,55 @@
+"""A law that a test tells what its tenants say, instant by instant."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from aliquot.arbiter._arbiter import ffi, lib
+from tests.unit.arbiter.modelled import MS
+
+
+class Law:
+    """A law that is told by hand what its tenants say."""
+
+    def __init__(self) -> None:
+        self.law = ffi.gc(lib.aq_law_new(ffi.new("aq_rules *", lib.aq_law_rules()), 0), lib.aq_law_free)
+        self.now = MS
+
+    def enter(self, *cards: str, share: int = 50, priority: int = 0) -> Any:
+        """A capped tenant with a seat at each card."""
+        return lib.aq_law_enter(self.law, _terms(cards, share, priority), len(cards))
+
+    def join(self, tenant: Any, *cards: str, share: int = 50, priority: int = 0) -> int:
+        """More seats; the number of the first."""
+        return int(lib.aq_law_join(self.law, tenant, _terms(cards, share, priority), len(cards)))
+
+    def move(self, tenant: Any, first: int, count: int, to: Any = ffi.NULL) -> tuple[Any, int]:
+        """Where seats are then."""
+        number = ffi.new("uint32_t *", first)
+        return lib.aq_law_move(self.law, tenant, number, count, to), number[0]
+
+    def leave(self, tenant: Any, first: int, count: int = 1) -> None:
+        """Seats go."""
+        lib.aq_law_leave(self.law, tenant, first, count)
+
+    def say(self, tenant: Any, seat: int, *, waiting: int = 0, in_flight: int = 0, used: int = 0) -> None:
+        """What a tenant has to do with a card."""
+        said = {"waiting": waiting, "in_flight": in_flight, "moving": in_flight, "ends_ns": self.now + MS}
+        report = ffi.new("aq_report *", {**said, "used_ns": used})
+        lib.aq_law_report(self.law, tenant, seat, report, self.now)
+
+    def step(self, after: int = 0) -> None:
+        """Time passes, and the law is applied."""
+        self.now += after
+        lib.aq_law_step(self.law, self.now)
+
+    def is_open(self, tenant: Any, seat: int) -> bool:
+        """Whether a seat's gate lets in."""
+        return bool(lib.aq_law_lease(tenant, seat).open)
+
+    def used(self, tenant: Any, seat: int) -> int:
+        """Charged to a seat so far."""
+        return int(lib.aq_law_account(tenant, seat).used_ns)
+
+
+def _terms(cards: Sequence[str], share: int, priority: int) -> Any:
+    return ffi.new("aq_terms[]", [(card.encode(), share * 100, share, priority) for card in cards])

@@ -1,0 +1,191 @@
+"""The law for tenants that have no leases: let in beside those of others, and held to what is due to them."""
+
+from itertools import pairwise
+
+import pytest
+
+from aliquot.arbiter._arbiter import lib
+from tests.unit.arbiter.law_by_hand import Law
+from tests.unit.arbiter.modelled import CARD, MS, US, Process, S, World, steady, synchronous
+
+BURST = 100
+
+
+def exempt(world: World, process: Process) -> Process:
+    """Takes a tenant's leases away."""
+    lib.aq_law_exempt(process.native, 1)
+    return process
+
+
+def percent(world: World, process: Process, seconds: int = 8) -> float:
+    """Of the card's time, in the coming seconds."""
+    since = world.now
+    world.run(since + seconds * S)
+    return 100 * process.had(since) / (seconds * S)
+
+
+def test_who_is_exempt_waits_for_nobodys_lease() -> None:
+    """Within its share a kernel is on the card at once, where a tenant with leases waits for those of others to end."""
+    waits = []
+    for is_exempt in (False, True):
+        world = World()
+        tenant = world.enter(synchronous(MS, 7 * MS), 30)
+        world.enter(steady(MS), 60)
+        if is_exempt:
+            exempt(world, tenant)
+        world.run(S)
+        before = len(tenant.waits)
+        world.run(4 * S)
+        waits.append(max(tenant.waits[before:]))
+    assert waits[1] <= 100 * US
+    assert waits[0] >= MS
+
+
+@pytest.mark.parametrize("most", [None, BURST])
+@pytest.mark.parametrize(("share", "least"), [(10, 9), (30, 28), (50, 47), (70, 62)])
+def test_all_have_their_shares_whatever_they_are(share: int, least: int, most: int | None) -> None:
+    """Nobody is lent time that the other wants. Slices leave an exempt tenant half of the card beside other work."""
+    world = World()
+    tenant = exempt(world, world.enter(steady(MS), share, most))
+    other = world.enter(steady(MS), 100 - share, at=3 * MS)
+    world.run(S)
+    had = world.shares(8)
+    assert least <= had[0] <= share + 2.5
+    assert had[1] >= 100 - share - 2.5
+    charged = sum(lib.aq_law_account(one.native, 0).used_ns for one in (tenant, other))
+    assert charged == pytest.approx(world.now, rel=0.06)
+
+
+@pytest.mark.parametrize("pause", [100 * US, MS, 7 * MS])
+def test_short_work_is_charged_what_it_uses(pause: int) -> None:
+    """Its events tell of no slices of others, though they do where it goes on without a pause."""
+    world = World()
+    tenant = exempt(world, world.enter(synchronous(MS, pause), 40))
+    world.enter(steady(MS), 60)
+    world.run(5 * S)
+    assert lib.aq_law_account(tenant.native, 0).used_ns == pytest.approx(tenant.had(), rel=0.15)
+    assert tenant.had() <= 0.42 * world.now
+
+
+@pytest.mark.parametrize(("most", "expected"), [(None, 30), (80, 80), (BURST, 100)])
+def test_who_is_alone_has_what_it_may_have(most: int | None, expected: int) -> None:
+    """As with leases."""
+    world = World()
+    tenant = exempt(world, world.enter(steady(MS), 30, most))
+    world.run(S)
+    assert percent(world, tenant) == pytest.approx(expected, abs=2)
+
+
+def test_two_others_have_their_shares_beside_it() -> None:
+    """In slices with it, and each in its turn."""
+    world = World()
+    exempt(world, world.enter(steady(MS), 50))
+    for share in (20, 30):
+        world.enter(steady(MS), share)
+    world.run(S)
+    assert world.shares(8) == [pytest.approx(share, abs=4) for share in (50, 20, 30)]
+
+
+def test_an_idle_one_costs_nobody_anything() -> None:
+    """Others are leased the card as if it were not there."""
+    world = World()
+    exempt(world, world.enter(iter([]), 50))
+    for _ in range(2):
+        world.enter(steady(MS), 25, BURST)
+    world.run(S)
+    assert sum(world.shares(4)) >= 97
+
+
+@pytest.mark.parametrize("trust", ["AQ_DOUBTED", "AQ_BLIND"])
+def test_who_is_not_believed_is_leased_its_cards_again(trust: str) -> None:
+    """What it says of its work would be charged to others."""
+    world = World()
+    tenant = exempt(world, world.enter(steady(MS), 30))
+    other = world.enter(steady(MS), 60)
+    world.run(S)
+    lib.aq_law_trust(tenant.native, 0, 1, getattr(lib, trust))
+    world.run(2 * S)
+    record = [one for one in world.cards[CARD].record if one[0] > S + 300 * MS]
+    turns = sum(one[2] is not following[2] for one, following in pairwise(record))
+    assert turns < 2 * 1000 / 8, "contexts that share the card change every 2 ms, leases every 10"
+    assert {one[2] for one in record} == {tenant, other}
+
+
+def test_who_is_exempt_no_longer_is_leased_its_cards_when_it_has_drained() -> None:
+    """And the other way round."""
+    world = World()
+    tenant = world.enter(steady(MS), 40)
+    other = world.enter(steady(MS), 40)
+    for is_exempt in (1, 0, 1, 0):
+        lib.aq_law_exempt(tenant.native, is_exempt)
+        world.run(world.now + S)
+    since = world.now
+    world.run(since + 4 * S)
+    assert [100 * one.had(since) / (4 * S) for one in (tenant, other)] == [pytest.approx(40, abs=1)] * 2
+
+
+def test_its_gate_stays_open_as_long_as_it_likes() -> None:
+    """The end that it is told is put off in time."""
+    world = World()
+    tenant = exempt(world, world.enter(synchronous(MS, 20 * MS), 30))
+    world.enter(steady(MS), 50)
+    world.run(5 * S)
+    assert max(tenant.waits[1:]) <= 100 * US
+
+
+def test_after_an_interruption_it_is_let_in_under_another_number() -> None:
+    """Whatever it was told before holds no longer."""
+    world = World()
+    tenant = exempt(world, world.enter(synchronous(MS, 5 * MS), 30))
+    other = world.enter(steady(MS), 50)
+    world.run(S)
+    begun = len(tenant.waits)
+    before = lib.aq_law_lease(tenant.native, 0)
+    lib.aq_law_interrupt(world.law, world.now)
+    after = lib.aq_law_lease(tenant.native, 0)
+    assert after.serial != before.serial
+    world.run(2 * S)
+    assert max(tenant.waits[begun:]) <= 100 * US
+    assert other.had(S) >= 0.48 * S
+
+
+def test_work_that_was_in_flight_is_waited_for_when_it_is_exempt_no_longer() -> None:
+    """As after a lease."""
+    law = Law()
+    tenant, other = law.enter(CARD), law.enter(CARD)
+    lib.aq_law_exempt(tenant, 1)
+    law.say(tenant, 0, waiting=1)
+    law.step(MS)
+    assert law.is_open(tenant, 0)
+    law.say(tenant, 0, in_flight=1)
+    lib.aq_law_exempt(tenant, 0)
+    law.say(other, 0, waiting=1)
+    law.step(US)
+    assert not law.is_open(other, 0)
+    law.say(tenant, 0)
+    law.step(US)
+    assert law.is_open(other, 0)
+
+
+def test_what_should_have_ended_may_be_of_a_process_that_has() -> None:
+    """So it is found out."""
+    law = Law()
+    tenant = law.enter(CARD)
+    lib.aq_law_exempt(tenant, 1)
+    law.step()
+    law.say(tenant, 0, in_flight=1)
+    assert not lib.aq_law_suspect(law.law, tenant)
+    law.step(10 * MS)
+    assert lib.aq_law_suspect(law.law, tenant)
+
+
+def test_who_was_stopped_does_not_make_up_for_all_of_it() -> None:
+    """Others would have less than their shares for as long."""
+    world = World()
+    tenant = exempt(world, world.enter(steady(MS), 30))
+    world.enter(steady(MS), 70)
+    world.run(S)
+    tenant.stopped = True
+    world.run(11 * S)
+    tenant.stopped = False
+    assert percent(world, tenant, 2) <= 40
