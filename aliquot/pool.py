@@ -37,6 +37,13 @@ class Overflow(StrEnum):
     HOST = "Host"
 
 
+class GroupLeases(StrEnum):
+    """How pods of a group share cards with others: all of a node's by common leases, or beside others' leases."""
+
+    TOGETHER = "together"
+    EXEMPT = "exempt"
+
+
 class PoolSpec(KubeStruct, frozen=True, kw_only=True):
     """What the admin wants; percentages of what a card has, memory in MiB."""
 
@@ -56,6 +63,7 @@ class PoolSpec(KubeStruct, frozen=True, kw_only=True):
     card_policy: Policy | None = None
     topology: Topology | None = None
     saving_up: bool = True
+    group_leases: GroupLeases = GroupLeases.TOGETHER
 
     @property
     def preference(self) -> Preference:

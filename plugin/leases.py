@@ -7,6 +7,7 @@ least the cap that its page names.
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from aliquot.arbiter import Arbiter, ArbiterError, TenantState, Terms
 from aliquot.libshim.control_page import Control
@@ -14,6 +15,22 @@ from aliquot.plugin.tenants import TenantPages
 from aliquot.pod_groups import GroupKey
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Of which group a container's pod is, if of any.
+
+    Args:
+        group: Its pods on this node have their cards at the same time,
+        exempt: or beside the leases of others, whoever has them.
+    """
+
+    group: GroupKey | None = None
+    exempt: bool = False
+
+
+NO_MEMBER: Final = Membership()
 
 
 @dataclass
@@ -25,10 +42,8 @@ class Leases:
     """Whose word is not believed, by lease name, and why."""
     _refused: dict[str, str] = field(default_factory=dict)
 
-    def follow(self, tenant: TenantPages, control: Control, group: GroupKey | None = None) -> None:
+    def follow(self, tenant: TenantPages, control: Control, member: Membership = NO_MEMBER) -> None:
         """Brings the arbiter in line with a control page that was just written.
-
-        `group`: of the tenant's pod. Its pods on this node have their cards at the same time.
 
         Raises:
             OSError: the pages cannot be opened.
@@ -41,7 +56,9 @@ class Leases:
             self.arbiter.leave(name)
             return
         try:
-            self.arbiter.enter(name, tenant.control, tenant.usage, terms, group_name(group))
+            self.arbiter.enter(
+                name, tenant.control, tenant.usage, terms, group_name(member.group), exempt=member.exempt
+            )
         except ArbiterError as error:
             self._refuse(name, str(error))
             return

@@ -25,14 +25,13 @@ from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import Placement, PlacementError, read_placement
 from aliquot.plugin.events import Events
 from aliquot.plugin.identity import PodName
-from aliquot.plugin.leases import Leases
+from aliquot.plugin.leases import Leases, Membership
 from aliquot.plugin.ledger import Ledger, LedgerError
 from aliquot.plugin.pods import Pods
 from aliquot.plugin.tenancies import Tenancies, Tenancy
 from aliquot.plugin.tenants import TenantPages, Tenants, limit, living_processes
 from aliquot.plugin.terms import Terms
 from aliquot.plugin.turns import Turns
-from aliquot.pod_groups import GroupKey, group_of
 from aliquot.processes import ProcessTable
 
 log = logging.getLogger(__name__)
@@ -47,10 +46,10 @@ IDLE_S = 60.0
 
 @dataclass(frozen=True)
 class _InForce:
-    """What holds for a pod: the control page of each container, and whose cards it has at the same time."""
+    """What holds for a pod's containers: their control pages, and with whom they have their cards."""
 
     controls: dict[str, Control]
-    group: GroupKey | None
+    members: dict[str, Membership]
 
 
 @dataclass
@@ -142,10 +141,11 @@ class Limits:
         return said if said and follows(tenancy, said) else tenancy.placement
 
     def _wanted_in_force(self, tenancy: Tenancy, placement: Placement) -> _InForce:
-        name = PodName(tenancy.namespace, tenancy.pod, tenancy.pod_uid)
-        controls = {one.name: self.terms.control_of(name, one) for one in placement.containers}
-        pod = self.pods.get(tenancy.pod_uid)
-        return _InForce(controls, group_of(pod.metadata, pod.spec.scheduling_group) if pod else None)
+        pod = PodName(tenancy.namespace, tenancy.pod, tenancy.pod_uid)
+        return _InForce(
+            {one.name: self.terms.control_of(pod, one) for one in placement.containers},
+            {one.name: self.terms.membership_of(pod, one) for one in placement.containers},
+        )
 
     def _write(self, uid: str, wanted: _InForce) -> None:
         """Writes the pages there are, and has time leased by them; other containers get theirs at the gate."""
@@ -153,7 +153,7 @@ class Limits:
             control = wanted.controls.get(tenant.container)
             if control and tenant.control.path.exists():
                 limit(tenant, control)
-                self.leases.follow(tenant, control, wanted.group)
+                self.leases.follow(tenant, control, wanted.members[tenant.container])
 
     def _uses_more(self, uid: str, controls: Mapping[str, Control]) -> bool:
         """Whether a container has more of a card than its limit, or hides what it has."""

@@ -10,10 +10,11 @@ from aliquot.names import OVERFLOW_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement
 from aliquot.plugin.card_table import CardTable
 from aliquot.plugin.identity import PodName
-from aliquot.plugin.leases import Leases, lease_name
+from aliquot.plugin.leases import Leases, Membership, lease_name
 from aliquot.plugin.ledger import Ledger
 from aliquot.plugin.pods import Pods
-from aliquot.pool import STRICTNESS, Overflow
+from aliquot.pod_groups import group_of
+from aliquot.pool import STRICTNESS, GroupLeases, Overflow
 from aliquot.pool import Enforcement as PoolEnforcement
 from aliquot.units import MIB
 
@@ -40,6 +41,13 @@ class Terms:
             doubted = lease_name(pod.uid, container.name) in self.leases.doubts
             limits = tuple(self._timed(limit, container, share, doubted=doubted) for limit, share in pairs)
         return Control(tenant_name(pod, container.name), limits, enforcement)
+
+    def membership_of(self, pod: PodName, container: ContainerPlacement) -> Membership:
+        """With whom a container has its cards; exempt from leases where all its cards' pools have groups so."""
+        seen = self.pods.get(pod.uid)
+        group = group_of(seen.metadata, seen.spec.scheduling_group) if seen else None
+        pools = [self.cards.pool(share.uuid) for share in container.cards]
+        return Membership(group, bool(group) and all(one.group_leases is GroupLeases.EXEMPT for one in pools))
 
     def _enforcement(self, pod: PodName, container: ContainerPlacement) -> Enforcement:
         """What its cards' pools and the pod's annotation make of it; the strictest counts, for a page has one word."""

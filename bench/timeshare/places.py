@@ -13,12 +13,13 @@ from aliquot.libshim.usage_page import create_usage
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tenant's pages are, what it may have of each card, and whose cards it has at the same time."""
+    """Where a tenant's pages are, what it may have of each card, and with whom it has them."""
 
     name: str
     directory: Path
     limits: tuple[CardLimit, ...]
     group: str = ""
+    exempt: bool = False
 
     @property
     def control(self) -> Path:
@@ -39,11 +40,12 @@ class Place:
         }
 
 
-def settle(root: Path, index: int, limits: Sequence[CardLimit], group: str = "") -> Place:
+def settle(
+    root: Path, index: int, limits: Sequence[CardLimit], group: str = "", *, exempt: bool = False
+) -> Place:
     """Writes the pages of a machine's tenant of that number, below `<root>/tenants`."""
-    place = Place(
-        f"bench/compute/{index}", root / "tenants" / f"tenant{index}" / "main", tuple(limits), group
-    )
+    directory = root / "tenants" / f"tenant{index}" / "main"
+    place = Place(f"bench/compute/{index}", directory, tuple(limits), group, exempt)
     place.directory.mkdir(parents=True)
     create_control(place.control, Control(place.name, place.limits))
     create_usage(place.usage)
@@ -58,7 +60,7 @@ def leased(places: Sequence[Place]) -> Iterator[Arbiter]:
         terms = [
             Terms(one.uuid, one.core_share_bp, one.core_most_percent, one.priority) for one in place.limits
         ]
-        arbiter.enter(place.name, place.control, place.usage, terms, place.group)
+        arbiter.enter(place.name, place.control, place.usage, terms, place.group, exempt=place.exempt)
     arbiter.start()
     try:
         yield arbiter

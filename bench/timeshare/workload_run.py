@@ -178,7 +178,13 @@ def _staged(tools: Tools, workload: Workload, mode: Mode) -> Iterator[_Stage]:
         root = Path(scratch)
         machine = tools.machine(root, workload)
         places = [
-            settle(root, index, [_limit(tenant, machine.uuids[tenant.card], mode)], tenant.group)
+            settle(
+                root,
+                index,
+                [_limit(tenant, machine.uuids[tenant.card], mode)],
+                tenant.group,
+                exempt=tenant.exempt,
+            )
             for index, tenant in enumerate(workload.tenants)
         ]
         arbiter = stack.enter_context(leased(places)) if mode is Mode.LEASE else None

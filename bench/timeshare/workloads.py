@@ -55,6 +55,7 @@ class Tenant:
         memory_mib: Its slice of the card's memory.
         rival: Whether it is there to be in the way: its end is not waited for, and nothing is asked of it.
         group: Of pods. Under leases its pods have their cards at the same time.
+        exempt: Whether it has its card beside the leases of others, where these have theirs by leases.
     """
 
     jobs: tuple[Job, ...]
@@ -63,6 +64,7 @@ class Tenant:
     memory_mib: int = 8192
     rival: bool = False
     group: str = ""
+    exempt: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,8 +167,10 @@ def ranks() -> Iterator[Workload]:
 
     by_themselves = (rank(0, WHOLE), rank(1, WHOLE))
     yield Workload("ranks/alone", by_themselves, Question.STEPS, RANKS_ALONE, cards=2)
-    beside = (rank(0, 50), rank(1, 50), rival(0), rival(1))
-    yield Workload("ranks/beside-rivals", beside, Question.STEPS, RANKS_BESIDE, cards=2)
+    ranks, rivals = (rank(0, 50), rank(1, 50)), (rival(0), rival(1))
+    exempt = tuple(replace(one, exempt=True) for one in ranks)
+    yield Workload("ranks/beside-rivals", ranks + rivals, Question.STEPS, RANKS_BESIDE, cards=2)
+    yield Workload("ranks/exempt-beside-rivals", exempt + rivals, Question.STEPS, RANKS_BESIDE, cards=2)
 
 
 def shapes() -> Iterator[Workload]:

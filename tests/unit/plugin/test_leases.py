@@ -8,7 +8,7 @@ import pytest
 from aliquot.arbiter import Arbiter, Terms
 from aliquot.libshim._pages import ffi, lib
 from aliquot.libshim.control_page import CardLimit, Control
-from aliquot.plugin.leases import Leases
+from aliquot.plugin.leases import Leases, Membership
 from aliquot.plugin.tenants import TenantPages, Tenants
 from aliquot.pod_groups import PLUGINS, VOLCANO, GroupKey
 
@@ -105,7 +105,7 @@ def test_terms_are_the_pages_words(tenants: Tenants, leases: Leases, monkeypatch
     """Share, bound and priority."""
     entered: list[Terms] = []
     assert leases.arbiter
-    monkeypatch.setattr(leases.arbiter, "enter", lambda *words: entered.extend(words[3]))
+    monkeypatch.setattr(leases.arbiter, "enter", lambda *words, **_: entered.extend(words[3]))
     leases.follow(*prepared(tenants, ALONE, SHARED))
     assert entered == [Terms("GPU-b", 3000, 60, 2)]
 
@@ -122,7 +122,7 @@ def test_groups_of_one_name_are_one_within_a_namespace_and_a_convention_alone(
     ]
     names = []
     for group in (None, *groups, groups[0]):
-        leases.follow(*prepared(tenants, SHARED), group)
+        leases.follow(*prepared(tenants, SHARED), Membership(group))
         names.append(leases.arbiter._guests[NAME].group)
     assert names[0] == ""
     assert names[1] == names[4]

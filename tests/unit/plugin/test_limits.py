@@ -29,7 +29,7 @@ from aliquot.plugin.tenancies import Tenancies, Tenancy
 from aliquot.plugin.tenants import Tenants, limit
 from aliquot.plugin.terms import Terms
 from aliquot.plugin.turns import Turns
-from aliquot.pool import NO_POOL, PoolSpec
+from aliquot.pool import NO_POOL, GroupLeases, PoolSpec
 from aliquot.pool import Enforcement as PoolEnforcement
 from aliquot.processes import Processes, identity_of
 from aliquot.request import ContainerKind
@@ -222,6 +222,23 @@ def test_a_pod_is_leased_its_cards_with_the_group_that_its_labels_name(node: Nod
         asyncio.run(limits._follow(UID))
         groups.append(arbiter._guests[f"{UID}/main"].group)
     assert groups == ["", "scheduling.x-k8s.io/default/train", "scheduling.x-k8s.io/default/serve"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "exempt"), [({"scheduling.x-k8s.io/pod-group": "train"}, True), ({}, False)]
+)
+def test_groups_alone_are_exempt_from_leases_where_the_pool_has_them_so(
+    node: Node, labels: dict[str, str], *, exempt: bool
+) -> None:
+    """Other pods are leased the same cards as usual."""
+    arbiter = Arbiter()
+    limits = node.agent(pool_of=lambda _: PoolSpec(group_leases=GroupLeases.EXEMPT), arbiter=arbiter)
+    limits.terms.cards.set([Card("GPU-a", 0, 0, "H200", 16384, -1, "0")])
+    limits.ledger.adopt("neighbour", {"GPU-a": Charge(1024, 50, 1)})
+    node.approve(4096, 20, **labels)
+    limits.pods._load(node.root / "pods" / f"{UID}.json")
+    asyncio.run(limits._follow(UID))
+    assert arbiter._guests[f"{UID}/main"].exempt == exempt
 
 
 def test_nothing_is_followed_before_the_ledger_knows_everybody(node: Node) -> None:
