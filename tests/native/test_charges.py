@@ -60,6 +60,18 @@ def test_what_is_charged_late_pays_for_nothing_that_came_after_it(
         assert charged_ns() == pytest.approx(truth, rel=0.1)
 
 
+def test_work_behind_a_launch_that_was_refused_is_charged(machine: SimMachine, tenant: Callable[..., Tenant]):
+    """Though the refused one, of which as much was expected, costs nothing."""
+    own = tenant(limits=[CardLimit(machine.cards[0].uuid, GIB, 50)])
+    with spinning(own) as spinner:
+        spinner.do("4 400 1 0", "sync", "nap 50")
+        begun, before = time.monotonic_ns(), own.usage().cards[0].busy_ns
+        for _ in range(30):
+            spinner.do("refused 1 400", "sync", "nap 5")
+        truth = machine.record(machine.cards[0].uuid, begun, time.monotonic_ns()).busy_ns()
+        wait_for(lambda: own.usage().cards[0].busy_ns - before >= 0.9 * truth, "what they cost")
+
+
 def test_a_long_kernel_is_not_taken_for_silence(machine: SimMachine, tenant: Callable[..., Tenant]):
     """What the agent sees of it while it runs, by the card's record, is believed to be said when it ends."""
     own = tenant(limits=[CardLimit(machine.cards[0].uuid, GIB, core_share_bp=3000, core_most_percent=30)])

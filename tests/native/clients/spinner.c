@@ -1,5 +1,6 @@
 /* Launches kernels of the lengths it is told to, as fast as it can, or with pauses. A line is "COUNT MICROSECONDS GRID PAUSE_US"; "sync" waits for all
- * of them, "nap MILLISECONDS" for none. Each is answered with "done".
+ * of them, "nap MILLISECONDS" for none. "refused COUNT MICROSECONDS" launches each behind one like it that the driver refuses. Each line is
+ * answered with "done".
  *
  *   spinner PTX */
 #include <dlfcn.h>
@@ -43,11 +44,22 @@ static void launch(unsigned count, uint64_t microseconds, unsigned grid, unsigne
   }
 }
 
+/* For more shared memory than there is. */
+static void launch_behind_refused(unsigned count, uint64_t microseconds) {
+  uint64_t nanoseconds = microseconds * 1000;
+  void *parameters[] = {&nanoseconds};
+  for (; count; count--) {
+    CHECK(!launch_kernel(kernel, 1u, 1u, 1u, 1u, 1u, 1u, 1u << 30, (void *)NULL, parameters, (void **)NULL));
+    launch(1, microseconds, 1, 0);
+  }
+}
+
 static void obey(const char *line) {
   unsigned count, grid, pause_us, milliseconds;
   unsigned long microseconds;
   if (!strcmp(line, "sync\n")) CHECK(synchronize());
   else if (sscanf(line, "nap %u", &milliseconds) == 1) usleep(milliseconds * 1000);
+  else if (sscanf(line, "refused %u %lu", &count, &microseconds) == 2) launch_behind_refused(count, microseconds);
   else if (sscanf(line, "%u %lu %u %u", &count, &microseconds, &grid, &pause_us) == 4)
     launch(count, microseconds, grid, pause_us);
   else fprintf(stderr, "not understood: %s", line), exit(1);
