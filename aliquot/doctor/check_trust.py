@@ -4,7 +4,9 @@ import base64
 import binascii
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -19,6 +21,8 @@ from aliquot.keeping import CERT, KEY, TRUSTED, Secret, certificates_in
 
 LAST_PART = 1 / 5
 """Of a certificate's life: it should have been renewed long before."""
+INJECTED: Final = "cert-manager.io/inject-ca-from"
+"""By which cert-manager writes the webhooks' caBundle."""
 
 
 def certificates(cluster: Cluster) -> Iterator[Told]:
@@ -36,7 +40,7 @@ def _certificate(cluster: Cluster, name: str, secret: Secret | None) -> Iterator
     label = f"{name}-tls"
     found = certificates_in(secret.bytes_of(CERT)) if secret else []
     if not secret or not found:
-        remedy = _renew(cluster) if secret else _make(cluster, label)
+        remedy = _renew(cluster, label) if secret else _make(cluster, label)
         yield failure(
             f"Secret {label} {'has no certificate' if secret else 'is not there'}: its pods do not start.",
             remedy,
@@ -48,17 +52,17 @@ def _certificate(cluster: Cluster, name: str, secret: Secret | None) -> Iterator
     if not begin <= now < end:
         yield failure(
             f"{label} {'ended' if now >= end else 'begins only'} on {_day(end if now >= end else begin)}.",
-            _renew(cluster),
+            _renew(cluster, label),
             [label],
         )
         return
     wrong = list(_wrong(cluster, name, secret, leaf))
     if wrong:
-        yield failure(f"{label}: {'; '.join(wrong)}", _renew(cluster), [label])
+        yield failure(f"{label}: {'; '.join(wrong)}", _renew(cluster, label), [label])
     elif end - now < (end - begin) * LAST_PART:
         yield warning(
             f"{label} ends on {_day(end)} and has not been renewed.",
-            f"See what aliquot-certs says: kubectl -n {cluster.namespace} logs deployment/aliquot-certs",
+            _renew(cluster, label),
             [label],
         )
     else:
@@ -81,21 +85,67 @@ def _wrong(cluster: Cluster, name: str, secret: Secret, leaf: x509.Certificate) 
         yield "no CA of its own ca.crt has signed it"
 
 
-def _renew(cluster: Cluster) -> str:
-    return (
-        f"Made by aliquot-certs: kubectl -n {cluster.namespace} rollout restart deployment/aliquot-certs, and see its "
-        "log. By cert-manager or by hand: make it anew (docs/chart.md, Certificates)."
+class Keeper(StrEnum):
+    """Who makes the certificates, by the chart's `certificates.mode`."""
+
+    ALIQUOT = "self"
+    CERT_MANAGER = "cert-manager"
+    ADMIN = "existing"
+
+
+def _keeper(cluster: Cluster) -> Keeper:
+    """Who does here. Raises NotKnownError."""
+    if cluster.workload("aliquot-certs") is not None:
+        return Keeper.ALIQUOT
+    configuration = cluster.webhooks.get()
+    injected = configuration is not None and INJECTED in configuration.metadata.annotations
+    return Keeper.CERT_MANAGER if injected else Keeper.ADMIN
+
+
+def _remedy(cluster: Cluster, remedies: Mapping[Keeper, str]) -> str:
+    """The one for whoever keeps the certificates here; all of them where that is not known."""
+    try:
+        return remedies[_keeper(cluster)]
+    except NotKnownError:
+        return " ".join(f"With certificates.mode={keeper}: {text}" for keeper, text in remedies.items())
+
+
+def _renew(cluster: Cluster, label: str) -> str:
+    """How a certificate is made anew."""
+    return _remedy(
+        cluster,
+        {
+            Keeper.ALIQUOT: f"{_restart(cluster)}, and see its log.",
+            Keeper.CERT_MANAGER: _described(cluster, label),
+            Keeper.ADMIN: "make it anew (docs/chart.md, Certificates).",
+        },
     )
+
+
+def _restart(cluster: Cluster) -> str:
+    return f"kubectl -n {cluster.namespace} rollout restart deployment/aliquot-certs"
+
+
+def _described(cluster: Cluster, label: str) -> str:
+    certificate = label.removesuffix("-tls")
+    return f"cert-manager makes it; why it has not: kubectl -n {cluster.namespace} describe certificate {certificate}"
 
 
 def _make(cluster: Cluster, label: str) -> str:
     """How a Secret comes back that is not there."""
-    if cluster.workload("aliquot-certs") is None:
-        return "cert-manager makes it, or you do (docs/chart.md, Certificates)."
     log = f"kubectl -n {cluster.namespace} logs deployment/aliquot-certs"
     if any(right.when == "heals" for right in cluster.rights):
-        return f"aliquot-certs makes it anew within a minute. If it does not, see why: {log}"
-    return f"{UPGRADE} makes {label} anew, and aliquot-certs fills it within a minute ({log})."
+        ours = f"aliquot-certs makes it anew within a minute. If it does not, see why: {log}"
+    else:
+        ours = f"{UPGRADE} makes {label} anew, and aliquot-certs fills it within a minute ({log})."
+    return _remedy(
+        cluster,
+        {
+            Keeper.ALIQUOT: ours,
+            Keeper.CERT_MANAGER: _described(cluster, label),
+            Keeper.ADMIN: "make it anew (docs/chart.md, Certificates).",
+        },
+    )
 
 
 def _day(moment: dt.datetime) -> str:
@@ -156,8 +206,14 @@ def _bundle(cluster: Cluster) -> Iterator[Told]:
         reasons = some(set(wrong.values()))
         yield failure(
             f"the API server does not trust the webhook: {some(wrong)} {reasons}. Pods with slices are refused.",
-            f"kubectl -n {cluster.namespace} rollout restart deployment/aliquot-certs writes it anew; with "
-            "certificates.mode=existing give --set-file certificates.caBundle=ca.crt.",
+            _remedy(
+                cluster,
+                {
+                    Keeper.ALIQUOT: f"{_restart(cluster)} writes it anew.",
+                    Keeper.CERT_MANAGER: "cert-manager's cainjector writes it: see that it runs, and its log.",
+                    Keeper.ADMIN: f"{UPGRADE} --set-file certificates.caBundle=ca.crt",
+                },
+            ),
             sorted(wrong),
         )
     elif leaf:

@@ -12,6 +12,7 @@ from aliquot.certs import new_authority
 from aliquot.doctor.cluster import COMPONENTS, Cluster
 from aliquot.doctor.fact import Fact
 from aliquot.doctor.finding import Result, with_helm_command
+from aliquot.doctor.objects import WebhookConfiguration, Workload
 from aliquot.doctor.release import helm_command
 from aliquot.doctor.rights import RIGHTS
 from aliquot.keeping import Secret
@@ -121,6 +122,46 @@ def test_two_cas_while_one_follows_the_other():
     """Trusted are both."""
     both = new_authority(DAY, NOW).pem + authority().pem
     assert worst(broken(webhooks=Fact.of(configuration(**bundle(both)))), "certificates").result is OK
+
+
+def kept_by(mode: str, **changes: Any) -> Cluster:
+    """A cluster whose certificates somebody else than aliquot-certs keeps, as the chart renders it."""
+    values = {"mode": mode, "caBundle": new_authority(DAY, NOW).pem.decode() if mode == "existing" else ""}
+    kind = "MutatingWebhookConfiguration"
+    (document,) = [one for one in charts.objects({"certificates": values}) if one["kind"] == kind]
+    known = {**healthy().workloads, "aliquot-certs": Fact.of(None)}
+    return broken(workloads=known, webhooks=Fact.of(read(document, WebhookConfiguration)), **changes)
+
+
+@pytest.mark.parametrize(
+    ("mode", "remedies"),
+    [
+        ("cert-manager", ("cainjector", "describe certificate aliquot-agent")),
+        ("existing", ("--set-file certificates.caBundle=ca.crt", "make it anew")),
+    ],
+)
+def test_the_remedy_is_for_whoever_keeps_the_certificates(mode: str, remedies: tuple[str, str]):
+    """Of a caBundle and of certificates that ended, are old or are missing: no aliquot-certs that is not there."""
+    for begun in (91 * DAY, 85 * DAY, None):
+        one = secret("aliquot-agent-tls", begun=begun) if begun else None
+        secrets = {**healthy().secrets, "aliquot-agent-tls": Fact.of(one)}
+        told = [each for each in found(kept_by(mode, secrets=secrets), "certificates") if each.remedy]
+        assert [each.objects[0] for each in told] == ["aliquot-agent-tls", "placement.aliquot.dev"]
+        assert not [each for each in told if "aliquot-certs" in each.remedy]
+        assert remedies[0] in told[1].remedy
+        assert remedies[1] in told[0].remedy, told[0]
+
+
+def test_the_remedy_names_all_where_it_is_not_known_who_keeps_the_certificates():
+    """A user who may not look at Deployments is told of each."""
+    hidden = Fact[Workload | None].unknown("you lack the right to get deployments")
+    cluster = broken(
+        workloads={**healthy().workloads, "aliquot-certs": hidden},
+        webhooks=Fact.of(configuration(**bundle(b""))),
+    )
+    (told,) = [each for each in found(cluster, "certificates") if each.result is FAILURE]
+    assert "deployment/aliquot-certs" in told.remedy
+    assert "cert-manager" in told.remedy
 
 
 @pytest.mark.parametrize("right", [RIGHTS[0], RIGHTS[-1]], ids=str)
