@@ -26,7 +26,7 @@ INJECTED: Final = "cert-manager.io/inject-ca-from"
 
 
 def certificates(cluster: Cluster) -> Iterator[Told]:
-    """The services' certificates: expiry, names, key, CA, and the webhook's caBundle."""
+    """The services' certificates: expiry, names, key, CA, the webhook's caBundle, and kube-scheduler's CAs."""
     for name in COMPONENTS:
         try:
             if cluster.workload(name) is not None:
@@ -34,6 +34,7 @@ def certificates(cluster: Cluster) -> Iterator[Told]:
         except NotKnownError as error:
             yield not_checked(str(error))
     yield from _bundle(cluster)
+    yield from _unread_authority(cluster)
 
 
 def _certificate(cluster: Cluster, name: str, secret: Secret | None) -> Iterator[Told]:
@@ -218,6 +219,33 @@ def _bundle(cluster: Cluster) -> Iterator[Told]:
         )
     elif leaf:
         yield ok("the webhooks' caBundle is the CA of aliquot-webhook-tls")
+
+
+def _unread_authority(cluster: Cluster) -> Iterator[Told]:
+    """kube-schedulers that run since before a CA was made: they read `ca.crt` once.
+
+    With two replicas the extender has the kubelet start them anew; with one the admin has to.
+    """
+    secret = cluster.secret("aliquot-scheduler-tls")
+    trusted = certificates_in(secret.bytes_of(TRUSTED)) if secret else []
+    newest = max((one.not_valid_before_utc for one in trusted), default=None)
+    old = [
+        pod.metadata.name
+        for pod in cluster.own_pods.get()
+        for status in pod.status.container_statuses
+        if status.name == "kube-scheduler"
+        and (started := status.state.get("running", {}).get("startedAt"))
+        and newest
+        and dt.datetime.fromisoformat(started) < newest
+    ]
+    if old:
+        yield warning(
+            f"kube-scheduler in {some(old)} was started before the newest CA of aliquot-scheduler-tls was made. With a "
+            "certificate of that CA it will not trust the extender, and schedule no pod with a slice.",
+            f"kubectl -n {cluster.namespace} rollout restart deployment/aliquot-scheduler: kube-scheduler reads the "
+            "CAs once, when it starts.",
+            old,
+        )
 
 
 def _decoded(text: str) -> bytes:

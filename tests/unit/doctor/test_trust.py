@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from aliquot.certs import new_authority
+from aliquot.certs import SKEW, new_authority
 from aliquot.doctor.cluster import COMPONENTS, Cluster
 from aliquot.doctor.fact import Fact
 from aliquot.doctor.finding import Result, with_helm_command
@@ -16,8 +16,10 @@ from aliquot.doctor.objects import WebhookConfiguration, Workload
 from aliquot.doctor.release import helm_command
 from aliquot.doctor.rights import RIGHTS
 from aliquot.keeping import Secret
+from aliquot.kube.objects import Pod
 from tests.deploy import charts
 from tests.unit.doctor.clusters import (
+    NAMESPACE,
     NOW,
     Json,
     authority,
@@ -25,6 +27,7 @@ from tests.unit.doctor.clusters import (
     configuration,
     found,
     healthy,
+    pod,
     read,
     secret,
     worst,
@@ -122,6 +125,32 @@ def test_two_cas_while_one_follows_the_other():
     """Trusted are both."""
     both = new_authority(DAY, NOW).pem + authority().pem
     assert worst(broken(webhooks=Fact.of(configuration(**bundle(both)))), "certificates").result is OK
+
+
+def scheduler_pod(started: str, name: str = "scheduler") -> Pod:
+    """A pod of the scheduler's whose kube-scheduler runs since then."""
+    running = {"name": "kube-scheduler", "ready": True, "state": {"running": {"startedAt": started}}}
+    return pod(name, namespace=NAMESPACE, status={"containerStatuses": [running]})
+
+
+@pytest.mark.parametrize(
+    ("started", "result"),
+    [("2026-11-20T11:59:59Z", WARNING), ("2026-11-20T12:00:01Z", OK)],
+    ids=["before the CA was made", "after it"],
+)
+def test_a_kube_scheduler_that_has_not_read_the_newest_ca(started: str, result: Result):
+    """It reads its CAs once: it has to start anew before a certificate of the new one is shown to it."""
+    old, new = authority(), new_authority(365 * DAY, NOW - 3 * DAY + SKEW)
+    one = secret("aliquot-scheduler-tls")
+    both = base64.b64encode(old.pem + new.pem).decode()
+    known = read({"data": {**one.data, "ca.crt": both}}, Secret)
+    secrets = {**healthy().secrets, "aliquot-scheduler-tls": Fact.of(known)}
+    first, second = scheduler_pod(started), scheduler_pod("2026-11-22T00:00:00Z", "other")
+    seen = worst(broken(secrets=secrets, own_pods=Fact.of((first, second))), "certificates")
+    assert seen.result is result, seen
+    if result is WARNING:
+        assert seen.objects == ("scheduler",)
+        assert seen.remedy.startswith(f"kubectl -n {NAMESPACE} rollout restart deployment/aliquot-scheduler")
 
 
 def kept_by(mode: str, **changes: Any) -> Cluster:
