@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from aliquot.doctor.cluster import COMPONENTS, Cluster
 from aliquot.doctor.fact import NotKnownError
 from aliquot.doctor.finding import UPGRADE, Told, count, failure, not_checked, ok, some, warning
+from aliquot.doctor.objects import Workload
 from aliquot.names import API_VERSION
 
 USUAL_REPLICAS = {"aliquot-certs": 1, "aliquot-webhook": 2, "aliquot-scheduler": 2}
@@ -20,6 +21,8 @@ def components(cluster: Cluster) -> Iterator[Told]:
             yield from _absent(cluster, name)
         elif workload.wanted == 0:
             yield from _none_wanted(cluster, name)
+        elif workload.removes_files:
+            yield _removal(cluster, workload)
         elif workload.ready < workload.wanted:
             told = failure if workload.ready == 0 or name == "aliquot-agent" else warning
             yield told(
@@ -33,6 +36,23 @@ def components(cluster: Cluster) -> Iterator[Told]:
     if whole:
         yield ok(f"ready: {', '.join(whole)}")
     yield from _lonely(cluster)
+
+
+def _removal(cluster: Cluster, agent: Workload) -> Told:
+    """How far the agents are that remove their files."""
+    seen = f"aliquot-agent removes its files (agent.removeFiles=true): done on {agent.ready} of {agent.wanted} nodes."
+    if agent.ready < agent.wanted:
+        return warning(
+            f"{seen} Pods with slices are still on the others.",
+            f"kubectl -n {cluster.namespace} logs --selector app.kubernetes.io/component=agent --prefix names them: "
+            "delete them, or set agent.removeFiles=false to go on using the nodes.",
+            ["aliquot-agent"],
+        )
+    return warning(
+        seen,
+        "helm uninstall takes the rest away (docs/install.md); agent.removeFiles=false shares the cards again.",
+        ["aliquot-agent"],
+    )
 
 
 def _lonely(cluster: Cluster) -> Iterator[Told]:

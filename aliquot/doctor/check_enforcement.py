@@ -61,6 +61,8 @@ def _missing(agent: Workload | None) -> str:
         return "is not installed here"
     if agent.wanted == 0:
         return "runs on no node"
+    if agent.removes_files:
+        return "removes its files (agent.removeFiles=true)"
     return f"is ready on {agent.ready} of {agent.wanted} nodes" if agent.ready < agent.wanted else ""
 
 

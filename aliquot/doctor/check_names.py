@@ -24,7 +24,9 @@ def names(cluster: Cluster) -> Iterator[Told]:
 def _parts(cluster: Cluster) -> Iterator[Told]:
     installed = {part: cluster.workload(name) for name, part in PARTS.items()}
     domains = {
-        part: one.flag("resource-domain", DOMAIN) for part, one in installed.items() if one is not None
+        part: one.flag("resource-domain", DOMAIN)
+        for part, one in installed.items()
+        if one is not None and not one.removes_files
     }
     if len(set(domains.values())) > 1:
         said = ", ".join(f"{part} {domain}" for part, domain in domains.items())

@@ -122,6 +122,11 @@ class Workload(KubeObject, frozen=True, kw_only=True):
         return frozenset()
 
     @property
+    def removes_files(self) -> bool:
+        """Whether they are agents that remove what they have written (`agent.removeFiles`), and do nothing else."""
+        return "remove-files" in self.words
+
+    @property
     def version(self) -> str:
         """The version of Aliquot that its pods are labelled with."""
         return self.spec.template.metadata.labels.get("app.kubernetes.io/version", "")

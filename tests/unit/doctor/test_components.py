@@ -8,11 +8,12 @@ import pytest
 import yaml
 
 from aliquot.doctor import objects
-from aliquot.doctor.cluster import COMPONENTS, Cluster
+from aliquot.doctor.cluster import COMPONENTS, Cluster, Pods
 from aliquot.doctor.fact import Fact
 from aliquot.doctor.finding import Result
 from aliquot.kube.objects import Pod
 from aliquot.pool import GPUPool
+from tests.deploy import charts
 from tests.unit.doctor.clusters import (
     NOW,
     Json,
@@ -23,6 +24,7 @@ from tests.unit.doctor.clusters import (
     found,
     healthy,
     named,
+    node,
     pod,
     pods,
     policies,
@@ -51,6 +53,47 @@ def test_a_component_that_is_not_installed(name: str):
 def test_agents_that_were_started_otherwise():
     """As units of systemd, for example: there is no DaemonSet, and nodes share their cards all the same."""
     assert worst(with_workload("aliquot-agent", None), "components").result is NOT_CHECKED
+
+
+def removing(ready: int, wanted: int = 2) -> Cluster:
+    """A cluster of another domain whose agents are told to remove their files, and are done on so many nodes."""
+    values = {"resourceDomain": "gpu.example.com"}
+    objects_of = {
+        (one["kind"], one["metadata"]["name"]): one
+        for one in charts.objects({**values, "agent": {"removeFiles": True}}, kubernetes="v1.37.2")
+    }
+    status = {"desiredNumberScheduled": wanted, "numberReady": ready}
+    agent = {**objects_of["DaemonSet", "aliquot-agent"], "status": status}
+    others = {
+        name: {**objects_of["Deployment", name], "status": {"readyReplicas": 2}}
+        for name in COMPONENTS
+        if name != "aliquot-agent"
+    }
+    documents = {**others, "aliquot-agent": agent}
+    workloads = {name: Fact.of(read(one, objects.Workload)) for name, one in documents.items()}
+    webhooks = read(objects_of["MutatingWebhookConfiguration", "aliquot"], objects.WebhookConfiguration)
+    away = (node(**{"aliquot.dev/gpu": "0"}),)
+    empty = Fact.of(Pods(()))
+    return broken(
+        workloads=workloads, webhooks=Fact.of(webhooks), nodes=Fact.of(away), own_pods=Fact.of(()), pods=empty
+    )
+
+
+@pytest.mark.parametrize(
+    ("ready", "words", "remedy"),
+    [
+        (1, "done on 1 of 2 nodes", "delete them, or set agent.removeFiles=false"),
+        (2, "done on 2 of 2 nodes", "helm uninstall"),
+    ],
+)
+def test_agents_that_remove_their_files(ready: int, words: str, remedy: str):
+    """The admin has told them to: it is said once, and nothing else is called wrong because of it."""
+    cluster = removing(ready)
+    seen = worst(cluster, "components")
+    assert (seen.result, words in seen.seen, remedy in seen.remedy) == (WARNING, True, True), seen
+    for check, result in (("inventory", NOT_CHECKED), ("names", OK), ("enforcement", NOT_CHECKED)):
+        told = worst(cluster, check)
+        assert told.result is result, told
 
 
 def test_certificates_may_be_made_by_others():
