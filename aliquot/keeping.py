@@ -32,9 +32,9 @@ from aliquot.kube.api import Api, PatchType
 from aliquot.kube.backoff import Backoff
 from aliquot.kube.objects import KubeObject
 from aliquot.kube.resources import Resource
+from aliquot.names import WEBHOOKS_NAME
 
 CA_SECRET: Final = "aliquot-ca"  # noqa: S105 - a name
-CONFIGURATION: Final = "aliquot"
 TRUSTED, CERT, KEY, NEXT_CERT, NEXT_KEY = "ca.crt", "tls.crt", "tls.key", "next.crt", "next.key"
 _UNPROCESSABLE: Final = 422
 _MOST_LOOKS: Final = 20
@@ -268,7 +268,7 @@ class Keeper:
     api: Api
     namespace: str
     wanted: Sequence[Wanted]
-    configuration: str = CONFIGURATION
+    configuration: str = WEBHOOKS_NAME
     terms: Terms = Terms()
     now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
     renewed: Callable[[str], None] = lambda _: None

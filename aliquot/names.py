@@ -42,6 +42,8 @@ GRANTS = (PLACEMENT_ANNOTATION, RESIZE_STATUS_ANNOTATION, RETRY_ANNOTATION, RECL
 LEADER_URL_ANNOTATION = f"{DOMAIN}/leader-url"
 CARDS_LIKE = f"{DOMAIN}/cards-like"
 SCHEDULER_NAME = "aliquot-scheduler"
+WEBHOOKS_NAME = "aliquot"
+"""That of the MutatingWebhookConfiguration."""
 DEFAULT_SCHEDULER = "default-scheduler"
 """What the API server writes into a pod that names no scheduler."""
 

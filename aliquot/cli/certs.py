@@ -16,12 +16,13 @@ from prometheus_client import CollectorRegistry
 from aliquot import guard, log, service
 from aliquot.certs import write_pair
 from aliquot.cli.options import Refusal, refuse_os_errors
-from aliquot.keeping import CONFIGURATION, Keeper, Terms, Wanted, usual
+from aliquot.keeping import Keeper, Terms, Wanted, usual
 from aliquot.kube.access import AccessError
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.backoff import Backoff
 from aliquot.metrics import Metrics, add_routes
+from aliquot.names import WEBHOOKS_NAME
 from aliquot.tls import server_context
 
 LARGEST_BODY = 1 << 10
@@ -68,7 +69,7 @@ def _wanted(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tu
 @click.option("--namespace", default="aliquot-system", help="Where the Secrets are.", show_default=True)
 @click.option(
     "--configuration",
-    default=CONFIGURATION,
+    default=WEBHOOKS_NAME,
     help="The MutatingWebhookConfiguration to tell.",
     show_default=True,
 )

@@ -14,7 +14,8 @@ from aliquot.cli.options import Domain
 from aliquot.doctor.check import run
 from aliquot.doctor.checks import CLUSTER_CHECKS
 from aliquot.doctor.finding import Finding, Result, with_helm_command
-from aliquot.doctor.reader import MOST_PODS, Reader, installed_in
+from aliquot.doctor.installed import installed_in
+from aliquot.doctor.reader import MOST_PODS, Reader
 from aliquot.doctor.release import helm_command
 from aliquot.doctor.report import lines
 from aliquot.kube.access import AccessError

@@ -7,7 +7,7 @@ ten minutes. Credentials of a kubeconfig are shown to the API server and to nobo
 import functools
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from aliquot.cli.options import Refusal
+from aliquot.doctor.installed import NAMESPACE, installed_in
 from aliquot.guard import TOKEN_HEADER
 from aliquot.kube.access import AccessError
 from aliquot.kube.answers import ApiError
@@ -25,7 +26,8 @@ from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE
 from aliquot.kube.reviews import AUDIENCE
 
-SERVICE = "aliquot-system/aliquot-scheduler:9443"
+SERVICE = "aliquot-scheduler:9443"
+"""The chart's, in its own namespace."""
 ACCOUNT = "aliquot-asker"
 """The chart's service account for those who ask, in its own namespace."""
 ASKING_ROLE = "aliquot-ask"
@@ -42,7 +44,7 @@ class Where:
     """Who is asked, and as whom, as the command line says."""
 
     kubeconfig: Path | None
-    service: str
+    service: str | None
     account: str | None
     extender: str | None
     ca: Path | None
@@ -51,8 +53,8 @@ class Where:
 
     @property
     def namespace(self) -> str:
-        """The Service's, which is that of Aliquot."""
-        return self.service.partition("/")[0]
+        """The Service's, which is that of Aliquot; the usual one where the command line names none."""
+        return self.service.partition("/")[0] if self.service else NAMESPACE
 
     @property
     def asker(self) -> str:
@@ -74,10 +76,10 @@ _OPTIONS = (
     ),
     click.option(
         "--service",
-        default=SERVICE,
         metavar="NAMESPACE/NAME:PORT",
-        help="The extender's Service, reached through the API server. Before NAME may stand http: for one without TLS.",
-        show_default=True,
+        help="The extender's Service, reached through the API server. Before NAME may stand http: for one without TLS."
+        f"  [default: {SERVICE} of the namespace that the webhooks' configuration calls, {NAMESPACE} where you may not "
+        "read that]",
     ),
     click.option(
         "--account",
@@ -121,27 +123,37 @@ async def ask(where: Where, verb: str, question: Mapping[str, str]) -> bytes:
 
 async def _from_service(where: Where, verb: str, question: Mapping[str, str]) -> bytes:
     """Ask through the API server's proxy."""
-    service = where.service.partition("/")[2]
-    scheme = "" if service.startswith(("http:", "https:")) else "https:"
-    path = f"/api/v1/namespaces/{quote(where.namespace)}/services/{scheme}{quote(service, safe=':')}/proxy/{verb}"
-    token, why = "", ""
+    token, why, usual = "", "", not where.service
     try:
         async with Api.from_kubeconfig(where.kubeconfig, timeout_seconds=ANSWER_SECONDS) as api:
+            service = where.service or await _usual_service(api)
+            where = replace(where, service=service)
             token, why = await _token(api, where.asker)
             headers = {TOKEN_HEADER: token} if token else {}
-            return await api.request("GET", path, params=question, headers=headers)
+            return await api.request("GET", _proxy_path(service, verb), params=question, headers=headers)
     except AccessError as error:
         raise Refusal(str(error)) from error
     except ApiError as error:
-        raise Refusal(_refused(where, error, why)) from error
+        raise Refusal(_refused(where, error, why, usual=usual)) from error
 
 
-def _refused(where: Where, error: ApiError, why: str) -> str:
-    """Why there is no answer through the API server; `why` there was no token.
+async def _usual_service(api: Api) -> str:
+    """Where the command line names none."""
+    return f"{await installed_in(api)}/{SERVICE}"
+
+
+def _proxy_path(service: str, verb: str) -> str:
+    """Through the API server, by NAMESPACE/NAME:PORT."""
+    namespace, _, name = service.partition("/")
+    scheme = "" if name.startswith(("http:", "https:")) else "https:"
+    return f"/api/v1/namespaces/{quote(namespace)}/services/{scheme}{quote(name, safe=':')}/proxy/{verb}"
+
+
+def _refused(where: Where, error: ApiError, why: str, *, usual: bool) -> str:
+    """Why there is no answer through the API server; `why` there was no token; whether the Service is the `usual` one.
 
     The API server gives a reason for each of its own errors, such as NotFound; errors of the extender have none.
     """
-    usual = where.service == SERVICE
     if error.reason == "Forbidden":
         elsewhere = f"; if Aliquot is not in {where.namespace}, give {_SERVICE_OPTION}" if usual else ""
         return f"{_may_not_ask(where.namespace)}: {error.message}{elsewhere}"
@@ -185,7 +197,8 @@ async def _token_past(where: Where) -> tuple[str, str]:
     """The same, for who goes past the API server and may have no access to one at all."""
     try:
         async with Api.from_kubeconfig(where.kubeconfig, timeout_seconds=ANSWER_SECONDS) as api:
-            return await _token(api, where.asker)
+            service = where.service or await _usual_service(api)
+            return await _token(api, replace(where, service=service).asker)
     except AccessError as error:
         return "", str(error)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from aliquot.doctor.fact import UNREAD, Fact
 from aliquot.doctor.finding import Told, not_checked, ok
+from aliquot.doctor.installed import NAMESPACE
 from aliquot.doctor.objects import (
     ConfigMap,
     Definition,
@@ -25,8 +26,6 @@ from aliquot.kube.objects import Container, KubeObject, Pod
 from aliquot.names import DEFAULT_NAMES, DOMAIN, ResourceNames
 from aliquot.pool import GPUPool
 
-NAMESPACE: Final = "aliquot-system"
-"""Where docs/install.md installs."""
 COMPONENTS: Final = ("aliquot-certs", "aliquot-webhook", "aliquot-scheduler", "aliquot-agent")
 
 

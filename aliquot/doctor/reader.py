@@ -17,18 +17,25 @@ import msgspec
 from aliquot.dialects.projects import HAMI, in_other_domain, speaks
 from aliquot.doctor import objects
 from aliquot.doctor.check_admission import SECRETS_POLICY
-from aliquot.doctor.cluster import COMPONENTS, NAMESPACE, Cluster, Pods, holds, names_told
+from aliquot.doctor.cluster import COMPONENTS, Cluster, Pods, holds, names_told
 from aliquot.doctor.fact import Fact, NotKnownError
 from aliquot.doctor.finding import some
 from aliquot.doctor.neighbours import VISIBLE, is_neighbour
 from aliquot.doctor.objects import Workload
 from aliquot.doctor.rights import KUBE_SCHEDULER, RIGHTS, Right
-from aliquot.keeping import CONFIGURATION, SECRETS
+from aliquot.keeping import SECRETS
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE, KubeObject, Pod
 from aliquot.kube.resources import GPU_NODES, GPU_POOLS, PODS, Resource
-from aliquot.names import API_GROUP, DEFAULT_NAMES, PLACEMENT_ANNOTATION, SCHEDULER_NAME, ResourceNames
+from aliquot.names import (
+    API_GROUP,
+    DEFAULT_NAMES,
+    PLACEMENT_ANNOTATION,
+    SCHEDULER_NAME,
+    WEBHOOKS_NAME,
+    ResourceNames,
+)
 
 T = TypeVar("T")
 F = TypeVar("F")
@@ -50,16 +57,6 @@ class _Version(msgspec.Struct):
 
 class _Review(msgspec.Struct):
     status: dict[str, Any] = {}
-
-
-async def installed_in(api: Api) -> str:
-    """The namespace that the webhooks' configuration calls; the usual one where that cannot be told."""
-    try:
-        webhooks = (await api.get(objects.WEBHOOKS, CONFIGURATION)).webhooks
-    except (ApiError, *UNREADABLE):
-        webhooks = ()
-    services = (one.client_config.service for one in webhooks)
-    return next((one.namespace for one in services if one), NAMESPACE)
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ class Reader:
             "own_pods": self._list(PODS, namespace=self.namespace),
             "policies": self._list(objects.POLICIES),
             "bindings": self._list(objects.POLICY_BINDINGS),
-            "webhooks": self._get(objects.WEBHOOKS, CONFIGURATION),
+            "webhooks": self._get(objects.WEBHOOKS, WEBHOOKS_NAME),
             "configuration": self._get(objects.CONFIG_MAPS, "aliquot-scheduler", self.namespace),
             "slices": self._resource_slices(),
             "operators": self._list(objects.CLUSTER_POLICIES, optional=True),

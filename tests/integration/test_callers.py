@@ -193,11 +193,27 @@ def kubeconfig_of(cluster: PocketCluster, account: Document, path: Path) -> Path
     return path
 
 
+def install_webhooks(cluster: PocketCluster, namespace: str) -> None:
+    """The webhooks' configuration of an Aliquot in this namespace; it is asked about nothing."""
+    service = {"namespace": namespace, "name": "aliquot-webhook"}
+    cluster.kubectl.apply(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "aliquot"},
+            "webhooks": [{"name": "pods.aliquot.dev", "clientConfig": {"service": service}}],
+        }
+    )
+
+
 @pytest.mark.slow
 def test_the_command_is_let_in_through_the_api_server_and_past_it(
     cluster: PocketCluster, extender: Guarded, identities: Identities, tmp_path: Path
 ):
-    """By a token made for it, of the account in the Service's namespace; who may not have one is told so."""
+    """By a token made for it, of the account in the Service's namespace; who may not have one is told so.
+
+    The Service is that of the namespace which the webhooks' configuration calls, for those who may read it.
+    """
     serve(cluster, "guarded", extender.port)
     pod = str(create(cluster)["metadata"]["name"])
     through = ("why", "--service", "default/guarded:9443", pod)
@@ -206,6 +222,9 @@ def test_the_command_is_let_in_through_the_api_server_and_past_it(
     assert aliquot(cluster.kubeconfig, *past).returncode == 0
     cert, key = map(str, identities.issue(SCHEDULER))
     assert aliquot(Path("/no/kubeconfig"), *past, "--cert", cert, "--key", key).returncode == 0
+    install_webhooks(cluster, "default")
+    serve(cluster, "aliquot-scheduler", extender.port)
+    assert aliquot(cluster.kubeconfig, "why", pod).returncode == 0
     poor = make_account(cluster, "poor")
     tenant = aliquot(kubeconfig_of(cluster, poor, tmp_path / "tenant"), *through)
     assert tenant.returncode == 125
