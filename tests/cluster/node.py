@@ -14,12 +14,11 @@ import os
 import shutil
 import stat
 import subprocess
-import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
 import grpc
 import pytest
@@ -44,6 +43,8 @@ OF_PODS = ("/run/containerd/", "/run/netns/", f"{KUBELET_DIRECTORY}/pods/")
 """Below which containerd and kubelet mount what pods have."""
 IN_MEMORY = ("/run/aliquot", "/run/cdi", "/run/containerd", "/run/netns")
 """What a reboot empties."""
+SHARED = (Path("/proc/self/ns/net"), CGROUPS)
+"""Of the machine: a node's links to its pods, the Services' addresses, and its cgroup."""
 NVIDIA_MAJOR = 195
 UVM_MAJOR = 510
 CONTROL_MINOR = 255
@@ -63,7 +64,7 @@ class Node:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_only_node())
+            stack.enter_context(only_node())
             remove_links()
             stack.callback(remove_links)
             stack.callback(remove_cgroups)
@@ -254,8 +255,11 @@ def check_rights() -> None:
 
 
 @contextlib.contextmanager
-def _only_node() -> Iterator[IO[str]]:
-    """Waits for the node of another test run to end."""
-    with Path(tempfile.gettempdir(), "aliquot-test-node.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock
+def only_node() -> Iterator[None]:
+    """Waits for the node of another test run to end, wherever that run has its files: what both share is locked."""
+    with contextlib.ExitStack() as stack:
+        for shared in SHARED:
+            opened = os.open(shared, os.O_RDONLY)
+            stack.callback(os.close, opened)
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
