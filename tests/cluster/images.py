@@ -38,7 +38,7 @@ VERSIONED = ("pyproject.toml", "libshim/src/tenant.c")
 """Files that say which version this is; of the interceptor's, the pages tell it."""
 KEPT_S = 3600
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-COMPILE = (sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
+BYTECODE = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
 """As pip and Debian do when they install. Who has no bytecode makes it at every start, which takes 15 MiB that stay."""
 SITE = "usr/local/lib/python3.11/dist-packages"
 TENANT_PACKAGES = ("pip", "cuda-bindings>=13,<14", "cuda-core>=1")
@@ -129,7 +129,7 @@ def system_layer() -> Path:
 
 def python_layer(requirements: Sequence[str]) -> Path:
     """Python packages as pip finds them now; the same for the same requirements until the cache is emptied."""
-    recipe = repr((COMPILE, [Path(r).read_text() if Path(r).is_file() else r for r in requirements]))
+    recipe = repr((compiled(), [Path(r).read_text() if Path(r).is_file() else r for r in requirements]))
     return _cached("python", recipe, functools.partial(_fill_python, requirements=requirements))
 
 
@@ -139,8 +139,13 @@ def our_layer(version: str) -> Path:
     files = [
         Path(name.decode()) for name in listed.stdout.split(b"\0") if name and (ROOT / name.decode()).exists()
     ]
-    recipe = repr([COMPILE, version, *((str(path), _digest(_content(ROOT / path))) for path in files)])
+    recipe = repr([compiled(), version, *((str(path), _digest(_content(ROOT / path))) for path in files)])
     return _cached(f"aliquot_{version}", recipe, functools.partial(_fill_ours, files=files, version=version))
+
+
+def compiled() -> tuple[object, ...]:
+    """What bytecode depends on; not where this Python is, so that all checkouts have their layers in common."""
+    return (sys.version_info[:2], BYTECODE)
 
 
 def _content(path: Path) -> bytes:
@@ -273,7 +278,7 @@ def _fill_python(tar: tarfile.TarFile, requirements: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         only = ["--only-binary", ":all:", "--python-version", "3.11", "--no-compile"]
         _run(*PIP, "install", "--quiet", *only, "--target", scratch, *requirements)
-        _run(*COMPILE, scratch, check=False)
+        _run(sys.executable, *BYTECODE, scratch, check=False)
         for path in sorted(Path(scratch).rglob("*")):
             inside = path.relative_to(scratch)
             if inside.parts[0] != "bin":
