@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,13 @@ from aliquot.sandbox.gpus import SimCard
 from tests.cluster.auditor import audit, audit_clean
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.existing import VARIABLE, KubeconfigError, given
+from tests.cluster.images import service_image
 from tests.cluster.installation import Installation
 from tests.cluster.trial import WORD, RefusedError, Trial, asked_for
 from tests.tools.debian import NotAvailableError
+
+NEWER = "99.0.0"
+"""A version to upgrade to."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,15 +68,24 @@ def control_plane() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="session")
-def installation() -> Iterator[Installation]:
+def installation(request: pytest.FixtureRequest) -> Iterator[Installation]:
     """A whole cluster of one node with two cards of 16 GiB, and Aliquot on it."""
     try:
         whole = Installation([SimCard(), SimCard()])
         whole.__enter__()
     except NotAvailableError as missing:
         pytest.skip(f"NOT RUN: {missing}")
+    if any("newer_image" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("newer_image")
     yield whole
     whole.__exit__()
+
+
+@pytest.fixture(scope="session")
+def newer_image() -> Iterator[Future[Path]]:
+    """The services as a newer version, which are built while tests that come before it wait."""
+    with ThreadPoolExecutor(1) as beside:
+        yield beside.submit(service_image, NEWER)
 
 
 @pytest.fixture

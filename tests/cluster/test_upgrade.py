@@ -3,12 +3,13 @@
 import json
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import images
 from tests.cluster.auditor import audit
+from tests.cluster.conftest import NEWER
 from tests.cluster.helm import CHART
 from tests.cluster.images import VERSION
 from tests.cluster.installation import NAMESPACE, Installation
@@ -16,16 +17,15 @@ from tests.cluster.traffic import Steady, Traffic
 
 pytestmark = pytest.mark.cluster
 
-NEWER = "99.0.0"
 LIBRARIES = "/var/lib/aliquot/lib"
 GIB = 1 << 30
 TOP = ("aliquot", "top", "--json", "--interval", "5")
 
 
 @pytest.fixture
-def newer(installed: Installation, tmp_path: Path) -> Path:
+def newer(installed: Installation, newer_image: Future[Path], tmp_path: Path) -> Path:
     """The chart of another version, whose images the node has."""
-    installed.node.runtime.load([images.service_image(NEWER)])
+    installed.node.runtime.load([newer_image.result()])
     chart = tmp_path / "aliquot"
     shutil.copytree(CHART, chart)
     description = chart / "Chart.yaml"
