@@ -22,7 +22,16 @@ NEWER = "99.0.0"
 """A version to upgrade to."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a node, before tests are chosen by their marks, and what is not for a cluster that is there."""
+    for item in items:
+        if "installation" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.node)
+    skip_careless(items)
+
+
+def skip_careless(items: list[pytest.Item]) -> None:
     """On a cluster that somebody has already nothing is run but what was written with care for it."""
     if given() is None:
         return
