@@ -43,7 +43,8 @@ static void visit(const aq_law *law, const aq_card *card, aq_at_card seen, void 
 void aq_exempt_use(aq_seat *seat, double busy) {
   if (!seat->card->exempts) return;
   seat->card->overlap_ns += busy;
-  seat->told_ns += busy;
+  seat->told_ns += fmin(busy, seat->card->both_ns - seat->both_seen_ns);
+  seat->both_seen_ns = seat->card->both_ns;
 }
 
 typedef struct {
@@ -64,7 +65,7 @@ void aq_exempt_pass(const aq_law *law, aq_card *card, uint64_t now, double dt) {
   aq_flights flights = {.since = now};
   visit(law, card, find_flight, &flights);
   card->overlap_ns = fmax(card->overlap_ns - dt, -(double)(now - flights.since));
-  if (flights.any[false] && flights.any[true]) card->both_ns += dt;
+  if (flights.any[false] && flights.any[true]) card->both_ns += dt, card->both_lately_ns += dt;
 }
 
 static void add_told(aq_tenant *tenant, aq_seat *seat, void *of) {
@@ -89,9 +90,9 @@ void aq_exempt_share(const aq_law *law, aq_card *card) {
   card->overlap_ns = 0;
   visit(law, card, add_told, sides.told);
   if (sides.told[false] <= 0 || sides.told[true] <= 0) return;
-  sides.overlap[true] = overlap * fmin(0.5, fmax(0, 1 - card->both_ns / 2 / sides.told[true]));
+  sides.overlap[true] = overlap * fmin(0.5, fmax(0, 1 - card->both_lately_ns / 2 / sides.told[true]));
   sides.overlap[false] = overlap - sides.overlap[true];
-  card->both_ns -= card->both_ns / MEMORY;
+  card->both_lately_ns -= card->both_lately_ns / MEMORY;
   visit(law, card, take_off, &sides);
 }
 

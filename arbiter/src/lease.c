@@ -114,7 +114,7 @@ void aq_lease_grant(aq_law *law, aq_tenant *tenant) {
 /* Who waits though its gate is open may wait for another end of the lease: it must be told. */
 static void renew(const aq_law *law, aq_tenant *tenant) {
   if (any_waiting(tenant) && !tenant->unhurried) tenant->serial++;
-  set_terms(law, tenant, tenant->rank.claim);
+  set_terms(law, tenant, tenant->rank.claim ? tenant->rank.claim : tenant->kind);
 }
 
 static void shut(aq_tenant *tenant, uint64_t now) {
@@ -172,8 +172,14 @@ static bool is_displaced(const aq_law *law, const aq_tenant *tenant, const aq_te
   return aq_rank_displaces(&rival->rank, &held) || (rival->priority == tenant->priority && is_overdue(law, tenant, rival));
 }
 
+/* It is a little ahead, and nobody would be let in if it paused for that: it pauses once for longer, later. */
+static bool may_go_on(const aq_law *law, const aq_tenant *tenant) {
+  return tenant->wants && tenant->kind == AQ_OWN && aq_account_lag(law, tenant) >= -(double)law->rules.lease_ns;
+}
+
 static void review_end(const aq_law *law, aq_tenant *tenant, const aq_tenant *rival) {
-  bool keeps = tenant->rank.claim && (!rival || !aq_rank_before(&rival->rank, &tenant->rank));
+  bool claims = tenant->rank.claim || (!rival && may_go_on(law, tenant));
+  bool keeps = claims && (!rival || !aq_rank_before(&rival->rank, &tenant->rank));
   bool may_return = aq_account_lag(law, tenant) >= 0 || aq_account_lent_in(tenant) <= 0;
   bool rests = !tenant->wants && !rival && may_return; /* its gate may as well be open when it does */
   if (keeps) renew(law, tenant);
@@ -183,7 +189,7 @@ static void review_end(const aq_law *law, aq_tenant *tenant, const aq_tenant *ri
 void aq_lease_review(aq_law *law, aq_tenant *tenant) {
   const aq_tenant *rival = aq_rank_rival(law, tenant);
   bool idle = is_idle(law, tenant);
-  tenant->unhurried = !rival && aq_account_lent_in(tenant) <= 0;
+  tenant->unhurried = !rival && (aq_account_lent_in(tenant) <= 0 || may_go_on(law, tenant));
   if (is_busy(tenant) || (!any_waiting(tenant) && !tenant->stray)) tenant->started = true, tenant->no_shows = 0;
   if (idle && !tenant->started) miss(law, tenant);
   bool moves_on = aq_party_breaks(law, tenant);

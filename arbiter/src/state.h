@@ -22,7 +22,8 @@ typedef struct aq_card {
   bool contended;   /* more than one tenant has had work lately */
   uint32_t highest; /* priority of a tenant with a seat */
   uint32_t exempts; /* seats that are let in without a lease */
-  double both_ns;   /* for so long lately an exempt tenant had work in flight beside another */
+  double both_ns;   /* for so long an exempt tenant had work in flight beside another, */
+  double both_lately_ns;
   double overlap_ns; /* more than the time that passed is said to have been used, and not shared out yet; negative: some is still to be said */
   struct aq_card *next;
 } aq_card;
@@ -43,7 +44,8 @@ typedef struct {
   uint64_t waits_ns;  /* since when it waits, or waited last */
   uint64_t paid_ns;   /* what ran before this instant is charged */
   uint64_t flies_ns;  /* since when it has work in flight, or had last */
-  double told_ns;     /* said to have been used lately */
+  double both_seen_ns; /* of its card, when it last said to have used something */
+  double told_ns;     /* said to have been used lately, as far as others had work in flight meanwhile */
   double discount_ns; /* of what it will say to have used: what others had of the same time */
   double due_ns;      /* share * time - time used: before 0 the tenant has no claim */
   double room_ns;     /* most * time - time used */

@@ -11,6 +11,9 @@ pytestmark = pytest.mark.timing
 
 IN_A_SLICE = ("shapes/ring", "shapes/managed-pool")
 IN_EVERY_MODE = (
+    "streams/long-beside-short",
+    "streams/4-streams",
+    "shapes/serving-threads",
     "shapes/decode",
     "shapes/decode-graphs",
     "shapes/fill-the-cache",

@@ -462,3 +462,16 @@ def test_a_quantum_of_a_card_that_nobody_has_is_not_set():
     world = World()
     world.enter(steady(MS), 50)
     assert not lib.aq_law_quantum(world.law, b"GPU-elsewhere", S)
+
+
+@pytest.mark.parametrize("share", [30, 99])
+def test_a_capped_tenant_that_is_alone_pauses_seldom(share: int):
+    """Each pause costs what a hand-over does, and nobody has the card meanwhile: it makes few, as long as need be."""
+    world = World()
+    tenant = world.enter(steady(MS), share)
+    world.run(S)
+    assert world.shares(4) == [pytest.approx(share, abs=0.7)]
+    ran = [span for span in world.cards[CARD].record if span[0] > S]
+    pauses = [later[0] - earlier[1] for earlier, later in pairwise(ran) if later[0] - earlier[1] > 100 * US]
+    assert len(pauses) <= 4 * 1000 * (100 - share) / 100 / 8
+    assert tenant.account().used_ns == pytest.approx(tenant.had(), rel=0.01)

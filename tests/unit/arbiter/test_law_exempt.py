@@ -42,7 +42,7 @@ def test_who_is_exempt_waits_for_nobodys_lease() -> None:
 
 
 @pytest.mark.parametrize("most", [None, BURST])
-@pytest.mark.parametrize(("share", "least"), [(10, 9), (30, 28), (50, 47), (70, 62)])
+@pytest.mark.parametrize(("share", "least"), [(10, 9), (30, 25), (50, 45), (70, 62)])
 def test_all_have_their_shares_whatever_they_are(share: int, least: int, most: int | None) -> None:
     """Nobody is lent time that the other wants. Slices leave an exempt tenant half of the card beside other work."""
     world = World()
@@ -50,8 +50,8 @@ def test_all_have_their_shares_whatever_they_are(share: int, least: int, most: i
     other = world.enter(steady(MS), 100 - share, at=3 * MS)
     world.run(S)
     had = world.shares(8)
-    assert least <= had[0] <= share + 2.5
-    assert had[1] >= 100 - share - 2.5
+    assert least <= had[0] <= share + 1
+    assert had[1] >= 100 - share - 1
     charged = sum(lib.aq_law_account(one.native, 0).used_ns for one in (tenant, other))
     assert charged == pytest.approx(world.now, rel=0.06)
 
@@ -63,8 +63,8 @@ def test_short_work_is_charged_what_it_uses(pause: int) -> None:
     tenant = exempt(world, world.enter(synchronous(MS, pause), 40))
     world.enter(steady(MS), 60)
     world.run(5 * S)
-    assert lib.aq_law_account(tenant.native, 0).used_ns == pytest.approx(tenant.had(), rel=0.15)
-    assert tenant.had() <= 0.42 * world.now
+    assert lib.aq_law_account(tenant.native, 0).used_ns == pytest.approx(tenant.had(), rel=0.1)
+    assert tenant.had() <= 0.41 * world.now
 
 
 @pytest.mark.parametrize(("most", "expected"), [(None, 30), (80, 80), (BURST, 100)])
@@ -83,7 +83,9 @@ def test_two_others_have_their_shares_beside_it() -> None:
     for share in (20, 30):
         world.enter(steady(MS), share)
     world.run(S)
-    assert world.shares(8) == [pytest.approx(share, abs=4) for share in (50, 20, 30)]
+    own, *others = world.shares(8)
+    assert own >= 44
+    assert [round(had) >= share for had, share in zip(others, (20, 30), strict=True)] == [True, True]
 
 
 def test_an_idle_one_costs_nobody_anything() -> None:
