@@ -10,6 +10,7 @@ import pytest
 
 from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.conftest import CARD_MIB
+from tests.native import shells
 from tests.native.sims import PRELUDE, environment, run_python
 
 PROGRAM = """
@@ -242,6 +243,17 @@ def test_other_memory_drives_managed_memory_of_any_process_off(
     other = neighbour(12000)
     assert seen(machine, "check(cuda.cuMemAlloc(10000 * MIB)); look()") == [CARD_MIB * MIB]
     assert use_again(other) == 12000
+
+
+def test_it_may_end_while_other_threads_name_it(tmp_path: Path):
+    """With its context or by a free: a hint finds it or does not, and nothing of it stays on the card."""
+    machine = SimMachine(tmp_path / "machine", [SimCard(memory_mib=CARD_MIB)])
+    machine.create()
+    command = [shells.program("managed_race"), "4"]
+    done = subprocess.run(
+        command, env=environment(machine), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
 TIMES = {

@@ -60,7 +60,7 @@ static void find_touched(const struct sim_ptx_kernel *ptx, void **params, void *
         if (value == NULL)
             continue;
         memcpy(&address, value, sizeof address);
-        if (sim_managed_of(address, 1) != NULL)
+        if (sim_managed_has(address, 1))
             touched[count++] = address;
     }
 }

@@ -66,12 +66,23 @@ bool sim_managed_any(void)
     return atomic_load_explicit(&live, memory_order_relaxed) > 0;
 }
 
-struct sim_managed *sim_managed_of(uintptr_t address, size_t size)
+/* Under the lock, as is all that is done with what it finds. */
+static struct sim_managed *find(uintptr_t address, size_t size)
 {
-    struct sim_allocation found;
-    if (!sim_managed_any() || !sim_heap_find(address, &found) || found.managed == NULL)
-        return NULL;
-    return size <= found.size - (address - found.base) ? found.managed : NULL;
+    struct sim_managed *one = all;
+    while (one != NULL && address - one->base >= one->size)
+        one = one->next;
+    return one != NULL && size <= one->size - (address - one->base) ? one : NULL;
+}
+
+bool sim_managed_has(uintptr_t address, size_t size)
+{
+    if (!sim_managed_any())
+        return false;
+    pthread_mutex_lock(&lock);
+    bool found = find(address, size) != NULL;
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 /* ---- blocks; all under the lock ---- */
@@ -222,18 +233,24 @@ static void use_block(struct sim_managed *managed, size_t index, struct sim_devi
         moved.in += bytes_of(managed, index); /* read where it is, and not kept */
 }
 
-struct sim_traffic sim_managed_touch(struct sim_device *device, uintptr_t address)
+static void use_all(struct sim_managed *managed, struct sim_device *device)
 {
-    struct sim_managed *managed = sim_managed_of(address, 1);
-    if (managed == NULL || !may_enter(device))
-        return (struct sim_traffic){0};
-    pthread_mutex_lock(&lock);
     learn_taken(device);
     sim_resident_use(device->unit, device->slot);
     managed->used = ++events;
-    moved = (struct sim_traffic){0};
     for (size_t i = 0; i < managed->count; i++)
         use_block(managed, i, device);
+}
+
+struct sim_traffic sim_managed_touch(struct sim_device *device, uintptr_t address)
+{
+    if (!sim_managed_has(address, 1) || !may_enter(device))
+        return (struct sim_traffic){0};
+    pthread_mutex_lock(&lock);
+    moved = (struct sim_traffic){0};
+    struct sim_managed *managed = find(address, 1);
+    if (managed != NULL)
+        use_all(managed, device);
     struct sim_traffic traffic = moved;
     pthread_mutex_unlock(&lock);
     return traffic;
@@ -245,28 +262,25 @@ static void span(const struct sim_managed *managed, uintptr_t address, size_t si
     *to = (address - managed->base + size + SIM_BLOCK - 1) / SIM_BLOCK;
 }
 
-bool sim_managed_each(struct sim_managed *managed, uintptr_t address, size_t size,
-                      bool (*visit)(struct sim_managed_block *block, void *data), void *data)
+bool sim_managed_each(uintptr_t address, size_t size, void (*visit)(struct sim_managed_block *block, void *data), void *data)
 {
     size_t from, to;
-    bool good = true;
-    span(managed, address, size, &from, &to);
     pthread_mutex_lock(&lock);
-    for (size_t i = from; good && i < to; i++)
-        good = visit(&managed->blocks[i], data);
+    struct sim_managed *managed = find(address, size);
+    if (managed != NULL) {
+        span(managed, address, size, &from, &to);
+        for (size_t i = from; i < to; i++)
+            visit(&managed->blocks[i], data);
+    }
     pthread_mutex_unlock(&lock);
-    return good;
+    return managed != NULL;
 }
 
-void sim_managed_move(uintptr_t address, size_t size, CUmemLocation location)
+/* Under the lock. */
+static void move(struct sim_managed *managed, uintptr_t address, size_t size, struct sim_device *device)
 {
     size_t from, to;
-    struct sim_managed *managed = sim_managed_of(address, size);
-    struct sim_device *device = sim_device_at(location);
-    if (managed == NULL || (device != NULL && !may_enter(device)))
-        return;
     span(managed, address, size, &from, &to);
-    pthread_mutex_lock(&lock);
     if (device != NULL)
         learn_taken(device);
     managed->used = ++events;
@@ -276,17 +290,36 @@ void sim_managed_move(uintptr_t address, size_t size, CUmemLocation location)
         else if (!managed->blocks[i].read_mostly)
             leave_all(managed, i, -1);
     }
+}
+
+void sim_managed_move(uintptr_t address, size_t size, CUmemLocation location)
+{
+    struct sim_device *device = sim_device_at(location);
+    if (!sim_managed_has(address, size) || (device != NULL && !may_enter(device)))
+        return;
+    pthread_mutex_lock(&lock);
+    struct sim_managed *managed = find(address, size);
+    if (managed != NULL)
+        move(managed, address, size, device);
     pthread_mutex_unlock(&lock);
 }
 
-void sim_managed_collapse(struct sim_managed *managed, uintptr_t address, size_t size)
+/* Under the lock. */
+static void collapse(struct sim_managed *managed, uintptr_t address, size_t size)
 {
     size_t from, to;
     span(managed, address, size, &from, &to);
-    pthread_mutex_lock(&lock);
     for (size_t i = from; i < to; i++) {
         const struct sim_device *preferred = sim_device_at(managed->blocks[i].preferred);
         leave_all(managed, i, preferred == NULL ? -1 : preferred->ordinal);
     }
+}
+
+void sim_managed_collapse(uintptr_t address, size_t size)
+{
+    pthread_mutex_lock(&lock);
+    struct sim_managed *managed = find(address, size);
+    if (managed != NULL)
+        collapse(managed, address, size);
     pthread_mutex_unlock(&lock);
 }

@@ -25,11 +25,10 @@ void sim_managed_free(struct sim_managed *managed);
 
 /* Is there any managed memory? Reads one word. */
 bool sim_managed_any(void);
-/* A range that lies in one managed allocation; NULL for any other. */
-struct sim_managed *sim_managed_of(uintptr_t address, size_t size);
-/* Calls back for every block of a range, under the lock, until one call answers false; answers whether none did. */
-bool sim_managed_each(struct sim_managed *managed, uintptr_t address, size_t size,
-                      bool (*visit)(struct sim_managed_block *block, void *data), void *data);
+/* Does a range lie in one managed allocation? Another thread may be freeing it, so it is asked again by whatever uses it. */
+bool sim_managed_has(uintptr_t address, size_t size);
+/* Calls back for every block of a range, under the lock. False: it does not lie in one managed allocation. */
+bool sim_managed_each(uintptr_t address, size_t size, void (*visit)(struct sim_managed_block *block, void *data), void *data);
 
 /* Bytes over the bus. */
 struct sim_traffic {
@@ -41,7 +40,7 @@ struct sim_traffic sim_managed_touch(struct sim_device *device, uintptr_t addres
 /* Moves what there is of a range to a location. */
 void sim_managed_move(uintptr_t address, size_t size, CUmemLocation location);
 /* Ends all copies of a block but one, at its preferred location or on the host. */
-void sim_managed_collapse(struct sim_managed *managed, uintptr_t address, size_t size);
+void sim_managed_collapse(uintptr_t address, size_t size);
 /* Makes room on a device by putting managed memory on the host, of other processes and then of this one; false, and nothing done, when there is too little. */
 bool sim_managed_evict(struct sim_device *device, uint64_t bytes);
 

@@ -48,7 +48,7 @@ static void set_accessed(struct sim_managed_block *block, CUmemLocation location
         block->accessed_by = accessed ? block->accessed_by | bit : block->accessed_by & ~bit;
 }
 
-static bool take_advice(struct sim_managed_block *block, void *data)
+static void take_advice(struct sim_managed_block *block, void *data)
 {
     const struct advice *advice = data;
     switch (advice->what) {
@@ -65,7 +65,6 @@ static bool take_advice(struct sim_managed_block *block, void *data)
     default:
         set_accessed(block, advice->location, advice->what == SET_ACCESSED_BY);
     }
-    return true;
 }
 
 /* Advice on reading, and against a preferred location, names no place. */
@@ -82,12 +81,10 @@ static CUresult advise(CUdeviceptr address, size_t size, struct advice advice)
     CUresult result = names_place(advice.what) ? check_location(advice.location) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_managed *managed = sim_managed_of(address, size);
-    if (managed == NULL)
+    if (!sim_managed_each(address, size, take_advice, &advice))
         return CUDA_ERROR_INVALID_VALUE;
-    sim_managed_each(managed, address, size, take_advice, &advice);
     if (advice.what == UNSET_READ_MOSTLY)
-        sim_managed_collapse(managed, address, size);
+        sim_managed_collapse(address, size);
     return CUDA_SUCCESS;
 }
 
@@ -103,21 +100,19 @@ SIM_API CUresult cuMemAdvise_v2(CUdeviceptr address, size_t size, int what, CUme
 
 /* ---- prefetching ---- */
 
-static bool note_prefetch(struct sim_managed_block *block, void *data)
+static void note_prefetch(struct sim_managed_block *block, void *data)
 {
     block->prefetched = *(const CUmemLocation *)data;
-    return true;
 }
 
 static CUresult prefetch(CUdeviceptr address, size_t size, CUmemLocation location, struct sim_stream *stream)
 {
     CUresult result = check_location(location);
-    struct sim_managed *managed = size == 0 ? NULL : sim_managed_of(address, size);
-    if (result != CUDA_SUCCESS || managed == NULL)
+    if (result != CUDA_SUCCESS || size == 0 || !sim_managed_has(address, size))
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     if (sim_capture_breaks(stream))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    sim_managed_each(managed, address, size, note_prefetch, &location);
+    sim_managed_each(address, size, note_prefetch, &location);
     return sim_stream_submit(stream, &(struct sim_op){.kind = SIM_OP_MOVE, .move = {address, size, location}});
 }
 
@@ -149,7 +144,7 @@ static CUresult check_ranges(const struct batch *batch, unsigned long long flags
     if (flags != 0 || batch->count == 0 || batch->addresses == NULL || batch->sizes == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < batch->count; i++)
-        if (batch->sizes[i] == 0 || sim_managed_of(batch->addresses[i], batch->sizes[i]) == NULL)
+        if (batch->sizes[i] == 0 || !sim_managed_has(batch->addresses[i], batch->sizes[i]))
             return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
@@ -255,7 +250,7 @@ struct summary {
     uint64_t devices;
 };
 
-static bool summarise(struct sim_managed_block *block, void *data)
+static void summarise(struct sim_managed_block *block, void *data)
 {
     struct summary *all = data;
     int number = all->attribute == RANGE_ACCESSED_BY ? 0 : number_of(block, all->attribute);
@@ -264,7 +259,6 @@ static bool summarise(struct sim_managed_block *block, void *data)
     all->host = all->begun ? all->host && block->accessed_by_host : block->accessed_by_host;
     all->number = number;
     all->begun = true;
-    return true;
 }
 
 static int disagreement(int attribute)
@@ -289,14 +283,13 @@ static void list_accessors(const struct summary *all, int *out, size_t room)
 SIM_API CUresult cuMemRangeGetAttribute(void *out, size_t out_size, int attribute, CUdeviceptr address, size_t size)
 {
     SIM_NEED_INIT();
-    struct sim_managed *managed = size == 0 ? NULL : sim_managed_of(address, size);
-    if (out == NULL || out_size == 0 || out_size % sizeof(int) != 0 || managed == NULL ||
-        attribute < RANGE_READ_MOSTLY || attribute > RANGE_LAST_PREFETCH_ID)
+    if (out == NULL || size == 0 || out_size == 0 || out_size % sizeof(int) != 0 || attribute < RANGE_READ_MOSTLY || attribute > RANGE_LAST_PREFETCH_ID)
         return CUDA_ERROR_INVALID_VALUE;
     if (attribute != RANGE_ACCESSED_BY && out_size != sizeof(int))
         return CUDA_ERROR_INVALID_VALUE;
     struct summary all = {.attribute = attribute};
-    sim_managed_each(managed, address, size, summarise, &all);
+    if (!sim_managed_each(address, size, summarise, &all))
+        return CUDA_ERROR_INVALID_VALUE;
     if (attribute == RANGE_ACCESSED_BY)
         list_accessors(&all, out, out_size / sizeof(int));
     else
