@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from aliquot.sandbox.gpus import SimCard, SimMachine
-from tests.native.conftest import CARD_MIB
 from tests.native import shells
+from tests.native.conftest import CARD_MIB
 from tests.native.sims import PRELUDE, environment, run_python
 
 PROGRAM = """
@@ -99,13 +99,14 @@ def test_advice_keeps_it_on_the_host(machine: SimMachine, advice: str, resident:
 
 
 def test_what_is_mostly_read_is_copied(machine: SimMachine):
-    """A copy on the card stays when the host gets one, and goes with the advice."""
+    """A copy on the card stays when the host gets one, and goes with the advice; what is no copy stays."""
     program = """
 a = managed(8)
 advise(a, 8, "SET_READ_MOSTLY"); prefetch(a, 8, 0); prefetch(a, 8, None); look()
 advise(a, 8, "UNSET_READ_MOSTLY"); look()
+prefetch(a, 8, 0); advise(a, 8, "UNSET_READ_MOSTLY"); look()
 """
-    assert seen(machine, program) == [8 * MIB, 0]
+    assert seen(machine, program) == [8 * MIB, 0, 8 * MIB]
 
 
 def test_a_full_card_puts_the_memory_used_longest_ago_on_the_host(machine: SimMachine):

@@ -311,7 +311,8 @@ static void collapse(struct sim_managed *managed, uintptr_t address, size_t size
     span(managed, address, size, &from, &to);
     for (size_t i = from; i < to; i++) {
         const struct sim_device *preferred = sim_device_at(managed->blocks[i].preferred);
-        leave_all(managed, i, preferred == NULL ? -1 : preferred->ordinal);
+        if (managed->blocks[i].read_mostly)
+            leave_all(managed, i, preferred == NULL ? -1 : preferred->ordinal);
     }
 }
 

@@ -39,7 +39,7 @@ struct sim_traffic {
 struct sim_traffic sim_managed_touch(struct sim_device *device, uintptr_t address);
 /* Moves what there is of a range to a location. */
 void sim_managed_move(uintptr_t address, size_t size, CUmemLocation location);
-/* Ends all copies of a block but one, at its preferred location or on the host. */
+/* Ends all copies of a block that is mostly read but one, at its preferred location or on the host. */
 void sim_managed_collapse(uintptr_t address, size_t size);
 /* Makes room on a device by putting managed memory on the host, of other processes and then of this one; false, and nothing done, when there is too little. */
 bool sim_managed_evict(struct sim_device *device, uint64_t bytes);

@@ -81,11 +81,9 @@ static CUresult advise(CUdeviceptr address, size_t size, struct advice advice)
     CUresult result = names_place(advice.what) ? check_location(advice.location) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
-    if (!sim_managed_each(address, size, take_advice, &advice))
-        return CUDA_ERROR_INVALID_VALUE;
     if (advice.what == UNSET_READ_MOSTLY)
         sim_managed_collapse(address, size);
-    return CUDA_SUCCESS;
+    return sim_managed_each(address, size, take_advice, &advice) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API CUresult cuMemAdvise(CUdeviceptr address, size_t size, int what, CUdevice device)
