@@ -53,6 +53,8 @@ class CardLimit:
         core_most_percent: What it may have of the card's time when others leave it theirs.
         priority: 0 to 9; the higher is let in first.
         doubted: Whether the agent does not believe what the tenant says of its time.
+        managed_resident: Whether managed memory may be larger than the slice, and only what may come to the card is
+            charged.
     """
 
     uuid: str
@@ -66,6 +68,7 @@ class CardLimit:
     core_most_percent: int = 0
     priority: int = 0
     doubted: bool = False
+    managed_resident: bool = False
 
 
 @dataclass(frozen=True)
@@ -228,6 +231,7 @@ def _encode_card(path: PagePath, page: Any, index: int, card: CardLimit) -> None
     entry.core_most = _in_range(path, "most of the cores in percent", card.core_most_percent, 100)
     entry.priority = _in_range(path, "priority", card.priority, 9)
     entry.flags |= lib.AQ_CARD_DOUBTED if card.doubted else 0
+    entry.flags |= lib.AQ_CARD_MANAGED_RESIDENT if card.managed_resident else 0
     if card.grant_bytes is not None:
         entry.flags |= lib.AQ_CARD_BURST
         entry.memory_grant = _in_range(path, "the grant in bytes", card.grant_bytes, lib.AQ_MEMORY_MAX)
@@ -261,6 +265,7 @@ def _decode_card(page: Any, index: int) -> CardLimit:
         core_most_percent=card.core_most,
         priority=card.priority,
         doubted=bool(card.flags & lib.AQ_CARD_DOUBTED),
+        managed_resident=bool(card.flags & lib.AQ_CARD_MANAGED_RESIDENT),
     )
 
 

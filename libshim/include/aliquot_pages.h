@@ -45,6 +45,7 @@
 #define AQ_CARD_BURST 1         /* of the limit only the grant may be used now; the agent raises it on demand */
 #define AQ_CARD_OVERFLOW_HOST 2 /* what the grant does not hold goes to managed memory that stays on the host */
 #define AQ_CARD_DOUBTED 4       /* the agent does not believe what the tenant says of its time; told to whoever asks */
+#define AQ_CARD_MANAGED_RESIDENT 8 /* managed memory may be larger than the slice; charged is what may come to the card */
 
 /* What a tenant of at most 8 cards has in host memory for card i is counted in entry 8 + i, and limited there. */
 #define AQ_OVERFLOW_CARDS 8

@@ -11,6 +11,7 @@
 #include "compute.h"
 #include "lock.h"
 #include "overhead.h"
+#include "resident.h"
 #include "returning.h"
 #include "ticket.h"
 
@@ -57,6 +58,23 @@ static void *new_name(void) {
   return &names[__atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % sizeof names];
 }
 
+/* ---- what hangs on a context ---- */
+
+static void pause_blocks(CUcontext context, void *name) {
+  aq_blocks_move_context(context, name);
+  aq_residents_pause_context(context, name);
+}
+
+static void resume_blocks(void *name, CUcontext context) {
+  aq_residents_resume_context(name, context);
+  aq_blocks_move_context(name, context);
+}
+
+static void end_blocks(void *name) {
+  aq_residents_end_context(name);
+  aq_blocks_end_context(name);
+}
+
 /* ---- making ---- */
 
 typedef struct {
@@ -92,7 +110,7 @@ static CUresult create(CUresult (*make)(const creation *), const creation *wante
   aq_ticket_switch(NULL);
   CUresult result = make(wanted);
   if (result == CUDA_SUCCESS) {
-    aq_blocks_end_context(*wanted->context);
+    end_blocks(*wanted->context);
     if (keep(*wanted->context, true, &cost)) return result;
     destroy(*wanted->context);
     result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -157,7 +175,7 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice de
 static CUresult end_context(CUresult (*end)(CUcontext), CUcontext context) {
   void *name = new_name();
   known *one = take_out(context);
-  aq_blocks_move_context(context, name);
+  pause_blocks(context, name);
   aq_compute_pause();
   aq_returns_pause();
   CUresult result = end(context);
@@ -166,11 +184,11 @@ static CUresult end_context(CUresult (*end)(CUcontext), CUcontext context) {
   aq_returns_resume();
   aq_compute_resume();
   if (result != CUDA_SUCCESS) {
-    aq_blocks_move_context(name, context);
+    resume_blocks(name, context);
     put_in(one);
     return result;
   }
-  aq_blocks_end_context(name);
+  end_blocks(name);
   if (one) aq_context_leave(&one->cost);
   free(one);
   return result;
@@ -234,7 +252,7 @@ static void end_green_ones(CUdevice device) {
     context = one ? one->context : NULL;
     if (one) one->context = NULL;
     aq_lock_release(&listing);
-    aq_blocks_end_context(context);
+    end_blocks(context);
   } while (context);
 }
 
@@ -255,7 +273,7 @@ typedef struct {
 
 static primary_end before_primary_end(CUdevice device) {
   primary_end ending = {.device = device, .primary = aq_memory_primary(device), .name = new_name()};
-  aq_blocks_move_context(ending.primary, ending.name);
+  pause_blocks(ending.primary, ending.name);
   aq_compute_pause();
   aq_returns_pause();
   return ending;
@@ -269,10 +287,10 @@ static CUresult after_primary_end(const primary_end *ending, CUresult result) {
   aq_returns_resume();
   aq_compute_resume();
   if (!ended) {
-    aq_blocks_move_context(ending->name, ending->primary);
+    resume_blocks(ending->name, ending->primary);
     return result;
   }
-  aq_blocks_end_context(ending->name);
+  end_blocks(ending->name);
   end_green_ones(ending->device);
   aq_primary_ended(ending->device, asked);
   return result;
@@ -327,7 +345,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
   known *one = take_out(green);
   if (!one) return AQ_CUDA(cuGreenCtxDestroy)(green);
   primary_end ending = before_primary_end(one->cost.device);
-  aq_blocks_move_context(one->context, ending.name);
+  pause_blocks(one->context, ending.name);
   CUresult result = AQ_CUDA(cuGreenCtxDestroy)(green);
   if (result == CUDA_SUCCESS) aq_compute_drop_context(one->context);
   if (result == CUDA_SUCCESS) aq_returns_end_context(one->context);

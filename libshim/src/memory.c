@@ -25,6 +25,8 @@ bool aq_memory_insist(aq_attempt *attempt) {
   } while (more);
   while (aq_quota_await(attempt->device, attempt->bytes, &wait))
     if (fits_now(attempt)) return true;
+  while (aq_residents_yield(attempt->device, attempt->bytes))
+    if (attempt->fits(attempt->request)) return true;
   for (unsigned tries = 0; aq_estimate_await(attempt->device, attempt->bytes, &tries);)
     if (fits_now(attempt)) return true;
   return false;
@@ -76,12 +78,28 @@ static bool is_pools(const aq_block *block) { return block->kind == AQ_BLOCK_MEM
 aq_freeing aq_memory_freeing(aq_block_kind kind, uint64_t key) {
   aq_freeing freeing;
   freeing.known = key && aq_tenant_mode() == AQ_GUARD && aq_blocks_take(kind, key, &freeing.block);
+  bool may_be_resident = __atomic_load_n(&aq_residents_any, __ATOMIC_RELAXED) && freeing.known && kind == AQ_BLOCK_MEMORY;
+  freeing.resident = may_be_resident ? aq_resident_take(key) : NULL;
   if (__atomic_load_n(&aq_exports_any, __ATOMIC_RELAXED) && freeing.known && kind == AQ_BLOCK_MEMORY) aq_export_ended(key);
   return freeing;
 }
 
+static CUresult freed_resident(CUresult result, const aq_freeing *freeing) {
+  aq_charge charge = aq_resident_charge(freeing->resident);
+  if (result != CUDA_SUCCESS) {
+    aq_resident_put(freeing->resident);
+    aq_blocks_put(&freeing->block);
+    return result;
+  }
+  aq_resident_end(freeing->resident);
+  aq_quota_give(&charge);
+  aq_managed_freed(freeing->block.key);
+  return result;
+}
+
 CUresult aq_memory_freed(CUresult result, const aq_freeing *freeing) {
   if (!freeing->known) return result;
+  if (freeing->resident) return freed_resident(result, freeing);
   if (result != CUDA_SUCCESS) aq_blocks_put(&freeing->block);
   else if (is_pools(&freeing->block)) aq_pool_return(freeing->block.detail, freeing->block.charge.bytes);
   else aq_quota_give(&freeing->block.charge);
@@ -92,11 +110,12 @@ CUresult aq_memory_freed(CUresult result, const aq_freeing *freeing) {
 /* What a capture frees is a graph's. What we know by that address has ended with its context, which is just being forgotten, and
  * an event of ours would be captured: whoever asked about it would spoil the capture. */
 CUresult aq_memory_freed_in_order(CUresult result, const aq_freeing *freeing, CUstream stream) {
-  const aq_charge *charge = &freeing->block.charge;
-  bool own = freeing->known && result == CUDA_SUCCESS && !is_pools(&freeing->block) && charge->card != AQ_NO_CARD;
+  aq_charge charge = freeing->resident ? aq_resident_charge(freeing->resident) : freeing->block.charge;
+  bool own = freeing->known && result == CUDA_SUCCESS && !is_pools(&freeing->block) && charge.card != AQ_NO_CARD;
   if (own) aq_managed_freed(freeing->block.key);
-  if (own && !aq_stream_is_capturing(stream) && aq_return_later(charge, 0, stream)) return result;
-  return aq_memory_freed(result, freeing);
+  if (!own || aq_stream_is_capturing(stream) || !aq_return_later(&charge, 0, stream)) return aq_memory_freed(result, freeing);
+  if (freeing->resident) aq_resident_end(freeing->resident);
+  return result;
 }
 
 CUcontext aq_memory_primary(CUdevice device) {

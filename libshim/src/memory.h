@@ -8,6 +8,7 @@
 #include "loader.h"
 #include "pool.h"
 #include "quota.h"
+#include "resident.h"
 #include "returning.h"
 
 /* Takes memory for a call about to be made; when it does not fit, once more after our pools gave back what they hold
@@ -40,6 +41,7 @@ CUresult aq_memory_keep(CUresult result, aq_block *block, void (*undo)(uint64_t 
 typedef struct {
   aq_block block; /* if known */
   bool known;
+  aq_resident *resident; /* where it is managed memory that may be larger than the slice */
 } aq_freeing;
 
 aq_freeing aq_memory_freeing(aq_block_kind kind, uint64_t key);

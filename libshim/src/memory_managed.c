@@ -7,9 +7,12 @@
  *
  * What has overflowed to the host is, as far as the program knows, no managed memory.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "advice.h"
+#include "hint.h"
 #include "location.h"
 #include "memory.h"
 #include "overflow.h"
+#include "stream.h"
 
 #define MAX_DEVICES 64 /* fits below the alignment of allocations */
 
@@ -68,55 +71,77 @@ void aq_managed_freed(CUdeviceptr base) {
 
 /* ---- single ranges ---- */
 
-static CUmemLocation place_of(CUdevice device) {
-  if (device == CU_DEVICE_CPU) return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
-  return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+/* Only a preferred location brings memory to a card by and by. */
+static CUmemLocation goes_to(const aq_hint *hint) {
+  bool goes = hint->advice == AQ_PREFETCH || hint->advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
+  return goes ? hint->to : aq_place_of(CU_DEVICE_CPU);
 }
 
 /* The answer to a hint that is not taken. */
 static CUresult untaken(verdict why) { return why == NOT_MANAGED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; }
 
-#define HINT(symbol, to, ...)                             \
-  do {                                                    \
-    if (!AQ_CUDA(symbol)) return CUDA_ERROR_NOT_FOUND;    \
-    verdict found = may_go(address, to);                  \
-    return found == FITS ? AQ_CUDA(symbol)(__VA_ARGS__) : untaken(found); \
-  } while (0)
-
-CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) {
-  HINT(cuMemPrefetchAsync, place_of(device), address, bytes, device, stream);
+/* Within one allocation, or within what is nobody's that may be larger than the slice. */
+static CUresult take_part(const aq_hint *hint, bool is_resident) {
+  verdict found = may_go(hint->address, goes_to(hint));
+  if (found != FITS) return untaken(found);
+  return is_resident ? aq_resident_hint(hint) : hint->pass(hint, hint->address, hint->bytes);
 }
 
-CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) {
-  HINT(cuMemPrefetchAsync_ptsz, place_of(device), address, bytes, device, stream);
+static CUresult take_hint(const aq_hint *hint) {
+  aq_hint part = *hint;
+  uint64_t rest = hint->bytes;
+  CUresult result;
+  do {
+    bool is_resident;
+    part.bytes = aq_resident_reach(part.address, rest, &is_resident);
+    result = take_part(&part, is_resident);
+    rest -= part.bytes;
+    part.address += part.bytes;
+  } while (rest && result == CUDA_SUCCESS);
+  return result;
 }
 
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream) {
-  HINT(cuMemPrefetchAsync_v2, location, address, bytes, location, flags, stream);
+static aq_hint prefetch_to(CUdeviceptr address, size_t bytes, CUmemLocation to, unsigned long long flags, CUstream stream) {
+  return (aq_hint){.address = address, .bytes = bytes, .advice = AQ_PREFETCH, .to = to, .flags = flags, .stream = stream};
 }
 
-CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags,
-                                    CUstream stream) {
-  HINT(cuMemPrefetchAsync_v2_ptsz, location, address, bytes, location, flags, stream);
+static aq_hint advice_for(CUdeviceptr address, size_t bytes, int advice, CUmemLocation to) {
+  return (aq_hint){.address = address, .bytes = bytes, .advice = advice, .to = to};
 }
 
-/* Only a preferred location brings memory to a card by and by. */
-static CUmemLocation goes_to(int advice, CUmemLocation location) {
-  return advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ? location : place_of(CU_DEVICE_CPU);
-}
+static CUdevice device_of(CUmemLocation place) { return aq_location_is_host(place) ? CU_DEVICE_CPU : place.id; }
+static CUstream threads_own(CUstream stream) { return aq_stream_named(stream, AQ_STREAM_PER_THREAD); }
 
-CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, int advice, CUdevice device) {
-  HINT(cuMemAdvise, goes_to(advice, place_of(device)), address, bytes, advice, device);
-}
+/* The hook of a driver function that takes a range, and then what the hint says. */
+#define HINT(symbol, parameters, given, ...)                                            \
+  static CUresult pass_##symbol(const aq_hint *hint, CUdeviceptr at, size_t length) {   \
+    return AQ_CUDA(symbol)(at, length, __VA_ARGS__);                                    \
+  }                                                                                     \
+  CUresult symbol parameters {                                                          \
+    aq_hint hint = given;                                                               \
+    hint.pass = pass_##symbol;                                                          \
+    return AQ_CUDA(symbol) ? take_hint(&hint) : CUDA_ERROR_NOT_FOUND;                   \
+  }
 
-CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLocation location) {
-  HINT(cuMemAdvise_v2, goes_to(advice, location), address, bytes, advice, location);
-}
+HINT(cuMemPrefetchAsync, (CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream),
+     prefetch_to(address, bytes, aq_place_of(device), 0, stream), device_of(hint->to), hint->stream)
+
+HINT(cuMemPrefetchAsync_ptsz, (CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream),
+     prefetch_to(address, bytes, aq_place_of(device), 0, threads_own(stream)), device_of(hint->to), hint->stream)
+
+HINT(cuMemPrefetchAsync_v2, (CUdeviceptr address, size_t bytes, CUmemLocation to, unsigned int flags, CUstream stream),
+     prefetch_to(address, bytes, to, flags, stream), hint->to, (unsigned int)hint->flags, hint->stream)
+
+HINT(cuMemPrefetchAsync_v2_ptsz, (CUdeviceptr address, size_t bytes, CUmemLocation to, unsigned int flags, CUstream stream),
+     prefetch_to(address, bytes, to, flags, threads_own(stream)), hint->to, (unsigned int)hint->flags, hint->stream)
+
+HINT(cuMemAdvise, (CUdeviceptr address, size_t bytes, int advice, CUdevice device),
+     advice_for(address, bytes, advice, aq_place_of(device)), hint->advice, device_of(hint->to))
+
+HINT(cuMemAdvise_v2, (CUdeviceptr address, size_t bytes, int advice, CUmemLocation to),
+     advice_for(address, bytes, advice, to), hint->advice, hint->to)
 
 /* ---- batches: ranges, and from which of them on which location is meant ---- */
-
-typedef CUresult (*batch_function)(CUdeviceptr *, size_t *, size_t, CUmemLocation *, size_t *, size_t, unsigned long long,
-                                   CUstream);
 
 typedef struct {
   CUdeviceptr *addresses;
@@ -125,44 +150,56 @@ typedef struct {
   size_t *starts, location_count;
   unsigned long long flags;
   CUstream stream;
+  CUresult (*pass)(const aq_hint *hint, CUdeviceptr address, size_t bytes); /* a single range */
 } batch;
 
-static CUmemLocation *location_of(const batch *b, size_t range) {
+static CUmemLocation location_of(const batch *b, size_t range) {
   size_t at = 0;
   while (at + 1 < b->location_count && b->starts[at + 1] <= range) at++;
-  return &b->locations[at];
+  return b->locations[at];
 }
 
-/* One range after the other, without those that are not taken. */
-static CUresult prefetch_each(batch_function driver, const batch *b) {
-  size_t start = 0;
+/* Whether a range goes to the driver as it is. */
+static bool is_plain(const batch *b, size_t range) {
+  bool is_resident;
+  uint64_t reach = aq_resident_reach(b->addresses[range], b->sizes[range], &is_resident);
+  return !is_resident && reach == b->sizes[range] && may_go(b->addresses[range], location_of(b, range)) == FITS;
+}
+
+/* One range after the other, without what is not taken. */
+static CUresult prefetch_each(const batch *b) {
   CUresult result = CUDA_SUCCESS;
   for (size_t i = 0; i < b->count && result == CUDA_SUCCESS; i++) {
-    CUmemLocation *to = location_of(b, i);
-    verdict found = may_go(b->addresses[i], *to);
-    result = found == FITS ? driver(&b->addresses[i], &b->sizes[i], 1, to, &start, 1, b->flags, b->stream) : untaken(found);
+    aq_hint hint = prefetch_to(b->addresses[i], b->sizes[i], location_of(b, i), b->flags, b->stream);
+    hint.pass = b->pass;
+    result = take_hint(&hint);
   }
   return result;
 }
 
 /* What is malformed is the driver's to refuse. */
-static CUresult prefetch_batch(batch_function driver, const batch *b) {
-  if (!driver) return CUDA_ERROR_NOT_FOUND;
+static bool is_for_driver(const batch *b) {
   bool whole = b->addresses && b->sizes && b->locations && b->starts && b->location_count;
-  bool fits = true;
-  for (size_t i = 0; whole && i < b->count; i++) fits &= may_go(b->addresses[i], *location_of(b, i)) == FITS;
-  if (!fits) return prefetch_each(driver, b);
-  return driver(b->addresses, b->sizes, b->count, b->locations, b->starts, b->location_count, b->flags, b->stream);
+  for (size_t i = 0; whole && i < b->count; i++)
+    if (!is_plain(b, i)) return false;
+  return true;
 }
 
-#define BATCH(symbol)                                                                                                    \
+#define BATCH(symbol, own_stream)                                                                                        \
+  static CUresult pass_##symbol(const aq_hint *hint, CUdeviceptr at, size_t length) {                                    \
+    CUmemLocation to = hint->to;                                                                                         \
+    size_t start = 0;                                                                                                    \
+    return AQ_CUDA(symbol)(&at, &length, 1, &to, &start, 1, hint->flags, hint->stream);                                  \
+  }                                                                                                                      \
   CUresult symbol(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *starts,         \
                   size_t location_count, unsigned long long flags, CUstream stream) {                                    \
-    batch b = {addresses, sizes, count, locations, starts, location_count, flags, stream};                               \
-    return prefetch_batch(AQ_CUDA(symbol), &b);                                                                          \
+    const batch b = {addresses, sizes, count, locations, starts, location_count, flags, own_stream, pass_##symbol};      \
+    if (!AQ_CUDA(symbol)) return CUDA_ERROR_NOT_FOUND;                                                                   \
+    if (!is_for_driver(&b)) return prefetch_each(&b);                                                                    \
+    return AQ_CUDA(symbol)(addresses, sizes, count, locations, starts, location_count, flags, stream);                   \
   }
 
-BATCH(cuMemPrefetchBatchAsync)
-BATCH(cuMemPrefetchBatchAsync_ptsz)
-BATCH(cuMemDiscardAndPrefetchBatchAsync)
-BATCH(cuMemDiscardAndPrefetchBatchAsync_ptsz)
+BATCH(cuMemPrefetchBatchAsync, stream)
+BATCH(cuMemPrefetchBatchAsync_ptsz, threads_own(stream))
+BATCH(cuMemDiscardAndPrefetchBatchAsync, stream)
+BATCH(cuMemDiscardAndPrefetchBatchAsync_ptsz, threads_own(stream))

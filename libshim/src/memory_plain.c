@@ -2,7 +2,7 @@
  *
  * Charged is what the block takes of the card: whole granules, where it has its own; else what was asked for, and what small
  * blocks leave unused of the granules that they share counts, like contexts, as overhead of the slice. Managed memory is charged in
- * full as it was asked for, wherever its pages happen to be.
+ * full as it was asked for, wherever its pages happen to be, unless the slice says otherwise (resident.h).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array_size.h"
 #include "memory.h"
@@ -48,6 +48,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned int flags) 
   aq_charge charge;
   if (!AQ_CUDA(cuMemAllocManaged)) return CUDA_ERROR_NOT_FOUND;
   if (aq_tenant_mode() == AQ_PASS || aq_current_device(&device)) return AQ_CUDA(cuMemAllocManaged)(dptr, bytes, flags);
+  if (aq_resident_may(device, bytes)) return aq_resident_allocate(device, bytes, flags, dptr);
   if (!aq_memory_take(device, bytes, &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = AQ_CUDA(cuMemAllocManaged)(dptr, bytes, flags);
   return keep(result, result == CUDA_SUCCESS ? *dptr : 0, &charge);

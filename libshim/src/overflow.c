@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "overflow.h"
 
+#include "advice.h"
 #include "allowance.h"
 #include "cards.h"
 #include "ledger.h"
@@ -21,22 +22,11 @@ static bool is_allowed(int card, uint64_t bytes) {
   return bytes <= terms.limit && used <= terms.limit - bytes;
 }
 
-/* Keeps a range on the host, within reach of the device. */
-static bool settle_on_host(CUdeviceptr address, size_t bytes, CUdevice device) {
-  const CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST}, card = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-  if (AQ_CUDA(cuMemAdvise_v2))
-    return !AQ_CUDA(cuMemAdvise_v2)(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, host) &&
-           !AQ_CUDA(cuMemAdvise_v2)(address, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, card);
-  return AQ_CUDA(cuMemAdvise) &&
-         !AQ_CUDA(cuMemAdvise)(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU) &&
-         !AQ_CUDA(cuMemAdvise)(address, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, device);
-}
-
 static void free_memory(uint64_t key) { AQ_CUDA(cuMemFree_v2)(key); }
 
 static CUresult allocate(CUdevice device, uint64_t bytes, CUdeviceptr *dptr, const aq_charge *charge) {
   CUresult result = AQ_CUDA(cuMemAllocManaged)(dptr, bytes, CU_MEM_ATTACH_GLOBAL);
-  if (result == CUDA_SUCCESS && !settle_on_host(*dptr, bytes, device)) {
+  if (result == CUDA_SUCCESS && !aq_advise_host(*dptr, bytes, device)) {
     free_memory(*dptr);
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }

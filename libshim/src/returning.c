@@ -9,11 +9,11 @@
 #include <time.h>
 
 #include "core_clock.h"
+#include "event.h"
 #include "graph_memory.h"
 #include "loader.h"
 #include "lock.h"
 #include "pool.h"
-#include "stream.h"
 
 #define LONGEST_NS UINT64_C(10000000000)
 #define STANDSTILL_NS UINT64_C(200000000) /* nothing came back for so long */
@@ -48,18 +48,6 @@ static void unrelax(int mode) {
   if (AQ_CUDA(cuThreadExchangeStreamCaptureMode)) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
 }
 
-/* In the stream's own context, where events for it must be made. */
-static CUevent mark(CUstream stream, CUcontext *in) {
-  CUevent event = NULL;
-  bool entered = aq_stream_enter(stream);
-  bool made = AQ_CUDA(cuEventCreate) && !AQ_CUDA(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
-  bool marked = made && AQ_CUDA(cuEventRecord) && !AQ_CUDA(cuEventRecord)(event, stream);
-  if (made && !marked) AQ_CUDA(cuEventDestroy_v2)(event);
-  if (AQ_CUDA(cuCtxGetCurrent)) AQ_CUDA(cuCtxGetCurrent)(in);
-  if (entered) aq_stream_leave();
-  return marked ? event : NULL;
-}
-
 static bool any(void) { return __atomic_load_n(&list, __ATOMIC_RELAXED); }
 
 /* Takes the whole list: the driver is asked without the lock. */
@@ -92,7 +80,7 @@ bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, CUstream strea
   returning *one = malloc(sizeof *one);
   CUcontext context = NULL;
   int mode = relax();
-  CUevent event = one ? mark(stream, &context) : NULL;
+  CUevent event = one ? aq_event_mark(stream, &context) : NULL;
   unrelax(mode);
   if (!event) {
     free(one);

@@ -32,6 +32,7 @@ static void in_child(void) {
   aq_overhead_forget();
   aq_code_forget();
   aq_returns_forget();
+  aq_residents_forget();
   aq_graph_memory_forget();
   aq_cards_forget();
   aq_tenant_forget();

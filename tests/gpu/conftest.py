@@ -82,12 +82,20 @@ SliceMaker = Callable[..., Slice]
 
 @pytest.fixture
 def slice_of(card: Card, tmp_path: Path) -> SliceMaker:
-    """Makes slices: `slice_of(bytes, percent, context_bytes)`."""
+    """Makes slices: `slice_of(bytes, percent, context_bytes, managed_resident)`."""
 
-    def make(memory_bytes: int, core_percent: int = 0, context_bytes: int = 0) -> Slice:
+    def make(
+        memory_bytes: int, core_percent: int = 0, context_bytes: int = 0, *, managed_resident: bool = False
+    ) -> Slice:
         directory = tmp_path / f"slice{len(list(tmp_path.iterdir()))}"
         directory.mkdir()
-        limit = CardLimit(card.uuid, memory_bytes, core_percent, context_bytes=context_bytes)
+        limit = CardLimit(
+            card.uuid,
+            memory_bytes,
+            core_percent,
+            context_bytes=context_bytes,
+            managed_resident=managed_resident,
+        )
         create_control(directory / "control", Control("test/gpu", (limit,)))
         create_usage(directory / "usage")
         return Slice(directory)

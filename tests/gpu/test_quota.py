@@ -81,3 +81,17 @@ def test_a_library_fills_its_slice_and_no_more(
         assert LIMIT * 3 // 4 <= one["held"] + context_bytes <= LIMIT + ROUNDING
     assert max(samples) - before <= LIMIT + ROUNDING
     assert slice_.usage().cards[0].memory_used_bytes == 0
+
+
+@pytest.mark.gpu
+def test_managed_memory_larger_than_the_slice_leaves_the_rest_of_the_card_to_others(
+    card: Card, slice_of: SliceMaker, context_bytes: int
+):
+    """Whatever the card touches and the program asks for: advice holds the slice, and the contents are right."""
+    slice_ = slice_of(LIMIT, context_bytes=context_bytes, managed_resident=True)
+    before = card.used()
+    with watched(card) as samples:
+        output, errors = slice_.start("managed_beyond", LIMIT * 3 // 2).communicate(timeout=300)
+    assert output == "3\n", errors[-2000:]
+    assert max(samples) - before <= LIMIT + ROUNDING
+    assert slice_.usage().cards[0].memory_used_bytes == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.libshim.control_page import CardLimit
 from aliquot.libshim.library import library_path
 from aliquot.sandbox.gpus import SimMachine
 from tests.native.shells import CLIENTS, LIBSHIM, two_cards
@@ -34,6 +35,7 @@ STORMS = {
     "fork": ["fork_storm", "40", "20", "65536", "return"],
     "pools": ["pool_storm", "1", "20", "4", "200", "31"],
     "graphs": ["pool_storm", "1", "20", "4", "1000", "8"],
+    "resident": ["resident_storm", "1", "4", "50"],
 }
 """Clients and their arguments; who launches nothing but graphs has them all end, and begin, at once."""
 
@@ -83,12 +85,13 @@ def run(program: Path, arguments: list[str], environment: dict[str, str]) -> str
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize(("client", "arguments"), [(c, a) for c, *a in STORMS.values()], ids=STORMS)
+@pytest.mark.parametrize("storm", STORMS)
 def test_clients_are_clean_under_sanitizers(
-    tenant: TenantMaker, tmp_path: Path, client: str, arguments: list[str], sanitizer: str
+    machine: SimMachine, tenant: TenantMaker, tmp_path: Path, storm: str, sanitizer: str
 ):
     """No bad access, no undefined behaviour, no leak, no race; and the account is whole at the end."""
-    own = tenant(LIMIT)
+    client, *arguments = STORMS[storm]
+    own = tenant(limits=[CardLimit(machine.cards[0].uuid, LIMIT, managed_resident=True)])
     environment = {**own.env(**OPTIONS), "LD_PRELOAD": ""}
     errors = run(build(tmp_path, client, sanitizer), arguments, environment)
     assert errors == ""

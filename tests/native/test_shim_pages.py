@@ -52,6 +52,7 @@ def some_cards(
         core_most_percent=st.integers(0, 100),
         priority=st.integers(0, 9),
         doubted=st.booleans(),
+        managed_resident=st.booleans(),
     )
     return st.lists(card, min_size=1, max_size=most, unique_by=lambda card: card.uuid).map(tuple)
 

@@ -107,8 +107,9 @@ class Chaos:
             "grant": self._change_grant,
             "adjust": self._change_adjust,
             "core": self._change_core,
+            "managed": self._change_managed,
         }
-        name = self.dice.choices(list(acts), weights=[6, 6, 4, 2, 2, 2, 2])[0]
+        name = self.dice.choices(list(acts), weights=[6, 6, 4, 2, 2, 2, 2, 2])[0]
         acts[name](crowd)
         self.done[name] += 1
 
@@ -126,6 +127,9 @@ class Chaos:
         grant = self.dice.choice([None, self.dice.randrange(LIMIT // 4, LIMIT)])
         overflow = None if grant is None else self.dice.choice([None, LIMIT])
         self._change(crowd, grant_bytes=grant, overflow_bytes=overflow)
+
+    def _change_managed(self, crowd: Crowd) -> None:
+        self._change(crowd, managed_resident=self.dice.random() < 0.5)
 
     def _change_adjust(self, crowd: Crowd) -> None:
         self._change(crowd, adjust_bytes=self.dice.choice([0, self.dice.randrange(-32 * MIB, 32 * MIB)]))

@@ -25,10 +25,10 @@ void take_pitched(actor *a, object *o) {
   if (FITS(cuMemAllocPitch_v2(&address, &pitch, width, rows, 4 << dice(a, 3)))) keep(o, MEMORY, address, pitch * rows);
 }
 
-/* Moved to the card, away from it, or said to be at home on either. */
+/* Moved to the card, away from it, or advised on. */
 static void move_about(actor *a, const object *o) {
   int where = dice(a, 2) ? 0 : -1;
-  if (dice(a, 2)) FITS(cuMemAdvise(o->value, o->bytes, 3 + 2 * (int)dice(a, 2), where));
+  if (dice(a, 2)) FITS(cuMemAdvise(o->value, o->bytes, 1 + (int)dice(a, 6), where));
   if (dice(a, 2)) FITS(cuMemPrefetchAsync(o->value, o->bytes, where, a->stream));
 }
 

@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#define INVALID_DEVICE 101
+
 static uint64_t next = 1 << 20;
 
 int cuInit(unsigned flags) { return flags != 0; }
@@ -25,10 +27,20 @@ int cuDeviceGetUuid(uint8_t *uuid, int device) {
   return device;
 }
 
-int cuMemAlloc_v2(uint64_t *block, size_t bytes) {
+static int take(uint64_t *block, size_t bytes) {
   *block = next;
   next += bytes;
   return 0;
+}
+
+int cuMemAlloc_v2(uint64_t *block, size_t bytes) { return take(block, bytes); }
+
+int cuMemAllocManaged(uint64_t *block, size_t bytes, unsigned flags) { return flags == 1 ? take(block, bytes) : 1; }
+
+/* As on devices that do not share managed memory with the host while they work. */
+int cuMemAdvise(uint64_t block, size_t bytes, int advice, int device) {
+  (void)block, (void)bytes, (void)advice, (void)device;
+  return INVALID_DEVICE;
 }
 
 int cuMemFree_v2(uint64_t block) { return block == 0; }
