@@ -55,6 +55,13 @@ class MemoryClass(StrEnum):
     BURST = "burst"
 
 
+class ManagedMemory(StrEnum):
+    """Whether managed memory is charged in full, or what of it may come to the card."""
+
+    RESERVE = "reserve"
+    RESIDENT = "resident"
+
+
 class RequestError(ValueError):
     """A request that cannot be honoured; the message names container, resource and remedy.
 

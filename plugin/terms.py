@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from aliquot.annotations import written_for
 from aliquot.core_shares import Promised, core_part
 from aliquot.libshim.control_page import CardLimit, Control, Enforcement
-from aliquot.names import OVERFLOW_ANNOTATION
+from aliquot.names import MANAGED_ANNOTATION, OVERFLOW_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement
 from aliquot.plugin.card_table import CardTable
 from aliquot.plugin.identity import PodName
@@ -16,6 +16,7 @@ from aliquot.plugin.pods import Pods
 from aliquot.pod_groups import group_of
 from aliquot.pool import STRICTNESS, GroupLeases, Overflow
 from aliquot.pool import Enforcement as PoolEnforcement
+from aliquot.request import ManagedMemory
 from aliquot.units import MIB
 
 TENANT_NAME_BYTES = 127
@@ -70,6 +71,7 @@ class Terms:
             grant_bytes=0 if container.burst else None,
             overflow_bytes=memory_bytes if overflows else None,
             context_bytes=self.cards.context_bytes(share.uuid, pod.namespace),
+            managed_resident=self._asks_for(pod, container, MANAGED_ANNOTATION, ManagedMemory.RESIDENT),
         )
 
     def _timed(
@@ -92,10 +94,12 @@ class Terms:
 
     def _overflows(self, pod: PodName, container: ContainerPlacement, share: CardShare) -> bool:
         """Whether pod and pool both want host memory for what the card does not hold."""
-        asked = written_for(self._annotations(pod), OVERFLOW_ANNOTATION, container.name)
-        return bool(
-            asked and asked[1] == Overflow.HOST and self.cards.pool(share.uuid).overflow is Overflow.HOST
-        )
+        asked = self._asks_for(pod, container, OVERFLOW_ANNOTATION, Overflow.HOST)
+        return asked and self.cards.pool(share.uuid).overflow is Overflow.HOST
+
+    def _asks_for(self, pod: PodName, container: ContainerPlacement, annotation: str, word: str) -> bool:
+        asked = written_for(self._annotations(pod), annotation, container.name)
+        return asked is not None and asked[1] == word
 
     def _annotations(self, pod: PodName) -> Mapping[str, str]:
         seen = self.pods.get(pod.uid)

@@ -33,6 +33,7 @@ from aliquot.names import (
     INJECT_ANNOTATION,
     INJECT_BY_ENV,
     INJECT_BY_FILE,
+    MANAGED_ANNOTATION,
     MEMORY_CLASS_ANNOTATION,
     NODE_POLICY_ANNOTATION,
     NOT_CARD_MODEL_ANNOTATION,
@@ -47,7 +48,14 @@ from aliquot.names import (
     ResourceNames,
 )
 from aliquot.pool import Enforcement, Overflow
-from aliquot.request import MemoryClass, PodRequest, RequestError, SliceRequest, read_pod_request
+from aliquot.request import (
+    ManagedMemory,
+    MemoryClass,
+    PodRequest,
+    RequestError,
+    SliceRequest,
+    read_pod_request,
+)
 from aliquot.resize import ResizeError, read_asks
 from aliquot.webhook.environment import check_environment
 from aliquot.webhook.inject import inject
@@ -67,6 +75,7 @@ WORDS = {
     ENFORCEMENT_ANNOTATION: tuple(Enforcement),
     MEMORY_CLASS_ANNOTATION: tuple(MemoryClass),
     OVERFLOW_ANNOTATION: tuple(Overflow),
+    MANAGED_ANNOTATION: tuple(ManagedMemory),
 }
 """Annotations with one of a few words."""
 RESIZES = (RESIZE_MEMORY_ANNOTATION, RESIZE_CORE_ANNOTATION)

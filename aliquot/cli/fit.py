@@ -11,6 +11,7 @@ from aliquot.cli.options import Refusal
 from aliquot.cli.slices import Slice
 from aliquot.cli.wording import size
 from aliquot.core_policy import NO_POLICY, CorePolicy
+from aliquot.request import ManagedMemory
 from aliquot.units import MIB
 
 
@@ -18,13 +19,14 @@ from aliquot.units import MIB
 class Wish:
     """What a run asks for: memory and percent of the time (None: not said), a card by UUID or index (None: any).
 
-    The policy says how its time is held.
+    The policy says how its time is held, and `managed` how its managed memory counts.
     """
 
     memory: MemoryAmount | None
     core_percent: int | None
     card: str | None = None
     policy: CorePolicy = NO_POLICY
+    managed: ManagedMemory = ManagedMemory.RESERVE
 
     def memory_on(self, card: Card) -> int:
         """Bytes of this card: as said, or the same percentage as of its time, in whole MiB."""
@@ -79,7 +81,7 @@ def fit(wish: Wish, cards: Sequence[Card], slices: Sequence[Slice]) -> Slice:
     if not fitting:
         raise Refusal(_no_room(wish, rooms))
     card = min(fitting, key=lambda room: (room.memory_bytes, room.card.index)).card
-    return Slice(card.uuid, wish.memory_on(card), wish.core_percent or 0, wish.policy)
+    return Slice(card.uuid, wish.memory_on(card), wish.core_percent or 0, wish.policy, wish.managed)
 
 
 def refit(current: Slice, memory: MemoryAmount | None, core: CoreAmount | None, room: Room) -> Slice:

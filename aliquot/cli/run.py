@@ -26,6 +26,7 @@ from aliquot.cli.wording import core as core_words
 from aliquot.cli.wording import size
 from aliquot.core_policy import HIGHEST_PRIORITY, CoreMode, CorePolicy, problem_of_limit, problem_of_mode
 from aliquot.libshim.library import library_path
+from aliquot.request import ManagedMemory
 
 
 def _print_library(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
@@ -55,6 +56,13 @@ def _print_library(ctx: click.Context, _option: click.Parameter, asked: bool) ->
     type=click.IntRange(0, HIGHEST_PRIORITY),
     help="The higher is let in first, and has first what nobody claims. Default: 0.",
 )
+@click.option(
+    "--managed",
+    type=click.Choice([*map(str, ManagedMemory)]),
+    default=str(ManagedMemory.RESERVE),
+    help="reserve: managed memory counts in full. resident: it may be larger than the slice, and counts as far as "
+    "it may come to the card. Default: reserve.",
+)
 @click.option("--card", metavar="UUID|INDEX", help="The card. Default: the fullest one with room.")
 @click.option(
     "--quiet",
@@ -78,6 +86,7 @@ def run(
     mode: str | None,
     core_limit: int | None,
     priority: int | None,
+    managed: str,
     card: str | None,
     quiet: bool,
     simulate: bool,
@@ -93,7 +102,7 @@ def run(
     """
     policy = CorePolicy(CoreMode(mode) if mode else None, core_limit, priority)
     asked = reconciled(environment_limits(os.environ), mem, core.value if core else None)
-    wish = _wish(asked, card, policy)
+    wish = _wish(asked, card, policy, ManagedMemory(managed))
     if not command:
         raise click.UsageError(
             "no command to run; write it after --, as in: aliquot run --mem 2Gi -- python train.py"
@@ -104,7 +113,7 @@ def run(
     sys.exit(_run(machine, wish, command, inherited))
 
 
-def _wish(asked: EnvironmentLimits, card: str | None, policy: CorePolicy) -> Wish:
+def _wish(asked: EnvironmentLimits, card: str | None, policy: CorePolicy, managed: ManagedMemory) -> Wish:
     if asked.memory is None and asked.core_percent is None:
         raise click.UsageError("say how much: --mem 2Gi, --core 30, or both")
     if asked.memory and asked.memory.value == 0:
@@ -112,7 +121,7 @@ def _wish(asked: EnvironmentLimits, card: str | None, policy: CorePolicy) -> Wis
             "0 is no slice; write how much the command may use, such as 2Gi", param_hint="'--mem'"
         )
     _check(policy, asked.core_percent or 0)
-    return Wish(asked.memory, asked.core_percent, card, policy)
+    return Wish(asked.memory, asked.core_percent, card, policy, managed)
 
 
 def _check(policy: CorePolicy, cores: int) -> None:

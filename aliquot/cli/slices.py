@@ -8,15 +8,17 @@ import msgspec
 from aliquot.core_policy import NO_POLICY, CorePolicy, CoreRules, CoreTerms
 from aliquot.core_shares import Promised, core_part
 from aliquot.libshim.control_page import CardLimit
+from aliquot.request import ManagedMemory
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """A card, bytes of its memory, percent of its time (0: no share), and how that time is held."""
+    """A card, bytes of its memory, percent of its time (0: no share), how both are held."""
 
     card: str
     memory_bytes: int
     core_percent: int = 0
     policy: CorePolicy = NO_POLICY
+    managed: ManagedMemory = ManagedMemory.RESERVE
 
     @property
     def core_terms(self) -> CoreTerms:
@@ -38,6 +40,7 @@ class Slice(msgspec.Struct, frozen=True):
             core_share_bp=part.share_bp,
             core_most_percent=part.most_percent,
             priority=part.priority,
+            managed_resident=self.managed is ManagedMemory.RESIDENT,
         )
 
 

@@ -1,6 +1,7 @@
 """What a control page says: enforcement where pools differ, and the card's time by who else is there."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from aliquot.pool import NO_POOL, Enforcement, PoolSpec
 from aliquot.request import ContainerKind
 
 POD = PodName("default", "p", "u")
+KNOWN = {"namespace": POD.namespace, "name": POD.name, "uid": POD.uid}
 BURST, NEIGHBOUR = CorePolicy(CoreMode.BURST), Charge(1, 20, 1)
 POOLS = {
     "H200": PoolSpec(enforcement=Enforcement.OBSERVE),
@@ -36,10 +38,15 @@ POOLS = {
 def make(tmp_path: Path) -> Callable[..., Terms]:
     """Makes the terms of a node with three cards, named by their models."""
 
-    def terms(pools: dict[str, PoolSpec], *, leased: bool = True) -> Terms:
+    def terms(
+        pools: dict[str, PoolSpec], *, leased: bool = True, annotations: Mapping[str, str] | None = None
+    ) -> Terms:
         cards = CardTable(0, Path("/proc"), lambda model: pools.get(model, NO_POOL))
         cards.set([Card(model, n, n, model, 16384, -1, f"{n}") for n, model in enumerate(POOLS)])
         ledger = Ledger({model: Capacity(16384) for model in POOLS})
+        document = {"metadata": {**KNOWN, "annotations": annotations or {}}}
+        (tmp_path / "pods").mkdir(exist_ok=True)
+        (tmp_path / "pods" / "u.json").write_text(json.dumps(document))
         pods = Pods(Api(Access("http://127.0.0.1:1")), "n1", tmp_path / "pods")
         return Terms(cards, pods, ledger, Leases(Arbiter() if leased else None))
 
@@ -144,3 +151,21 @@ def test_whose_word_is_not_believed_is_told_so_in_the_page(make: Callable[..., T
     assert not limit(terms, 0).doubted
     terms.leases.doubt("u/main", None)
     assert not limit(terms, 30).doubted
+
+
+@pytest.mark.parametrize(
+    ("annotations", "resident"),
+    [
+        ({}, False),
+        ({"aliquot.dev/managed": "reserve"}, False),
+        ({"aliquot.dev/managed": "resident"}, True),
+        ({"aliquot.dev/managed": "resident", "main.aliquot.dev/managed": "reserve"}, False),
+        ({"main.aliquot.dev/managed": "resident"}, True),
+        ({"other.aliquot.dev/managed": "resident"}, False),
+    ],
+)
+def test_a_pod_says_how_its_managed_memory_counts(
+    make: Callable[..., Terms], annotations: Mapping[str, str], resident: bool
+) -> None:
+    """For all its containers, or for one."""
+    assert limit(make({}, annotations=annotations), 0).managed_resident is resident

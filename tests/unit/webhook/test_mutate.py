@@ -305,6 +305,8 @@ def edit(before: Document, after: Document) -> None:
         ),
         ({"main.aliquot.dev/rdma": "yes"}, "main.aliquot.dev/rdma: 'yes' is none of none, near, numa, pcie"),
         ({"aliquot.dev/priority": "high"}, "container 'main': aliquot.dev/priority: 'high' is no priority"),
+        ({"aliquot.dev/managed": "Resident"}, "aliquot.dev/managed: 'Resident' is none of reserve, resident"),
+        ({"main.aliquot.dev/managed": ""}, "main.aliquot.dev/managed: '' is none of reserve, resident"),
     ],
 )
 def test_what_annotations_ask_is_checked_at_creation_and_at_each_edit(asked: Document, words: str):
