@@ -13,7 +13,6 @@ from aliquot.sandbox.record import SWITCHED
 from .timeline import Timeline
 from .workloads import Workload
 
-CARD_MIB = 16384
 BUS_GIB_S = 50
 SCALE = 64
 """So many times less is copied on a simulated machine, over a bus so many times as slow, where copies are large."""
@@ -45,7 +44,7 @@ class Simulated:
     def __init__(self, root: Path, workload: Workload) -> None:
         scale = SCALE if workload.copy_mib else 1
         self.copy_mib = workload.copy_mib // scale
-        card = SimCard(memory_mib=CARD_MIB, copy_gib_s=BUS_GIB_S / scale)
+        card = SimCard(memory_mib=workload.card_mib, copy_gib_s=BUS_GIB_S / scale)
         self._machine = SimMachine(root / "machine", [card] * workload.cards)
         self._machine.create()
         self.uuids = tuple(card.uuid for card in self._machine.cards)

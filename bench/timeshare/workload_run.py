@@ -5,7 +5,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -116,11 +116,10 @@ def _time_limit(processes: list[Process]) -> Iterator[None]:
 
 
 def _limit(tenant: Tenant, uuid: str, mode: Mode) -> CardLimit:
-    memory = tenant.memory_mib * MIB
-    if mode is Mode.LEASE:
-        share_bp = tenant.share * 100
-        return CardLimit(uuid, memory, tenant.share, core_share_bp=share_bp, core_most_percent=tenant.share)
-    return CardLimit(uuid, memory, tenant.share)
+    limit = CardLimit(uuid, tenant.memory_mib * MIB, tenant.share, managed_resident=tenant.resident)
+    if mode is not Mode.LEASE:
+        return limit
+    return replace(limit, core_share_bp=tenant.share * 100, core_most_percent=tenant.share)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ def _figures(
         case Question.EVENTS:
             off = told(runs, "event_ms") / told(bare, "event_ms") - 1
             return [Figure(f"{mode}_event_off_percent", 100 * abs(off), workload.bound)]
+        case Question.ROOM:
+            return [Figure(f"{mode}_refused", middle(runs, "refused"), workload.bound)]
 
 
 def _slower(workload: Workload, runs: Sequence[tuple[Done, ...]], bare: Sequence[tuple[Done, ...]]) -> float:

@@ -31,6 +31,8 @@ class Question(StrEnum):
     """How many steps a second it makes, at least."""
     EVENTS = "events"
     """How far the times that it measures by events are off those that it measures without, in percent."""
+    ROOM = "room"
+    """How many of its allocations are refused. It also has to run to its end, as all do."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Tenant:
         share: Percent of the card; it is never lent more.
         card: Index of the card.
         memory_mib: Its slice of the card's memory.
+        resident: Whether its managed memory may be larger than that.
         rival: Whether it is there to be in the way: its end is not waited for, and nothing is asked of it.
         group: Of pods. Under leases its pods have their cards at the same time.
         exempt: Whether it has its card beside the leases of others, where these have theirs by leases.
@@ -62,6 +65,7 @@ class Tenant:
     share: int = WHOLE
     card: int = 0
     memory_mib: int = 8192
+    resident: bool = False
     rival: bool = False
     group: str = ""
     exempt: bool = False
@@ -77,6 +81,7 @@ class Workload:
         question: What must hold.
         bound: How far off is allowed, in the question's unit.
         cards: How many there are.
+        card_mib: Memory of each card, on a simulated machine.
         copy_mib: What large copies move on a real card. The simulated driver really copies what it is told to: there
             they move a 64th of that, over a bus that takes a 64th.
     """
@@ -86,6 +91,7 @@ class Workload:
     question: Question = Question.TIME
     bound: float = 1.03
     cards: int = 1
+    card_mib: int = 16384
     copy_mib: int = 0
 
     @property
@@ -173,6 +179,13 @@ def ranks() -> Iterator[Workload]:
     yield Workload("ranks/exempt-beside-rivals", exempt + rivals, Question.STEPS, RANKS_BESIDE, cards=2)
 
 
+def beyond_the_card() -> Workload:
+    """3 GiB of managed memory on a card of 2: as without a slice some of it is always on the host."""
+    pool = Job("managed_pool", {"pool_mib": 3072, "part_mib": 256, "queries": 20, "kernels": 1})
+    tenant = Tenant((pool,), memory_mib=2048, resident=True)
+    return Workload("shapes/managed-beyond-card", (tenant,), Question.ROOM, 0, card_mib=2048)
+
+
 def shapes() -> Iterator[Workload]:
     """What frameworks and servers do."""
     time = Question.TIME, SIDE_BY_SIDE
@@ -186,6 +199,7 @@ def shapes() -> Iterator[Workload]:
     instances = (Job("serving", {"instances": 1}),) * 8
     yield Workload("shapes/serving-processes", (Tenant(instances),))
     yield alone("shapes/managed-pool", "managed_pool", *time)
+    yield beyond_the_card()
     yield alone("shapes/autotuner", "autotune", Question.EVENTS, EVENTS)
     yield alone("shapes/profiled", "profiled", Question.EVENTS, EVENTS)
 

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bench.timeshare.processes import RunError
 from bench.timeshare.workload_run import Tools, run
-from bench.timeshare.workloads import Job, Mode, Question, Tenant, Workload, alone
+from bench.timeshare.workloads import Job, Mode, Question, Tenant, Workload, alone, beyond_the_card
 
 MS = 1_000_000
 BENCH = Path(__file__).resolve().parents[2] / "bench" / "programs.py"
@@ -98,6 +99,23 @@ def test_a_program_that_is_refused_memory_says_so(tools: Tools):
     tenant = Tenant((Job("kv_cache"),), memory_mib=1024)
     with pytest.raises(RunError, match="ended with 1"):
         run(tools, Workload("too large", (tenant,)), Mode.SLICE)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_managed_pool_may_be_larger_than_the_card(tools: Tools, mode: Mode):
+    """In a slice that says so it runs to its end, as it does without."""
+    (done,) = run(tools, beyond_the_card(), mode)
+    assert done.used_ns > 0
+    assert done.refused == 0
+
+
+@pytest.mark.parametrize("mode", [Mode.SLICE, Mode.LEASE])
+def test_a_managed_pool_is_refused_beyond_a_slice_by_default(tools: Tools, mode: Mode):
+    """All of it is charged."""
+    workload = beyond_the_card()
+    (tenant,) = workload.tenants
+    with pytest.raises(RunError, match="ended with 1"):
+        run(tools, replace(workload, tenants=(replace(tenant, resident=False),)), mode)
 
 
 def test_the_bench_tells_what_it_did_not_run(tmp_path: Path):
