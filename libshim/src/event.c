@@ -3,7 +3,6 @@
 #include "event.h"
 
 #include "loader.h"
-#include "stream.h"
 
 CUevent aq_event_new(void) {
   CUevent event = NULL;
@@ -12,17 +11,6 @@ CUevent aq_event_new(void) {
   if (!AQ_CUDA(cuEventCreate) || AQ_CUDA(cuEventCreate)(&event, 0) != CUDA_SUCCESS) event = NULL;
   if (exchanged) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
   return event;
-}
-
-CUevent aq_event_mark(CUstream stream, CUcontext *in) {
-  CUevent event = NULL;
-  bool entered = aq_stream_enter(stream);
-  bool made = AQ_CUDA(cuEventCreate) && !AQ_CUDA(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
-  bool marked = made && AQ_CUDA(cuEventRecord) && !AQ_CUDA(cuEventRecord)(event, stream);
-  if (made && !marked) AQ_CUDA(cuEventDestroy_v2)(event);
-  if (AQ_CUDA(cuCtxGetCurrent)) AQ_CUDA(cuCtxGetCurrent)(in);
-  if (entered) aq_stream_leave();
-  return marked ? event : NULL;
 }
 
 bool aq_events_new(aq_events *events) {

@@ -14,10 +14,6 @@ typedef struct {
 /* In the current context; NULL when there is none to be had. No capture of the thread is disturbed. */
 CUevent aq_event_new(void);
 
-/* One without timing, in the stream's own context, which it is told, and recorded in the stream. NULL: there is none to be had. The
- * thread's captures are the caller's business. */
-CUevent aq_event_mark(CUstream stream, CUcontext *in);
-
 /* Both or none. */
 bool aq_events_new(aq_events *events);
 

@@ -113,7 +113,7 @@ static void note_coming(const aq_resident *one, size_t first, size_t count, CUst
     if (AQ_CUDA(cuStreamSynchronize)) AQ_CUDA(cuStreamSynchronize)(stream);
     return;
   }
-  CUevent event = aq_event_mark(stream, &context);
+  CUevent event = aq_stream_mark(stream, &context);
   *c = (coming){.next = comings, .one = one, .first = first, .count = count, .event = event, .context = context};
   comings = c;
 }

@@ -14,6 +14,7 @@
 #include "loader.h"
 #include "lock.h"
 #include "pool.h"
+#include "stream.h"
 
 #define LONGEST_NS UINT64_C(10000000000)
 #define STANDSTILL_NS UINT64_C(200000000) /* nothing came back for so long */
@@ -80,7 +81,7 @@ bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, CUstream strea
   returning *one = malloc(sizeof *one);
   CUcontext context = NULL;
   int mode = relax();
-  CUevent event = one ? aq_event_mark(stream, &context) : NULL;
+  CUevent event = one ? aq_stream_mark(stream, &context) : NULL;
   unrelax(mode);
   if (!event) {
     free(one);

@@ -44,3 +44,14 @@ void aq_stream_leave(void) {
   CUcontext left;
   AQ_CUDA(cuCtxPopCurrent_v2)(&left);
 }
+
+CUevent aq_stream_mark(CUstream stream, CUcontext *in) {
+  CUevent event = NULL;
+  bool entered = aq_stream_enter(stream);
+  bool made = AQ_CUDA(cuEventCreate) && !AQ_CUDA(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+  bool marked = made && AQ_CUDA(cuEventRecord) && !AQ_CUDA(cuEventRecord)(event, stream);
+  if (made && !marked) AQ_CUDA(cuEventDestroy_v2)(event);
+  if (AQ_CUDA(cuCtxGetCurrent)) AQ_CUDA(cuCtxGetCurrent)(in);
+  if (entered) aq_stream_leave();
+  return marked ? event : NULL;
+}

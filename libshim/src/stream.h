@@ -33,4 +33,8 @@ void aq_stream_leave(void);
 /* The same where its context is another than this one, which is current; else nothing is done. */
 bool aq_stream_enter_other(CUstream stream, CUcontext current);
 
+/* An event without timing in the stream's own context, which it is told, recorded in the stream. NULL: there is none to be had. The
+ * thread's captures are the caller's business. */
+CUevent aq_stream_mark(CUstream stream, CUcontext *in);
+
 #endif
