@@ -9,7 +9,6 @@
 #include <time.h>
 
 #include "core_clock.h"
-#include "event.h"
 #include "graph_memory.h"
 #include "loader.h"
 #include "lock.h"
