@@ -17,6 +17,8 @@ from aliquot.scheduler_ext.residents import Resident
 
 MOST_ASKED: Final = 64
 """Pods of a quota that are looked at for one node; where so many are not enough, nobody leaves."""
+MOST_INSTEAD: Final = 8
+"""Of these, pods that may leave only in place of more willing ones, and are asked to."""
 
 
 @dataclass(frozen=True)
@@ -83,18 +85,35 @@ class QuotaPreemption:
     def _enough(self, pods: Iterable[Resident], first: Sequence[Resident]) -> list[Resident]:
         """The first, and those of the others that have to leave so that the quota lets the pod in.
 
-        Nobody where all are not enough. The pods yet to be asked, and then those to be kept, decrease by one with each
-        question.
+        Nobody where all are not enough. The pods yet to be asked, then those to be asked in place of others, and then
+        those to be kept, decrease by one with each question.
         """
-        chosen = list(first)
-        others = (pod for pod in pods if pod not in first and self._may_be_asked(pod))
-        for pod in sorted(others, key=self._reluctance)[:MOST_ASKED]:
+        others = [pod for pod in pods if pod not in first and self._may_be_asked(pod)]
+        others = sorted(others, key=self._reluctance)[:MOST_ASKED]
+        chosen, spared = list(first), list[Resident]()
+        for pod in others:
             if self.objection([*chosen, pod]):
+                spared.append(pod)
                 continue
             chosen.append(pod)
             if self._lets_in(chosen):
                 return self._needed(chosen, chosen[len(first) : -1])
-        return []
+        each = (self._instead(pod, others, first) for pod in spared[:MOST_INSTEAD])
+        return next(filter(None, each), [])
+
+    def _instead(
+        self, pod: Resident, others: Iterable[Resident], first: Sequence[Resident]
+    ) -> list[Resident]:
+        """The first, a pod that would have to stay beside others, and those of the others that may leave beside it.
+
+        Of a quota that has borrowed one pod may go with more than was borrowed, and it need not be the most willing.
+        """
+        chosen = [*first, pod]
+        for one in others:
+            if one is not pod and not self.objection([*chosen, one]):
+                chosen.append(one)
+        allowed = not self.objection(chosen) and self._lets_in(chosen)
+        return self._needed(chosen, chosen[len(first) :]) if allowed else []
 
     def _needed(self, chosen: Collection[Resident], doubtful: Iterable[Resident]) -> list[Resident]:
         """The same without those of the doubtful that need not leave, the least willing first."""

@@ -231,6 +231,22 @@ def test_for_a_parents_limit_another_child_gives_what_one_within_its_guarantee_k
     assert len(found) == 2
 
 
+def test_a_pod_leaves_in_place_of_a_more_willing_one_beside_which_it_would_be_within_its_guarantee() -> None:
+    """The more willing one gives less than the limit needs, and of their quota only one may go."""
+    here = Neighbours("n1", "n2")
+    here.quotas.put(quota("top", limit=(16, None, None)))
+    here.quotas.put(quota("one", "one", parent="top"))
+    here.quotas.put(quota("two", "two", guaranteed=(8, None, None), parent="top"))
+    here.runs("small", "n1-a", 3, namespace="two", priority=1)
+    here.runs("large", "n1-b", 8, namespace="two", priority=2)
+    assert goes(here, refused(here, waiter(12, namespace="one")), "n2") == ["large"]
+    here.quotas.put(quota("one", "one", limit=(None, None, 1), parent="top"))
+    here.runs("own", "n2-a", 1, namespace="one", priority=3)
+    assert sorted(goes(here, refused(here, waiter(12, namespace="one")), "n2") or ()) == ["large", "own"]
+    here.quotas.put(quota("two", "two", guaranteed=(12, None, None), parent="top"))
+    assert goes(here, refused(here, waiter(12, namespace="one")), "n2") is None, "both are within it"
+
+
 def test_a_quotas_own_pod_does_not_leave_where_the_card_would_be_anothers_within_its_guarantee() -> None:
     """It leaves another node for the quota's limit; that alone would be in vain."""
     here = Neighbours("n1", "n2")
