@@ -197,22 +197,26 @@ class Evictions:
             one.served = one.served or any(map(one.goes_with, taken))
 
     def _heed_event(self, event: Obj) -> None:
-        """The extender tells a member of the group for which it has just evicted a pod."""
+        """The extender tells a member of the group for which it has evicted a pod; of a plan it tells its pod."""
         there = event["involvedObject"]
         pod = self._server.objects["pods"].get(f"{there['namespace']}/{there['name']}")
-        is_member = pod is not None and bool(pod["metadata"]["labels"].get(GROUP_LABEL))
-        if self._untold and pod and is_member and not pod["spec"].get("nodeName"):
+        if pod is None or PLAN in pod["metadata"]["annotations"]:
+            return
+        is_member = bool(pod["metadata"]["labels"].get(GROUP_LABEL))
+        if self._untold and is_member and not pod["spec"].get("nodeName"):
             (victim, _, before), self._untold = self._untold, None
             self._add(victim, pod, "group", before)
 
     def _take_untold(self) -> None:
-        """That event may be lost: then the eviction was for the group of the highest priority."""
+        """That event may be lost: then the eviction was for the group of the highest priority.
+
+        It comes before the next eviction for a group, and not before one for another pod, which may be made beside.
+        """
         if self._untold:
             (victim, waiter, before), self._untold = self._untold, None
             self._add(victim, waiter, "group", before)
 
     def _by_extender(self, victim: Obj) -> None:
-        self._take_untold()
         uid = victim["metadata"]["uid"]
         for pod in self._server.pods():
             text = pod["metadata"]["annotations"].get(PLAN)
@@ -225,6 +229,7 @@ class Evictions:
             return  # docs/gang.md, "Below the minimum"
         served = snapshot.group_before(view(victim))
         if served is not None:
+            self._take_untold()
             waiter = self._server.objects["pods"][f"{served.namespace}/{served.name}"]
             self._untold = victim, waiter, snapshot
             return

@@ -10,7 +10,7 @@ from tests.model.api_server import ApiServer
 from tests.model.expectations import Served, unserved
 from tests.model.features import FEATURES
 from tests.model.invariants import Evictions, Finding, Safety
-from tests.model.objects import GIB, Machine, Wish, gpu_node_of, node_of, pod_of, pool_of, quota_of
+from tests.model.objects import GIB, PLAN, Machine, Wish, gpu_node_of, node_of, pod_of, pool_of, quota_of
 from tests.model.snapshot import Snapshot
 from tests.model.virtual_time import CLOCK
 
@@ -63,6 +63,21 @@ class Desktop:
     def nominate(self, name: str) -> None:
         """kube-scheduler has nominated the node for a pod."""
         self.server.change("pods", f"a/{name}", lambda pod: pod["status"].update(nominatedNodeName="n0"))
+
+    def plan(self, name: str, plan: dict[str, Any]) -> None:
+        """The extender has written into a pod that waits who is to leave for it."""
+        written = {PLAN: json.dumps(plan)}
+        self.server.change("pods", f"a/{name}", lambda pod: pod["metadata"]["annotations"].update(written))
+
+    def evict(self, name: str) -> None:
+        """A pod is evicted through the Eviction API."""
+        body: dict[str, Any] = {"deleteOptions": {"preconditions": {"uid": f"uid-{name}"}}}
+        self.server.handle("POST", f"/api/v1/namespaces/a/pods/{name}/eviction", {}, body)
+
+    def tell(self, name: str) -> None:
+        """The extender writes an event on a pod."""
+        event = {"involvedObject": {"namespace": "a", "name": name}}
+        self.server.handle("POST", "/api/v1/namespaces/a/events", {}, event)
 
     def waits_in_vain(self) -> dict[str, str]:
         """Who waits and should not, with the kind of the finding."""
@@ -270,8 +285,7 @@ def test_an_eviction_without_a_plan_is_found() -> None:
     """The extender evicts only for a pod that has the plan in it."""
     desktop = Desktop()
     desktop.runs("p0", 0)
-    body = {"deleteOptions": {"preconditions": {"uid": "uid-p0"}}}
-    desktop.server.handle("POST", "/api/v1/namespaces/a/pods/p0/eviction", {}, body)
+    desktop.evict("p0")
     assert [finding.kind for finding in desktop.findings] == ["eviction for no pod"]
 
 
@@ -370,13 +384,30 @@ def test_for_which_group_a_pod_is_evicted_is_told_by_an_event(*, told: bool) -> 
     desktop.runs("p0", 0)
     for group, priority in (("large", 100), ("small", 10)):
         desktop.waits(f"{group}-0", group, 2, priority=priority)
-    body: dict[str, Any] = {"deleteOptions": {"preconditions": {"uid": "uid-p0"}}}
-    desktop.server.handle("POST", "/api/v1/namespaces/a/pods/p0/eviction", {}, body)
+    desktop.evict("p0")
     for name in ("p0", "small-0") if told else ():
-        event = {"involvedObject": {"namespace": "a", "name": name}}
-        desktop.server.handle("POST", "/api/v1/namespaces/a/events", {}, event)
+        desktop.tell(name)
     (text,) = desktop.evictions.in_vain()
     group = "small" if told else "large"
     assert f"for {group}-0 (group)" in text
     desktop.runs(f"{group}-1", 1, group=group, members=1)
     assert desktop.evictions.in_vain() == []
+
+
+@pytest.mark.parametrize("plan", [True, False])
+def test_for_which_group_a_pod_is_evicted_is_told_after_evictions_for_others(*, plan: bool) -> None:
+    """By a plan, or from a group below its minimum: the extender evicts for several at once, and tells of it later."""
+    desktop = Desktop()
+    desktop.runs("p0", 0)
+    desktop.runs("p1", 1, group="" if plan else "stale", members=2)
+    for group, priority in (("large", 100), ("small", 10), ("last", 0)):
+        desktop.waits(f"{group}-0", group, 2, priority=priority)
+    if plan:
+        victim = {"namespace": "a", "name": "p1", "uid": "uid-p1"}
+        desktop.plan("last-0", {"node": "n0", "pods": [victim], "ground": "preemption"})
+    for name in ("p0", "p1"):
+        desktop.evict(name)
+    for name in ("p0", "p1", "last-0", "small-0") if plan else ("p0", "p1", "small-0"):
+        desktop.tell(name)
+    (text,) = (text for text in desktop.evictions.in_vain() if text.startswith("p0 "))
+    assert "for small-0 (group)" in text

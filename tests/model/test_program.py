@@ -58,6 +58,7 @@ FOUND_ONCE = {
     50370: "a victim whose guarantee another one that has borrowed makes up for",
     50841: "a nomination that the watch had not shown when the pod was tried again",
     51002: "a pod that may leave for a limit only in place of a more willing one",
+    61986: "an eviction for a group, told of after one from a group below its minimum",
     70078: "a group for which fewer have to leave than all, who would open guarantees",
     70546: "a higher pod that takes the room of one of several evictions for a group",
     72497: "a remedy of `why` beside a card without a slice left",
