@@ -91,7 +91,8 @@ class Safety:
         for uuid in taken:
             if shared.count(uuid) > 1:
                 self._report("unsafe", f"card {uuid} is promised whole to one pod, and to another pod, too")
-        if sum(one.cards for one in snapshot.bound if one.node == own.node) > snapshot.nodes[own.node].slices:
+        there, node = (one for one in snapshot.bound if one.node == own.node), snapshot.nodes.get(own.node)
+        if node is not None and sum(one.cards for one in there) > node.slices:
             self._report("unsafe", f"node {own.node} has too few slices for its pods")
         for quota in snapshot.levels(own.namespace):
             more = [has - had for has, had in zip(own.demand(0), had, strict=True)]

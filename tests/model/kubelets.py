@@ -46,14 +46,13 @@ class Kubelets:
 
     def _start(self, pod: dict) -> None:
         now = self._server.objects["pods"].get(key_of(pod))
-        if (
-            now
-            and now["metadata"]["uid"] == pod["metadata"]["uid"]
-            and pod["spec"]["nodeName"] not in self.lost
-        ):
+        if now is None or now["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return
+        if pod["spec"]["nodeName"] not in self._server.objects["nodes"]:
+            self._server.remove("pods", key_of(now))  # it was bound a moment after its node had gone
+        elif pod["spec"]["nodeName"] not in self.lost and now["status"].get("phase") == "Pending":
             running = {"status": {"phase": "Running", "startTime": CLOCK.stamp()}}
-            if now["status"].get("phase") == "Pending":
-                self._server.put("pods", merged(now, running))
+            self._server.put("pods", merged(now, running))
 
     def _end(self, pod: dict) -> None:
         now = self._server.objects["pods"].get(key_of(pod))

@@ -197,7 +197,7 @@ class Snapshot:
     def promises_all_slices(self, node: str) -> bool:
         """Whether a node has no slice left beside those of its pods and of all that wait for what others leave."""
         pods = [one for one in self.pods if one.node == node or (one.promised and not one.node)]
-        return sum(one.cards for one in pods) >= self.nodes[node].slices
+        return node in self.nodes and sum(one.cards for one in pods) >= self.nodes[node].slices
 
     def owed(self, levels: tuple[Quota, ...]) -> Amounts:
         """What the quotas without a parent, but for the one above these, have not come up to of their guarantees."""

@@ -1,5 +1,6 @@
 """What the model expects, on clusters written down by hand: it finds what an administrator would, and nothing else."""
 
+import asyncio
 import copy
 import json
 from typing import Any
@@ -10,9 +11,10 @@ from tests.model.api_server import ApiServer
 from tests.model.expectations import Served, unserved
 from tests.model.features import FEATURES
 from tests.model.invariants import Evictions, Finding, Safety
+from tests.model.kubelets import Kubelets
 from tests.model.objects import GIB, PLAN, Machine, Wish, gpu_node_of, node_of, pod_of, pool_of, quota_of
 from tests.model.snapshot import Snapshot
-from tests.model.virtual_time import CLOCK
+from tests.model.virtual_time import CLOCK, Loop
 
 ALL = Served(features=frozenset(FEATURES))
 
@@ -269,6 +271,23 @@ def test_what_is_promised_twice_is_found() -> None:
         assert desktop.findings == []
         desktop.runs("p1", 0, **second)
         assert {finding.kind for finding in desktop.findings} == {"unsafe"}
+
+
+def test_a_pod_that_is_bound_to_a_node_that_has_just_gone_ends() -> None:
+    """The API server takes the binding; Kubernetes' garbage collector removes the pod."""
+    desktop, there = Desktop(), []
+
+    async def play() -> None:
+        Kubelets(desktop.server)
+        desktop.server.remove("nodes", "n0")
+        desktop.runs("p0", 0)
+        there.append(bool(desktop.server.pods()))
+        await asyncio.sleep(5.0)
+
+    Loop().run(play())
+    assert there == [True]
+    assert desktop.server.pods() == []
+    assert desktop.findings == []
 
 
 def test_a_limit_that_is_passed_is_found() -> None:

@@ -62,6 +62,7 @@ FOUND_ONCE = {
     70078: "a group for which fewer have to leave than all, who would open guarantees",
     70546: "a higher pod that takes the room of one of several evictions for a group",
     72497: "a remedy of `why` beside a card without a slice left",
+    73959: "a pod that is bound a moment after its node has gone",
     910078: "a group for whose quota pods have to leave a node that it may not have",
     920256: "the same where several pods of one quota together open its guarantee",
     920625: "a nominated pod whose card has failed, and that keeps CPU from others",
