@@ -119,9 +119,11 @@ class Eviction:
         goal: The node that the pod which it was for is to have, where that is known: quotas may want victims elsewhere.
         due: When its victim counts as staying if it is there yet (docs/preemption.md); nobody can know that before.
         quotas: Those of the pod that it was evicted for.
-        priority: That pod's.
+        opened: The victim's quotas, of which it leaves something.
+        priority: That of the pod which it was for.
         served: A pod of higher priority has come to a card that was made free with it, to one of the node's last
-            slices, or to what one of these quotas had left: room is not held against that.
+            slices, to what one of these quotas had left, or to the goal by what the victim left of its own: room is
+            not held against that.
     """
 
     victim: str
@@ -135,6 +137,7 @@ class Eviction:
     events: int
     cards: frozenset[str]
     quotas: frozenset[str]
+    opened: frozenset[str]
     priority: int
     goal: str
     served: bool = False
@@ -192,7 +195,12 @@ class Evictions:
             for one in self.made
             if one.waiter_uid != new.uid
             and new.priority > one.priority
-            and (cards & one.cards or quotas & one.quotas or (full and new.node == one.node))
+            and (
+                cards & one.cards
+                or quotas & one.quotas
+                or (full and new.node == one.node)
+                or (new.node == one.goal and quotas & one.opened)
+            )
         ]
         for one in self.made:
             one.served = one.served or any(map(one.goes_with, taken))
@@ -263,6 +271,7 @@ class Evictions:
             self.disturbances,
             frozenset(uuid for uuid, _, _ in view(victim).places),
             _quotas(snapshot, view(waiter)),
+            _quotas(snapshot, view(victim)),
             view(waiter).priority,
             json.loads(waiter["metadata"]["annotations"].get(PLAN) or "{}").get("node", ""),
         )

@@ -63,6 +63,7 @@ FOUND_ONCE = {
     70546: "a higher pod that takes the room of one of several evictions for a group",
     72497: "a remedy of `why` beside a card without a slice left",
     73959: "a pod that is bound a moment after its node has gone",
+    74165: "a higher pod of the quota of one that leaves, which takes the place that it was for",
     910078: "a group for whose quota pods have to leave a node that it may not have",
     920256: "the same where several pods of one quota together open its guarantee",
     920625: "a nominated pod whose card has failed, and that keeps CPU from others",
