@@ -245,10 +245,18 @@ static bool is_alone(const aq_arbiter *arbiter, const aq_guest *guest) {
   return true;
 }
 
+/* Others of a group whose cards were this one's may belong to its tenant now. */
+static void fill(aq_arbiter *arbiter, uint32_t group) {
+  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
+    if (guest->group == group && is_alone(arbiter, guest)) rejoin(arbiter, guest);
+}
+
 void aq_arbiter_group(aq_arbiter *arbiter, aq_guest *guest, uint32_t group) {
   pthread_mutex_lock(&arbiter->lock);
+  uint32_t before = guest->group;
   guest->group = group;
   if (!rejoin(arbiter, guest) && !is_alone(arbiter, guest)) move(arbiter, guest, NULL);
+  fill(arbiter, before);
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
 }
@@ -258,12 +266,6 @@ void aq_arbiter_exempt(aq_arbiter *arbiter, aq_guest *guest, int exempt) {
   aq_law_exempt(guest->tenant, exempt);
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
-}
-
-/* Others of a group whose cards were this one's may belong to its tenant now. */
-static void fill(aq_arbiter *arbiter, uint32_t group) {
-  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-    if (guest->group == group && is_alone(arbiter, guest)) rejoin(arbiter, guest);
 }
 
 void aq_arbiter_leave(aq_arbiter *arbiter, aq_guest *guest) {

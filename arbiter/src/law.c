@@ -59,9 +59,10 @@ static void pass_time(aq_law *law, uint64_t now) {
 
 static bool has_work(const aq_report *said) { return said->waiting || said->in_flight; }
 
-static bool any_in_flight(const aq_tenant *tenant) {
+/* At another seat, or with NULL at any. */
+static bool any_in_flight(const aq_tenant *tenant, const aq_seat *but) {
   for (uint32_t i = 0; i < tenant->count; i++)
-    if (tenant->seats[i].said.in_flight) return true;
+    if (tenant->seats[i].said.in_flight && &tenant->seats[i] != but) return true;
   return false;
 }
 
@@ -82,7 +83,7 @@ void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t index, const aq_repo
   if (wakes) aq_account_wake(law, tenant);
   if (ended) seat->overrun_ns = 0;
   bool told_all = said.used_ns && seat->overrun_ns <= 0; /* it was on the card all the time, and is over */
-  if (told_all || !any_in_flight(tenant)) tenant->stray = false;
+  if (!any_in_flight(tenant, told_all ? seat : NULL)) tenant->stray = false;
 }
 
 void aq_law_rang(aq_tenant *tenant) {

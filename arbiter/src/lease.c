@@ -203,7 +203,6 @@ void aq_lease_review(aq_law *law, aq_tenant *tenant) {
 /* ---- while it drains ---- */
 
 static uint64_t drained_by(const aq_law *law, const aq_tenant *tenant) {
-  if (tenant->trust == AQ_BLIND) return tenant->since_ns + BLIND_DRAIN_NS;
   uint64_t expected = sooner(last_end(tenant), tenant->since_ns + FARTHEST_END_NS);
   return later(tenant->since_ns, expected) + law->rules.drain_ns;
 }
@@ -227,11 +226,16 @@ static void let_partners_in(const aq_law *law, aq_tenant *tenant) {
   tenant->serial++;
 }
 
+/* Nothing is known of what is in flight of seats that are not believed. */
+static bool has_drained(const aq_law *law, const aq_tenant *tenant) {
+  bool blind = tenant->trust == AQ_BLIND && law->now_ns < tenant->since_ns + BLIND_DRAIN_NS;
+  return !blind && all_seen(tenant) && !any_in_flight(tenant);
+}
+
 static void drain(const aq_law *law, aq_tenant *tenant) {
-  bool blind = tenant->trust == AQ_BLIND, late = law->now_ns >= drained_by(law, tenant);
-  bool drained = !blind && all_seen(tenant) && !any_in_flight(tenant);
-  if (!drained && !late) return;
-  tenant->stray = !drained && !blind;
+  bool drained = has_drained(law, tenant);
+  if (!drained && law->now_ns < drained_by(law, tenant)) return;
+  tenant->stray = !drained;
   shut(tenant, law->now_ns);
 }
 

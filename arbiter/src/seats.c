@@ -2,6 +2,7 @@
  * there as long as somebody has a seat at it.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,7 +149,7 @@ aq_tenant *aq_law_move(aq_law *law, aq_tenant *tenant, uint32_t *first, uint32_t
   if (to && (!has_room(to, count) || has_any_of(to, &tenant->seats[*first], count))) return NULL;
   aq_tenant *owner = to ? to : new_tenant(law);
   if (!owner) return NULL;
-  if (!to) owner->lent_turn_ns = tenant->lent_turn_ns;
+  owner->lent_turn_ns = fmax(owner->lent_turn_ns, tenant->lent_turn_ns);
   uint32_t place = owner->count;
   copy_seats(owner, tenant, *first, count);
   aq_law_leave(law, tenant, *first, count);

@@ -88,17 +88,23 @@ def test_who_is_of_no_group_any_more_is_waited_for_no_longer(home: House) -> Non
     assert stays_out(player)
 
 
-def test_who_has_the_card_of_a_member_belongs_to_the_group_when_that_has_left(home: House) -> None:
-    """As a pod that takes the place of another, while that still ends."""
+@pytest.mark.parametrize("goes", [True, False])
+def test_who_has_the_card_of_a_member_belongs_to_the_group_when_that_has_left(
+    home: House, *, goes: bool
+) -> None:
+    """As a pod that takes the place of another, while that still ends, or now is of another group."""
     holder = hold(home, SECOND)
-    (_, other), _, (_, player) = (
+    (_, other), (first, _), (_, player) = (
         member(home, name, card) for name, card in (("b", SECOND), ("a", FIRST), ("c", FIRST))
     )
     wait_for_lease(other)
     wait_for_lease(player)
     until(lambda: player.is_open(0))
     player.rest(0)
-    home.arbiter.leave("a")
+    if goes:
+        home.arbiter.leave("a")
+    else:
+        home.arbiter.enter("a", first.control, first.usage, first.terms, "serve")
     wait_for_lease(player)
     assert stays_out(player)
     holder.rest(0)

@@ -7,10 +7,22 @@ import pytest
 
 from aliquot.arbiter._arbiter import ffi, lib
 from tests.unit.arbiter.law_by_hand import Law
-from tests.unit.arbiter.modelled import MS, US, Process, S, World, steady, synchronous
+from tests.unit.arbiter.modelled import MS, US, Card, Process, S, Seat, Work, World, steady, synchronous
 
 CARDS = tuple(f"GPU-{number}" for number in range(4))
 MOST_CARDS = 16
+
+
+def join(world: World, member: Process, work: Work, card: str, share: int = 50) -> Process:
+    """A process of another member of the same tenant, with a card of its own."""
+    terms = ffi.new("aq_terms *", (card.encode(), share * 100, share, 0))
+    index = int(lib.aq_law_join(world.law, member.native, terms, 1))
+    seat = Seat(world.cards.setdefault(card, Card(world)), index)
+    seat.told = lib.aq_law_lease(member.native, index)
+    process = Process(world, work, [seat], member.native)
+    world.processes.append(process)
+    world.at(0, process.go)
+    return process
 
 
 # ---- together ----
@@ -112,6 +124,21 @@ def test_no_tenant_has_more_seats_than_a_page_has_cards() -> None:
     assert law.join(tenant, "GPU-a") == MOST_CARDS - 1
 
 
+# ---- whose work does not end ----
+
+
+@pytest.mark.parametrize(("pause", "length"), [(-1, 300 * MS), (100 * US, 1000 * S)])
+def test_others_have_their_shares_beside_a_member_whose_work_is_long(pause: int, length: int) -> None:
+    """Whatever another member says to have used meanwhile, that work still is on its card."""
+    world = World()
+    member = world.enter(synchronous(MS, pause), 50, cards=CARDS[:1])
+    join(world, member, steady(length), CARDS[1])
+    world.enter(steady(MS), 50, cards=CARDS[:1], at=2 * MS)
+    rival = world.enter(steady(MS), 50, cards=CARDS[1:2], at=2 * MS)
+    world.run(11 * S)
+    assert rival.had(S) >= 0.48 * 10 * S
+
+
 # ---- who leaves ----
 
 
@@ -196,7 +223,33 @@ def test_a_move_leaves_the_others_where_they_were() -> None:
     assert (law.used(moved, seat), law.used(tenant, 0), law.used(tenant, 1)) == (2 * US, US, 3 * US)
 
 
+def test_who_moves_is_lent_nothing_for_what_the_others_were_not_lent() -> None:
+    """Its turn is where it was, so nothing is gained by the group of one that has done nothing yet."""
+    world = World()
+    tenant, rival = (world.enter(steady(MS), 10, 100) for _ in range(2))
+    other = world.enter(iter([]), 10, 100, cards=CARDS[1:2])
+    world.run(5 * S)
+    number = ffi.new("uint32_t *", 0)
+    tenant.native = lib.aq_law_move(world.law, tenant.native, number, 1, other.native)
+    tenant.seats[0].index = number[0]
+    world.run(7 * S)
+    assert tenant.had(5 * S) <= 0.55 * 2 * S
+    assert rival.had(5 * S) >= 0.45 * 2 * S
+
+
 # ---- whom nobody believes ----
+
+
+@pytest.mark.parametrize("length", [20 * MS, 100 * MS])
+def test_work_of_others_is_waited_for_beside_one_that_nobody_believes(length: int) -> None:
+    """Whoever has their card next has it without it."""
+    world = World()
+    member = world.enter(steady(length), 50, cards=CARDS[:1])
+    other = join(world, member, iter([]), CARDS[1])
+    lib.aq_law_trust(member.native, other.seats[0].index, 1, lib.AQ_BLIND)
+    rival = world.enter(steady(MS), 50, cards=CARDS[:1], at=2 * MS)
+    world.run(11 * S)
+    assert rival.had(S) >= 0.48 * 10 * S
 
 
 def test_the_words_of_others_are_believed_beside_one_whose_are_not() -> None:
