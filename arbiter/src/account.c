@@ -71,8 +71,8 @@ void aq_account_use(aq_tenant *tenant, aq_seat *seat, double busy) {
   if (seat->trust != AQ_TRUSTED) return;
   double ahead = fmin(busy, seat->overrun_ns);
   seat->overrun_ns -= ahead;
-  double ns = fmax(0, (busy - ahead) / sharers(seat->card) - seat->discount_ns);
-  seat->discount_ns -= fmin(seat->discount_ns, busy);
+  double own = (busy - ahead) / sharers(seat->card), discount = fmin(seat->discount_ns, own), ns = own - discount;
+  seat->discount_ns -= discount;
   charge(tenant, seat, ns);
   if (tenant->kind == AQ_LENT) tenant->lent_turn_ns += ns / seat->share;
 }

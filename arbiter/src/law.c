@@ -98,7 +98,8 @@ static void count_seat(const aq_law *law, const aq_tenant *tenant, uint32_t inde
   aq_card *card = seat->card;
   bool held = tenant->state != AQ_SHUT && (tenant->open | tenant->leaving) >> index & 1;
   bool stray = aq_account_strays(tenant, seat);
-  if (held && !stray) card->holders++, card->runners += seat->said.in_flight;
+  if (held && !stray) card->holders++;
+  if ((held || tenant->exempt) && !stray) card->runners += seat->said.in_flight;
   if (held && tenant->kind == AQ_OWN) card->owned = true;
   if (tenant->members >> index & 1 && tenant->rank.claim == AQ_OWN && aq_rank_in_line(law, tenant)) card->claims++;
   if (stray && !seat->absent) card->strays++;

@@ -14,7 +14,7 @@ typedef struct aq_card {
   uint32_t seats;
   /* As of this step. */
   uint32_t holders; /* tenants that have it leased, or have not drained */
-  uint32_t runners; /* of these, with work in flight */
+  uint32_t runners; /* of these, and of the exempt, with work in flight */
   uint32_t strays;  /* that run on it without a lease, work that nothing can stop */
   bool reserved;    /* for a tenant that waits for another of its cards */
   uint32_t claims;  /* tenants that wait for it by right */
@@ -22,8 +22,6 @@ typedef struct aq_card {
   bool contended;   /* more than one tenant has had work lately */
   uint32_t highest; /* priority of a tenant with a seat */
   uint32_t exempts; /* seats that are let in without a lease */
-  double both_ns;   /* for so long an exempt tenant had work in flight beside another, */
-  double both_lately_ns;
   double overlap_ns; /* more than the time that passed is said to have been used, and not shared out yet; negative: some is still to be said */
   struct aq_card *next;
 } aq_card;
@@ -44,8 +42,8 @@ typedef struct {
   uint64_t waits_ns;  /* since when it waits, or waited last */
   uint64_t paid_ns;   /* what ran before this instant is charged */
   uint64_t flies_ns;  /* since when it has work in flight, or had last */
-  double both_seen_ns; /* of its card, when it last said to have used something */
-  double told_ns;     /* said to have been used lately, as far as others had work in flight meanwhile */
+  double told_ns;     /* said to have been used lately, */
+  double turns_ns;    /* and had, if contexts with work in flight took turns */
   double discount_ns; /* of what it will say to have used: what others had of the same time */
   double due_ns;      /* share * time - time used: before 0 the tenant has no claim */
   double room_ns;     /* most * time - time used */

@@ -88,6 +88,53 @@ def test_two_others_have_their_shares_beside_it() -> None:
     assert [round(had) >= share for had, share in zip(others, (20, 30), strict=True)] == [True, True]
 
 
+@pytest.mark.parametrize("others", [(40,), (20, 20)])
+def test_several_that_are_exempt_are_charged_what_each_of_them_uses(others: tuple[int, ...]) -> None:
+    """Though each says to have used the slices of all the others as well."""
+    world = World()
+    for _ in range(2):
+        exempt(world, world.enter(steady(MS), 30))
+    for share in others:
+        world.enter(steady(MS), share)
+    world.run(S)
+    assert world.shares(8) == [pytest.approx(share, abs=2.5) for share in (30, 30, *others)]
+
+
+@pytest.mark.parametrize("pause", [50 * US, 200 * US, 500 * US])
+def test_two_others_have_their_shares_beside_short_work(pause: int) -> None:
+    """It begins again without a ring, as often as not between two looks."""
+    world = World()
+    exempt(world, world.enter(synchronous(MS, pause), 30))
+    for share in (40, 30):
+        world.enter(steady(MS), share)
+    world.run(S)
+    assert world.shares(8)[1:] == [pytest.approx(share, abs=2.5) for share in (40, 30)]
+
+
+@pytest.mark.parametrize(
+    ("length", "share", "least"), [(200 * MS, 70, 66), (2 * S, 70, 57), (1000 * S, 70, 49), (1000 * S, 50, 49)]
+)
+def test_others_have_the_time_that_slices_leave_them_beside_its_long_work(
+    length: int, share: int, least: int
+) -> None:
+    """And are not charged for its slices, of which it says nothing before they end."""
+    world = World()
+    exempt(world, world.enter(steady(length), 30))
+    world.enter(steady(MS), share)
+    world.run(S)
+    assert world.shares(10)[1] >= least
+
+
+def test_who_says_to_have_used_nothing_has_no_more_than_others_leave_it() -> None:
+    """Work that is in flight all the time has its turns, whatever is said of it."""
+    world = World()
+    tenant = exempt(world, world.enter(steady(MS), 30))
+    tenant.reports = 0
+    world.enter(steady(MS), 70)
+    world.run(S)
+    assert world.shares(8)[1] >= 49
+
+
 def test_an_idle_one_costs_nobody_anything() -> None:
     """Others are leased the card as if it were not there."""
     world = World()
