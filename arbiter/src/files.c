@@ -121,7 +121,7 @@ int aq_files_card(const aq_files *files, const char *uuid) {
 /* The end of work as a word has it, near `now`. */
 static uint64_t end_of(uint32_t word, uint64_t now) {
   uint32_t unit = (uint32_t)(now >> AQ_WORK_END_UNIT_SHIFT);
-  int32_t ahead = (int32_t)((word >> AQ_WORK_END_SHIFT) - unit) << (32 - END_BITS) >> (32 - END_BITS);
+  int32_t ahead = (int32_t)(((word >> AQ_WORK_END_SHIFT) - unit) << (32 - END_BITS)) >> (32 - END_BITS);
   return now + (uint64_t)((int64_t)ahead * (1 << AQ_WORK_END_UNIT_SHIFT));
 }
 
