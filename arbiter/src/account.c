@@ -17,10 +17,16 @@
 /* Among how many contexts the card's time goes: with a stray on it a holder has it only in turns. */
 static double sharers(const aq_card *card) { return card->strays ? card->strays + card->runners : 1; }
 
+/* What an exempt tenant has beyond its share is lent, where nobody else has or wants the card by right. */
+static bool is_lent(const aq_tenant *tenant, const aq_seat *seat) {
+  if (tenant->exempt) return seat->due_ns < 0 && seat->most > seat->share && !seat->card->claims && !seat->card->owned;
+  return tenant->kind == AQ_LENT && !tenant->stray;
+}
+
 static void charge(const aq_tenant *tenant, aq_seat *seat, double ns) {
   seat->used_ns += ns;
   seat->room_ns -= ns;
-  if (tenant->kind == AQ_LENT && !tenant->stray && !tenant->exempt) seat->lent_ns += ns;
+  if (is_lent(tenant, seat)) seat->lent_ns += ns;
   else seat->due_ns -= ns, seat->contested_ns = fmax(-GAPS_SAVED_NS, seat->contested_ns - ns - ns / GAPS);
 }
 

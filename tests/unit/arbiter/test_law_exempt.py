@@ -76,6 +76,19 @@ def test_who_is_alone_has_what_it_may_have(most: int | None, expected: int) -> N
     assert percent(world, tenant) == pytest.approx(expected, abs=2)
 
 
+@pytest.mark.parametrize("others", [((70, BURST),), ((40, 40), (30, BURST))])
+def test_nothing_is_subtracted_for_time_that_it_was_lent(others: tuple[tuple[int, int], ...]) -> None:
+    """As with leases: who comes back finds it with its share, not in debt for what nobody wanted."""
+    world = World()
+    exempt(world, world.enter(steady(MS), 30, BURST))
+    world.run(10 * S)
+    for share, most in others:
+        world.enter(steady(MS), share, most)
+    assert world.shares(4) == [
+        pytest.approx(share, abs=2.5) for share in (30, *(share for share, _ in others))
+    ]
+
+
 def test_two_others_have_their_shares_beside_it() -> None:
     """In slices with it, and each in its turn."""
     world = World()
@@ -112,7 +125,8 @@ def test_two_others_have_their_shares_beside_short_work(pause: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "share", "least"), [(200 * MS, 70, 66), (2 * S, 70, 57), (1000 * S, 70, 49), (1000 * S, 50, 49)]
+    ("length", "share", "least"),
+    [(200 * MS, 70, 66), (2 * S, 70, 57), (1000 * S, 70, 49), (1000 * S, 50, 49)],
 )
 def test_others_have_the_time_that_slices_leave_them_beside_its_long_work(
     length: int, share: int, least: int
