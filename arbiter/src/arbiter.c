@@ -29,6 +29,7 @@ struct aq_arbiter {
   uint64_t beat_ns, looked_ns;
   aq_waiting waiting;
   uint32_t calls; /* futex word: +1 when something else than a tenant wants a step */
+  uint32_t heard; /* of them, those after which all was read */
 };
 
 static uint64_t now_ns(void) {
@@ -95,7 +96,7 @@ static const aq_guest *rung_by(const aq_arbiter *arbiter, int place) {
 }
 
 static int wait_until(aq_arbiter *arbiter, uint64_t until) {
-  aq_waiting_begin(&arbiter->waiting, &arbiter->calls, __atomic_load_n(&arbiter->calls, __ATOMIC_RELAXED));
+  aq_waiting_begin(&arbiter->waiting, &arbiter->calls, arbiter->heard);
   uint64_t now = now_ns();
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
     until = sooner(until, aq_guest_await(guest, arbiter->law, &arbiter->waiting, now));
@@ -113,7 +114,9 @@ static void *run(void *of) {
   for (int place = -2; !arbiter->leaving;) {
     uint64_t now = now_ns();
     if (now >= arbiter->beat_ns + BEAT_NS - BEAT_SLACK_NS) beat(arbiter);
-    bool all = place == 0 || now >= arbiter->looked_ns + LOOK_NS;
+    uint32_t calls = __atomic_load_n(&arbiter->calls, __ATOMIC_RELAXED);
+    bool all = calls != arbiter->heard || now >= arbiter->looked_ns + LOOK_NS;
+    arbiter->heard = calls;
     if (all) arbiter->looked_ns = now;
     look(arbiter, place > 0 ? rung_by(arbiter, place) : NULL, place == -2, all);
     uint64_t next = work(arbiter);

@@ -47,8 +47,7 @@ static void visit(const aq_law *law, const aq_card *card, aq_at_card seen, void 
 void aq_exempt_use(aq_seat *seat, double busy) {
   if (!seat->card->exempts || seat->card->strays) return;
   seat->card->overlap_ns += busy;
-  seat->told_ns += fmin(busy, seat->card->both_ns - seat->both_seen_ns);
-  seat->both_seen_ns = seat->card->both_ns;
+  seat->told_ns += busy;
 }
 
 static uint64_t flight_since(const aq_seat *seat) { return seat->paid_ns > seat->flies_ns ? seat->paid_ns : seat->flies_ns; }
