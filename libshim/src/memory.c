@@ -87,7 +87,7 @@ aq_freeing aq_memory_freeing(aq_block_kind kind, uint64_t key) {
 static CUresult freed_resident(CUresult result, const aq_freeing *freeing) {
   aq_charge charge = aq_resident_charge(freeing->resident);
   if (result != CUDA_SUCCESS) {
-    aq_resident_put(freeing->resident);
+    aq_resident_keep(freeing->resident);
     aq_blocks_put(&freeing->block);
     return result;
   }
@@ -113,9 +113,8 @@ CUresult aq_memory_freed_in_order(CUresult result, const aq_freeing *freeing, CU
   aq_charge charge = freeing->resident ? aq_resident_charge(freeing->resident) : freeing->block.charge;
   bool own = freeing->known && result == CUDA_SUCCESS && !is_pools(&freeing->block) && charge.card != AQ_NO_CARD;
   if (own) aq_managed_freed(freeing->block.key);
-  if (!own || aq_stream_is_capturing(stream) || !aq_return_later(&charge, 0, stream)) return aq_memory_freed(result, freeing);
-  if (freeing->resident) aq_resident_end(freeing->resident);
-  return result;
+  bool later = own && !aq_stream_is_capturing(stream) && aq_return_later(&charge, 0, freeing->resident, stream);
+  return later ? result : aq_memory_freed(result, freeing);
 }
 
 CUcontext aq_memory_primary(CUdevice device) {

@@ -69,6 +69,14 @@ void aq_managed_freed(CUdeviceptr base) {
     if (aq_blocks_take(AQ_BLOCK_GUEST, guest_key(base, device), &guest)) aq_quota_give(&guest.charge);
 }
 
+/* Whether there is managed memory that may be larger than the slice, or another thread may be about to allocate some. */
+static bool residents_may_come(void) {
+  bool may = __atomic_load_n(&aq_residents_any, __ATOMIC_RELAXED);
+  for (int card = 0; !may && aq_tenant_mode() == AQ_GUARD && card < AQ_MAX_CARDS; card++)
+    may = __atomic_load_n(&aq_slice.control->cards[card].flags, __ATOMIC_RELAXED) & AQ_CARD_MANAGED_RESIDENT;
+  return may;
+}
+
 /* ---- single ranges ---- */
 
 /* Only a preferred location brings memory to a card by and by. */
@@ -80,11 +88,11 @@ static CUmemLocation goes_to(const aq_hint *hint) {
 /* The answer to a hint that is not taken. */
 static CUresult untaken(verdict why) { return why == NOT_MANAGED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; }
 
-/* Within one allocation, or within what is nobody's that may be larger than the slice. */
-static CUresult take_part(const aq_hint *hint, bool is_resident) {
+/* Within one allocation that may be larger than the slice, or outside of all of them. */
+static CUresult take_part(const aq_hint *hint) {
   verdict found = may_go(hint->address, goes_to(hint));
   if (found != FITS) return untaken(found);
-  return is_resident ? aq_resident_hint(hint) : hint->pass(hint, hint->address, hint->bytes);
+  return residents_may_come() ? aq_resident_hint(hint) : hint->pass(hint, hint->address, hint->bytes);
 }
 
 static CUresult take_hint(const aq_hint *hint) {
@@ -92,9 +100,8 @@ static CUresult take_hint(const aq_hint *hint) {
   uint64_t rest = hint->bytes;
   CUresult result;
   do {
-    bool is_resident;
-    part.bytes = aq_resident_reach(part.address, rest, &is_resident);
-    result = take_part(&part, is_resident);
+    part.bytes = aq_resident_reach(part.address, rest);
+    result = take_part(&part);
     rest -= part.bytes;
     part.address += part.bytes;
   } while (rest && result == CUDA_SUCCESS);
@@ -159,13 +166,6 @@ static CUmemLocation location_of(const batch *b, size_t range) {
   return b->locations[at];
 }
 
-/* Whether a range goes to the driver as it is. */
-static bool is_plain(const batch *b, size_t range) {
-  bool is_resident;
-  uint64_t reach = aq_resident_reach(b->addresses[range], b->sizes[range], &is_resident);
-  return !is_resident && reach == b->sizes[range] && may_go(b->addresses[range], location_of(b, range)) == FITS;
-}
-
 /* One range after the other, without what is not taken. */
 static CUresult prefetch_each(const batch *b) {
   CUresult result = CUDA_SUCCESS;
@@ -177,11 +177,13 @@ static CUresult prefetch_each(const batch *b) {
   return result;
 }
 
-/* What is malformed is the driver's to refuse. */
+/* What is malformed is the driver's to refuse. Another thread may change the ranges, so what is looked at is passed singly where
+ * managed memory may be larger than the slice. */
 static bool is_for_driver(const batch *b) {
-  bool whole = b->addresses && b->sizes && b->locations && b->starts && b->location_count;
+  bool whole = b->addresses && b->sizes && b->locations && b->starts && b->location_count && b->count;
+  if (whole && residents_may_come()) return false;
   for (size_t i = 0; whole && i < b->count; i++)
-    if (!is_plain(b, i)) return false;
+    if (may_go(b->addresses[i], location_of(b, i)) != FITS) return false;
   return true;
 }
 

@@ -55,7 +55,7 @@ bool aq_overflow_has(CUdeviceptr address) {
 
 /* Not by the driver's own free in stream order, which is for memory of its pools. */
 CUresult aq_overflow_free(const aq_block *block, CUstream stream) {
-  if (aq_return_later(&block->charge, block->key, stream)) return CUDA_SUCCESS;
+  if (aq_return_later(&block->charge, block->key, NULL, stream)) return CUDA_SUCCESS;
   CUresult result = AQ_CUDA(cuStreamSynchronize) ? AQ_CUDA(cuStreamSynchronize)(stream) : CUDA_ERROR_NOT_FOUND;
   if (result == CUDA_SUCCESS) result = AQ_CUDA(cuMemFree_v2)(block->key);
   if (result == CUDA_SUCCESS) aq_quota_give(&block->charge);

@@ -29,6 +29,7 @@ struct aq_resident {
   aq_charge charge;
   void *context; /* with whose end the driver frees it, by its handle or, while that ends, by its name */
   bool ending;
+  bool freeing; /* the driver has been asked to: until it has, blocks are what they were */
   uint64_t asked[]; /* by block: when the program asked for it last, by `moments`; ON_HOST: it is kept there */
 };
 
@@ -84,8 +85,9 @@ static void mark(aq_resident *one, size_t first, size_t count, uint64_t moment) 
 
 static bool is_over(const coming *c) { return c->event && !c->ending && AQ_CUDA(cuEventQuery)(c->event) != CUDA_ERROR_NOT_READY; }
 
-/* Forgets those that are over, and those of one allocation. */
+/* Forgets those that are over, and those of one allocation. A capture of the thread's would forbid to ask. */
 static void look_at_comings(const aq_resident *gone) {
+  int mode = aq_captures_relax();
   for (coming **at = &comings; *at;) {
     coming *c = *at;
     if (c->one != gone && !is_over(c)) {
@@ -96,6 +98,7 @@ static void look_at_comings(const aq_resident *gone) {
     if (!c->ending) aq_event_end(c->event);
     free(c);
   }
+  aq_captures_restore(mode);
 }
 
 static bool is_coming(const aq_resident *one, size_t block) {
@@ -113,7 +116,9 @@ static void note_coming(const aq_resident *one, size_t first, size_t count, CUst
     if (AQ_CUDA(cuStreamSynchronize)) AQ_CUDA(cuStreamSynchronize)(stream);
     return;
   }
+  int mode = aq_captures_relax();
   CUevent event = aq_stream_mark(stream, &context);
+  aq_captures_restore(mode);
   *c = (coming){.next = comings, .one = one, .first = first, .count = count, .event = event, .context = context};
   comings = c;
 }
@@ -129,11 +134,13 @@ static bool may_leave(const aq_resident *one, size_t block, uint64_t before) {
   return !is_on_host(one, block) && one->asked[block] < before && !is_coming(one, block);
 }
 
+static bool has_leavers(const aq_resident *one, int card) { return one->charge.card == card && !one->ending && !one->freeing; }
+
 /* Of a card's blocks that may leave the last one of those that were asked for before all others. */
 static blocks longest_unasked(int card, uint64_t before) {
   blocks found = {.one = NULL};
   for (aq_resident *one = all; one; one = one->next) {
-    if (one->charge.card != card || one->ending) continue;
+    if (!has_leavers(one, card)) continue;
     for (size_t i = one->count; i-- > 0;) {
       if (!may_leave(one, i, before)) continue;
       found = (blocks){.one = one, .first = i, .count = 1};
@@ -171,7 +178,7 @@ static uint64_t leave(const blocks *b) {
 static uint64_t can_leave(int card, uint64_t before) {
   uint64_t sum = 0;
   for (const aq_resident *one = all; one; one = one->next)
-    for (size_t i = 0; one->charge.card == card && !one->ending && i < one->count; i++)
+    for (size_t i = 0; has_leavers(one, card) && i < one->count; i++)
       if (may_leave(one, i, before)) sum += size_of(one, i, 1);
   return sum;
 }
@@ -294,53 +301,53 @@ static CUresult allocate(aq_resident *one, size_t count, unsigned int flags, CUd
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static void add(aq_resident *one, size_t count) {
+  if (AQ_CUDA(cuCtxGetCurrent)) AQ_CUDA(cuCtxGetCurrent)((CUcontext *)&one->context);
+  mark(one, 0, count, ++moments);
+  one->next = all;
+  all = one;
+  __atomic_store_n(&aq_residents_any, true, __ATOMIC_RELAXED);
+}
+
 CUresult aq_resident_allocate(CUdevice device, uint64_t bytes, unsigned int flags, CUdeviceptr *dptr) {
   aq_resident *one = AQ_CUDA(cuMemFree_v2) && dptr ? new_resident(device, bytes) : NULL;
   if (!one) return CUDA_ERROR_OUT_OF_MEMORY;
   size_t count = charge_first(one);
+  aq_lock_acquire(&moving); /* another thread may guess the address, and advise on it */
   CUresult result = allocate(one, count, flags, dptr);
+  if (result == CUDA_SUCCESS) add(one, count);
+  aq_lock_release(&moving);
   if (result != CUDA_SUCCESS) {
     aq_quota_give(&one->charge);
     free(one);
-    return result;
   }
-  if (AQ_CUDA(cuCtxGetCurrent)) AQ_CUDA(cuCtxGetCurrent)((CUcontext *)&one->context);
-  aq_lock_acquire(&moving);
-  mark(one, 0, count, ++moments);
-  aq_lock_release(&moving);
-  aq_resident_put(one);
   return result;
 }
 
 /* ---- freeing ---- */
 
-static aq_resident **find(CUdeviceptr address) {
-  aq_resident **at = &all;
-  while (*at && address - (*at)->base >= (*at)->bytes) at = &(*at)->next;
-  return at;
-}
-
 aq_resident *aq_resident_take(CUdeviceptr base) {
   aq_lock_acquire(&moving);
-  aq_resident **at = find(base), *one = *at;
-  if (one && one->base != base) one = NULL;
-  if (one) *at = one->next;
+  aq_resident *one = all;
+  while (one && (one->freeing || one->base != base)) one = one->next;
+  if (one) one->freeing = true;
   aq_lock_release(&moving);
   return one;
 }
 
 aq_charge aq_resident_charge(const aq_resident *one) { return one->charge; }
 
-void aq_resident_put(aq_resident *one) {
+void aq_resident_keep(aq_resident *one) {
   aq_lock_acquire(&moving);
-  one->next = all;
-  all = one;
-  __atomic_store_n(&aq_residents_any, true, __ATOMIC_RELAXED);
+  one->freeing = false;
   aq_lock_release(&moving);
 }
 
 void aq_resident_end(aq_resident *one) {
   aq_lock_acquire(&moving);
+  aq_resident **at = &all;
+  while (*at != one) at = &(*at)->next;
+  *at = one->next;
   look_at_comings(one);
   aq_lock_release(&moving);
   free(one);
@@ -348,18 +355,26 @@ void aq_resident_end(aq_resident *one) {
 
 /* ---- hints ---- */
 
-uint64_t aq_resident_reach(CUdeviceptr address, uint64_t bytes, bool *is) {
-  *is = false;
+/* At an address; the newest, where the driver has given it out again before it was seen to be free. */
+static aq_resident *find(CUdeviceptr address) {
+  aq_resident *one = all;
+  while (one && address - one->base >= one->bytes) one = one->next;
+  return one;
+}
+
+static uint64_t reach(const aq_resident *own, CUdeviceptr address, uint64_t bytes) {
+  uint64_t end = own ? own->bytes - (address - own->base) : bytes;
+  for (const aq_resident *one = all; one && !own; one = one->next)
+    if (one->base - address < end) end = one->base - address;
+  return end < bytes ? end : bytes;
+}
+
+uint64_t aq_resident_reach(CUdeviceptr address, uint64_t bytes) {
   if (!any()) return bytes;
   aq_lock_acquire(&moving);
-  const aq_resident *own = *find(address);
-  uint64_t reach = bytes;
-  for (const aq_resident *one = all; one && !own; one = one->next)
-    if (one->base - address < reach) reach = one->base - address;
-  if (own && own->bytes - (address - own->base) < bytes) reach = own->bytes - (address - own->base);
+  uint64_t found = reach(find(address), address, bytes);
   aq_lock_release(&moving);
-  *is = own;
-  return reach;
+  return found;
 }
 
 static bool names(const aq_hint *hint, const aq_resident *one) {
@@ -389,7 +404,7 @@ static CUresult take_hint(const aq_hint *hint, aq_resident *one) {
   size_t first = (hint->address - one->base) / BLOCK, end = (hint->address + hint->bytes - one->base + BLOCK - 1) / BLOCK;
   bool captured = hint->advice == AQ_PREFETCH && aq_stream_is_capturing(hint->stream);
   CUresult result = CUDA_SUCCESS;
-  if (brings(hint, one) && !captured) ask_for(one, first, end);
+  if (brings(hint, one) && !captured && !one->freeing) ask_for(one, first, end);
   for (size_t i = first, count; i < end && result == CUDA_SUCCESS; i += count) {
     count = alike(one, i, end);
     result = pass_part(hint, one, i, count);
@@ -401,11 +416,15 @@ static CUresult take_hint(const aq_hint *hint, aq_resident *one) {
   return result;
 }
 
+static CUresult take_or_pass(const aq_hint *hint) {
+  aq_resident *one = find(hint->address);
+  if (reach(one, hint->address, hint->bytes) < hint->bytes) return CUDA_ERROR_INVALID_VALUE;
+  return one && hint->bytes ? take_hint(hint, one) : hint->pass(hint, hint->address, hint->bytes);
+}
+
 CUresult aq_resident_hint(const aq_hint *hint) {
   aq_lock_acquire(&moving);
-  aq_resident *one = *find(hint->address);
-  bool within = one && hint->bytes && hint->bytes <= one->bytes - (hint->address - one->base);
-  CUresult result = within ? take_hint(hint, one) : CUDA_ERROR_INVALID_VALUE;
+  CUresult result = take_or_pass(hint);
   aq_lock_release(&moving);
   return result;
 }
@@ -414,7 +433,7 @@ CUresult aq_resident_hint(const aq_hint *hint) {
 
 static void rename_context(void *from, void *to, bool ending) {
   for (aq_resident *one = all; one && from; one = one->next) {
-    if (one->context != from) continue;
+    if (one->context != from || one->freeing) continue;
     one->context = to;
     one->ending = ending;
   }
@@ -459,7 +478,7 @@ void aq_residents_end_context(void *name) {
   end_comings(name);
   for (aq_resident **at = &all; *at;) {
     aq_resident *one = *at;
-    if (one->context != name) {
+    if (one->context != name || one->freeing) {
       at = &one->next;
       continue;
     }

@@ -23,17 +23,18 @@ bool aq_resident_may(CUdevice device, uint64_t bytes);
 /* Allocates, and charges as much as fits. The program's answer. */
 CUresult aq_resident_allocate(CUdevice device, uint64_t bytes, unsigned int flags, CUdeviceptr *dptr);
 
-/* Around a call that frees: the allocation at an address, which nobody else finds from then on, or NULL; what it is charged; and
- * either it is there again, or gone, and its charge is the caller's to give back. */
+/* Around a call that frees: the allocation at an address, or NULL; what it is charged from then on; and either it is kept, or gone,
+ * and its charge is the caller's to give back. Until then hints are held to what its blocks are. */
 aq_resident *aq_resident_take(CUdeviceptr base);
 aq_charge aq_resident_charge(const aq_resident *one);
-void aq_resident_put(aq_resident *one);
+void aq_resident_keep(aq_resident *one);
 void aq_resident_end(aq_resident *one);
 
-/* How many of the bytes from an address on belong together: to one such allocation (`is`), or to none. */
-uint64_t aq_resident_reach(CUdeviceptr address, uint64_t bytes, bool *is);
+/* How many of the bytes from an address on belong together: to one such allocation, or to none. */
+uint64_t aq_resident_reach(CUdeviceptr address, uint64_t bytes);
 
-/* Takes a hint about a range within one allocation, as far as the slice holds it. The driver's answer. */
+/* Takes a hint about a range that belongs together, as far as the slice holds it, or passes it where it is none of ours. Meanwhile no
+ * other thread is given such an allocation there. The driver's answer. */
 CUresult aq_resident_hint(const aq_hint *hint);
 
 /* After a refusal of `bytes` on a device: brings blocks to the host until they fit, in the current context. False: nothing was

@@ -24,6 +24,7 @@ typedef struct returning {
   struct returning *next;
   aq_charge charge;
   CUdeviceptr memory; /* for us to free, or 0 */
+  aq_resident *resident;
   CUevent event;
   CUcontext context; /* of the event */
 } returning;
@@ -36,17 +37,6 @@ static uint32_t enough;  /* of them to look which are over, though nobody waits;
 /* Each is set before the other is looked at, so that of a thread that looks at events and one that ends their context at
  * least one sees the other. */
 static int looking, pauses;
-
-/* Nothing of ours may spoil a capture of the calling thread. Returns the mode to go back to. */
-static int relax(void) {
-  int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  if (AQ_CUDA(cuThreadExchangeStreamCaptureMode)) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
-  return mode;
-}
-
-static void unrelax(int mode) {
-  if (AQ_CUDA(cuThreadExchangeStreamCaptureMode)) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
-}
 
 static bool any(void) { return __atomic_load_n(&list, __ATOMIC_RELAXED); }
 
@@ -76,17 +66,17 @@ static void look_at_pile(void) {
   __atomic_store_n(&enough, left > PILE / 2 ? 2 * left : PILE, __ATOMIC_RELAXED);
 }
 
-bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, CUstream stream) {
+bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, aq_resident *resident, CUstream stream) {
   returning *one = malloc(sizeof *one);
   CUcontext context = NULL;
-  int mode = relax();
+  int mode = aq_captures_relax();
   CUevent event = one ? aq_stream_mark(stream, &context) : NULL;
-  unrelax(mode);
+  aq_captures_restore(mode);
   if (!event) {
     free(one);
     return false;
   }
-  *one = (returning){.charge = *charge, .memory = memory, .event = event, .context = context};
+  *one = (returning){.charge = *charge, .memory = memory, .resident = resident, .event = event, .context = context};
   put(one);
   look_at_pile();
   return true;
@@ -117,6 +107,7 @@ static void free_in(CUcontext context, CUdeviceptr memory) {
 }
 
 static void end(returning *one) {
+  if (one->resident) aq_resident_end(one->resident);
   aq_quota_give(&one->charge);
   free(one);
 }
@@ -124,7 +115,7 @@ static void end(returning *one) {
 bool aq_returns_collect(void) {
   returning *finished = NULL;
   if (!any() || __atomic_exchange_n(&looking, 1, __ATOMIC_SEQ_CST)) return false;
-  int mode = relax();
+  int mode = aq_captures_relax();
   if (!__atomic_load_n(&pauses, __ATOMIC_SEQ_CST)) finished = take_finished();
   __atomic_store_n(&looking, 0, __ATOMIC_RELEASE);
   bool some = finished;
@@ -133,7 +124,7 @@ bool aq_returns_collect(void) {
     if (finished->memory) free_in(finished->context, finished->memory);
     end(finished);
   }
-  unrelax(mode);
+  aq_captures_restore(mode);
   return some;
 }
 

@@ -7,10 +7,11 @@
 
 #include "cuda_abi.h"
 #include "quota.h"
+#include "resident.h"
 
-/* The driver frees, or with `memory` we do, what the charge is for when the stream has come so far as it is now. False: that
- * cannot be told. */
-bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, CUstream stream);
+/* The driver frees, or with `memory` we do, what the charge is for when the stream has come so far as it is now; then the resident
+ * allocation, if it is one, ends too. False: that cannot be told. */
+bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, aq_resident *resident, CUstream stream);
 
 /* Gives back what streams have freed by now. Cheap where there is none. True when there was some. */
 bool aq_returns_collect(void);

@@ -22,7 +22,7 @@ SLICE, LARGE = 64 * MIB, 96 * MIB
 READ_MOSTLY, UNSET_READ_MOSTLY, PREFERRED, UNSET_PREFERRED, ACCESSED, UNSET_ACCESSED = range(1, 7)
 PREFERRED_LOCATION = 2
 HERE, HOST, NOWHERE = 0, -1, -2
-NON_BLOCKING, RELAXED, RELEASE_THRESHOLD = 1, 2, 4
+NON_BLOCKING, GLOBAL, RELAXED, RELEASE_THRESHOLD = 1, 0, 2, 4
 
 TenantMaker = Callable[..., Tenant]
 
@@ -360,6 +360,62 @@ def test_a_capture_is_left_alone(resident: Tenant, shell: Shell):
     shell.ok("cuMemAlloc_v2", OUT, SLICE // 2)
     shell.ok("cuStreamEndCapture", stream, OUT)
     assert used(resident) == SLICE
+
+
+def test_nor_is_it_while_a_capture_forbids_to_look(resident: Tenant, shell: Shell):
+    """A capture that covers all threads is not spoilt by it, and what is on its way is not taken for there."""
+    memory, word = shell.ok("cuMemAllocManaged", OUT, LARGE, 1), shell.ok("cuMemAllocManaged", OUT, 4, 1)
+    waiting, captured = (shell.ok("cuStreamCreate", OUT, NON_BLOCKING) for _ in range(2))
+    shell.ok("cuStreamWaitValue32", waiting, word, 1, 1)
+    shell.ok("cuStreamBeginCapture_v2", captured, GLOBAL)
+    for _ in range(2):
+        shell.ok("cuMemPrefetchAsync", memory, SLICE - 8 * BLOCK, HERE, waiting)
+    shell.ok("cuMemAdvise", memory + SLICE, LARGE - SLICE, PREFERRED, HERE)
+    shell.ok("cuStreamEndCapture", captured, OUT)
+    shell.ok("cuStreamWriteValue32", 0, word, 1, 0)
+    shell.ok("cuStreamSynchronize", waiting)
+    touch(shell, memory)
+    assert truth(resident) <= used(resident) <= SLICE
+
+
+def test_what_is_freed_behind_work_that_waits_stays_where_it_is(resident: Tenant, shell: Shell):
+    """Until its stream comes to it the memory is there, and advice on it brings no more to the card."""
+    memory, word = shell.ok("cuMemAllocManaged", OUT, LARGE, 1), shell.ok("cuMemAllocManaged", OUT, 4, 1)
+    stream = shell.ok("cuStreamCreate", OUT, NON_BLOCKING)
+    shell.ok("cuStreamWaitValue32", stream, word, 1, 1)
+    shell.ok("cuMemFreeAsync", memory, stream)
+    shell.ok("cuMemAdvise", memory, LARGE, UNSET_PREFERRED, HERE)
+    shell.ok("cuMemAdvise", memory, LARGE, UNSET_ACCESSED, HERE)
+    shell.ok("cuMemsetD8_v2", memory, 1, 1)
+    shell.ok("cuStreamSynchronize", 0)
+    assert truth(resident) <= used(resident) <= SLICE
+    shell.ok("cuStreamWriteValue32", 0, word, 1, 0)
+    shell.ok("cuStreamSynchronize", stream)
+    shell.ok("cuMemFree_v2", word)
+    assert used(resident) == truth(resident) == 0
+
+
+def test_its_address_may_be_given_out_again(resident: Tenant, shell: Shell):
+    """The new allocation is what hints and frees are about."""
+    memory = shell.ok("cuMemAllocManaged", OUT, LARGE, 1)
+    stream = shell.ok("cuStreamCreate", OUT, NON_BLOCKING)
+    for _ in range(8):
+        shell.ok("cuMemFreeAsync", memory, stream)
+        memory = shell.ok("cuMemAllocManaged", OUT, LARGE, 1)
+    shell.ok("cuStreamSynchronize", stream)
+    shell.ok("cuMemPrefetchAsync", memory, LARGE, HERE, stream)
+    touch(shell, memory)
+    assert used(resident) == truth(resident) == SLICE
+    shell.ok("cuMemFree_v2", memory)
+    assert used(resident) == truth(resident) == 0
+
+
+def test_no_advice_comes_in_while_an_allocation_is_made(resident: Tenant):
+    """Nor does a prefetch, by a list of ranges that changes while it is read."""
+    command = [program("resident_guess"), "10000", str(LARGE), str(SLICE)]
+    escaped = subprocess.run(command, env=resident.env(), stdout=subprocess.PIPE, text=True, check=True)
+    assert int(escaped.stdout) == 0
+    assert used(resident) == truth(resident) == 0
 
 
 def test_threads_that_do_all_this_at_once_have_no_more_than_the_slice(resident: Tenant):
