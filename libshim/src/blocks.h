@@ -11,6 +11,7 @@
 typedef enum {
   AQ_BLOCK_NONE,
   AQ_BLOCK_MEMORY,  /* a device pointer; detail: the aq_pool it came from, which is charged as a whole, or NULL */
+  AQ_BLOCK_OVERFLOW, /* the address of memory that has overflowed, until the driver frees it; charged as AQ_BLOCK_MEMORY */
   AQ_BLOCK_GUEST,   /* managed memory on a card that it was not allocated on; the address + the device's number */
   AQ_BLOCK_ARRAY,   /* CUarray */
   AQ_BLOCK_MIPMAP,  /* CUmipmappedArray */

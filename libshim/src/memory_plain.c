@@ -108,6 +108,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pitch, unsigned int
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   if (!AQ_CUDA(cuMemFree_v2)) return CUDA_ERROR_NOT_FOUND;
   aq_freeing freeing = aq_memory_freeing(AQ_BLOCK_MEMORY, dptr);
+  if (freeing.known && aq_overflow_is(&freeing.block)) return aq_overflow_free(&freeing.block);
   return aq_memory_freed(AQ_CUDA(cuMemFree_v2)(dptr), &freeing);
 }
 

@@ -144,7 +144,7 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUmemoryP
 static CUresult release(const flavour *f, CUdeviceptr dptr, CUstream stream) {
   if (!f->release) return CUDA_ERROR_NOT_FOUND;
   aq_freeing freeing = aq_memory_freeing(AQ_BLOCK_MEMORY, dptr);
-  if (freeing.known && aq_overflow_is(&freeing.block)) return aq_overflow_free(&freeing.block, aq_stream_named(stream, f->of));
+  if (freeing.known && aq_overflow_is(&freeing.block)) return aq_overflow_free_in_order(&freeing.block, aq_stream_named(stream, f->of));
   return aq_memory_freed_in_order(f->release(dptr, stream), &freeing, aq_stream_named(stream, f->of));
 }
 

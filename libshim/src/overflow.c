@@ -22,15 +22,31 @@ static bool is_allowed(int card, uint64_t bytes) {
   return bytes <= terms.limit && used <= terms.limit - bytes;
 }
 
-static void free_memory(uint64_t key) { AQ_CUDA(cuMemFree_v2)(key); }
+/* Before the driver frees it, or the mark of what is given the same address next would go. */
+static CUresult release(CUdeviceptr address) {
+  aq_block marked;
+  bool had = aq_blocks_take(AQ_BLOCK_OVERFLOW, address, &marked);
+  CUresult result = AQ_CUDA(cuMemFree_v2)(address);
+  if (had && result != CUDA_SUCCESS) aq_blocks_put(&marked);
+  return result;
+}
+
+static void free_memory(uint64_t key) { release(key); }
+
+/* For as long as the driver has it, also after the program has freed it in stream order. */
+static bool mark(CUdeviceptr address) {
+  CUcontext context = NULL;
+  if (AQ_CUDA(cuCtxGetCurrent)) AQ_CUDA(cuCtxGetCurrent)(&context);
+  __atomic_store_n(&any, true, __ATOMIC_RELAXED);
+  return aq_blocks_put(&(aq_block){.key = address, .charge = {.card = AQ_NO_CARD}, .kind = AQ_BLOCK_OVERFLOW, .context = context});
+}
 
 static CUresult allocate(CUdevice device, uint64_t bytes, CUdeviceptr *dptr, const aq_charge *charge) {
   CUresult result = AQ_CUDA(cuMemAllocManaged)(dptr, bytes, CU_MEM_ATTACH_GLOBAL);
-  if (result == CUDA_SUCCESS && !aq_advise_host(*dptr, bytes, device)) {
+  if (result == CUDA_SUCCESS && !(mark(*dptr) && aq_advise_host(*dptr, bytes, device))) {
     free_memory(*dptr);
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (result == CUDA_SUCCESS) __atomic_store_n(&any, true, __ATOMIC_RELAXED);
   aq_block block = {.key = result == CUDA_SUCCESS ? *dptr : 0, .charge = *charge, .kind = AQ_BLOCK_MEMORY};
   return aq_memory_keep(result, &block, free_memory);
 }
@@ -50,15 +66,21 @@ bool aq_overflow_has(CUdeviceptr address) {
   CUdeviceptr base = 0;
   if (!__atomic_load_n(&any, __ATOMIC_RELAXED) || !AQ_CUDA(cuPointerGetAttribute)) return false;
   if (AQ_CUDA(cuPointerGetAttribute)(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address)) return false;
-  return aq_blocks_get(AQ_BLOCK_MEMORY, base, &block) && aq_overflow_is(&block);
+  return aq_blocks_get(AQ_BLOCK_OVERFLOW, base, &block);
+}
+
+CUresult aq_overflow_free(const aq_block *block) {
+  CUresult result = release(block->key);
+  if (result == CUDA_SUCCESS) aq_quota_give(&block->charge);
+  else aq_blocks_put(block);
+  return result;
 }
 
 /* Not by the driver's own free in stream order, which is for memory of its pools. */
-CUresult aq_overflow_free(const aq_block *block, CUstream stream) {
+CUresult aq_overflow_free_in_order(const aq_block *block, CUstream stream) {
   if (aq_return_later(&block->charge, block->key, NULL, stream)) return CUDA_SUCCESS;
   CUresult result = AQ_CUDA(cuStreamSynchronize) ? AQ_CUDA(cuStreamSynchronize)(stream) : CUDA_ERROR_NOT_FOUND;
-  if (result == CUDA_SUCCESS) result = AQ_CUDA(cuMemFree_v2)(block->key);
-  if (result == CUDA_SUCCESS) aq_quota_give(&block->charge);
-  else aq_blocks_put(block);
+  if (result == CUDA_SUCCESS) return aq_overflow_free(block);
+  aq_blocks_put(block);
   return result;
 }

@@ -21,7 +21,8 @@ static inline bool aq_overflow_is(const aq_block *block) {
 /* Whether an address lies in such memory. */
 bool aq_overflow_has(CUdeviceptr address);
 
-/* Frees a block, taken out of the table, when the stream gets there. */
-CUresult aq_overflow_free(const aq_block *block, CUstream stream);
+/* Frees a block, taken out of the table: now, or when the stream gets there. */
+CUresult aq_overflow_free(const aq_block *block);
+CUresult aq_overflow_free_in_order(const aq_block *block, CUstream stream);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "blocks.h"
 #include "core_clock.h"
 #include "graph_memory.h"
 #include "loader.h"
@@ -102,6 +103,8 @@ static returning *take_finished(void) {
 static void free_in(CUcontext context, CUdeviceptr memory) {
   CUcontext before;
   bool entered = AQ_CUDA(cuCtxPushCurrent_v2) && !AQ_CUDA(cuCtxPushCurrent_v2)(context);
+  aq_block marked;
+  aq_blocks_take(AQ_BLOCK_OVERFLOW, memory, &marked);
   AQ_CUDA(cuMemFree_v2)(memory);
   if (entered) AQ_CUDA(cuCtxPopCurrent_v2)(&before);
 }

@@ -178,3 +178,43 @@ def test_what_overflowed_ends_with_its_context(burst: Tenant):
         shell.ok("cuMemFreeAsync", shell.ok("cuMemAlloc_v2", OUT, MIB), 0)
         shell.ok("cuCtxDestroy_v2", context)
         assert used(burst) == (0, 0)
+
+
+NON_BLOCKING = 1
+UNSET_PREFERRED, UNSET_ACCESSED, HERE = 4, 6, 0
+
+
+@pytest.mark.parametrize("freed", [False, True])
+def test_no_advice_brings_to_the_card_what_overflowed(burst: Tenant, freed: bool):
+    """Nor where it was freed in a stream that has not come to it: until then the memory is there."""
+    with Shell(burst).begin() as shell:
+        shell.ok("cuMemAlloc_v2", OUT, GRANT)
+        block, word = shell.ok("cuMemAlloc_v2", OUT, GRANT), shell.ok("cuMemHostAlloc", OUT, 4, 2)
+        stream = shell.ok("cuStreamCreate", OUT, NON_BLOCKING)
+        if freed:
+            shell.ok("cuStreamWaitValue32", stream, word, 1, 1)
+            shell.ok("cuMemFreeAsync", block, stream)
+        for advice in (UNSET_PREFERRED, UNSET_ACCESSED):
+            assert shell.call("cuMemAdvise", block, GRANT, advice, HERE)[0] == INVALID_VALUE
+        shell.ok("cuMemsetD8_v2", block, 1, GRANT)
+        shell.ok("cuStreamSynchronize", 0)
+        assert truth(burst) <= GRANT
+        if freed:
+            shell.ok("cuStreamWriteValue32", 0, word, 1, 0)
+            shell.ok("cuStreamSynchronize", stream)
+        assert used(burst) == (GRANT, 0 if freed else GRANT)
+
+
+def test_what_has_the_address_of_memory_that_overflowed_takes_advice(burst: Tenant):
+    """It is managed memory like any other."""
+    with Shell(burst).begin() as shell:
+        plain = shell.ok("cuMemAlloc_v2", OUT, GRANT)
+        for free in ("cuMemFree_v2", "cuMemFreeAsync"):
+            block = shell.ok("cuMemAlloc_v2", OUT, MIB)
+            shell.ok(*((free, block) if free == "cuMemFree_v2" else (free, block, 0)))
+            shell.ok("cuStreamSynchronize", 0)
+            shell.ok("cuMemFree_v2", plain)
+            managed = shell.ok("cuMemAllocManaged", OUT, MIB, 1)
+            assert shell.call("cuMemAdvise", managed, MIB, UNSET_PREFERRED, HERE)[0] == SUCCESS
+            shell.ok("cuMemFree_v2", managed)
+            plain = shell.ok("cuMemAlloc_v2", OUT, GRANT)
