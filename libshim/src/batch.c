@@ -40,7 +40,7 @@ static bool is_full(const aq_batch *batch) {
 
 /* A batch with a tail is joined even when it is full: the end event of what joins it is the tail's as well. */
 bool aq_batch_can_join(const aq_batch *batch, const aq_core_context *context, const void *what) {
-  if (!batch || batch->sample || batch->abandoned || batch->context != context || !aq_cost(what)) return false;
+  if (!batch || batch->sample || batch->context != context || !aq_cost(what)) return false;
   if (batch->member_count == AQ_BATCH_MEMBERS) return false;
   return !is_full(batch) || batch->unmeasured;
 }

@@ -206,19 +206,19 @@ static bool waits_for_batch(const aq_passage *passage) {
   return waits;
 }
 
-/* In the end there is a batch to join, and the gate is open, at the same moment. */
-static void pass_gate(aq_lane *lane, aq_submission *submission, aq_core_context *context) {
+/* In the end there is a batch to join, and the gate is open, at the same moment, which is returned. */
+static uint64_t pass_gate(aq_lane *lane, aq_submission *submission, aq_core_context *context) {
   aq_passage passage = aq_gate_arrive(context, submission);
   bool lacks;
   do {
     while ((lacks = aq_batch_is_lacking(submission, context)) && equip_batch(context)) continue;
   } while ((lacks && waits_for_batch(&passage)) || waits_at_gate(lane, submission, context, &passage));
   aq_gate_ticket(&passage, submission);
+  return passage.now_ns;
 }
 
 /* Without a batch it is charged by its past. */
-static void join(aq_lane *lane, aq_submission *submission, aq_core_context *context) {
-  uint64_t now = aq_now_ns();
+static void join(aq_lane *lane, aq_submission *submission, aq_core_context *context, uint64_t now) {
   submission->batch = aq_batch_join(lane, submission, context, now);
   if (submission->batch) {
     take_events(submission, submission->batch);
@@ -235,8 +235,7 @@ static void enter(aq_lane *lane, aq_submission *submission, CUcontext handle) {
   leave_others(lane, submission, context, &left);
   end_now(&left, handle);
   if (context && aq_core_cap(context->card)) {
-    pass_gate(lane, submission, context);
-    join(lane, submission, context);
+    join(lane, submission, context, pass_gate(lane, submission, context));
     aq_batch_publish(context->card, false);
   }
   aq_monitor_unlock();
@@ -281,6 +280,7 @@ static void close_submission(const aq_submission *submission, CUresult result, u
       aq_ticket_hand_out(aq_lane_mine, submission);
   } else if (result != CUDA_SUCCESS && batch->state == AQ_BATCH_OPEN && batch->submissions == 1) {
     batch->abandoned = true; /* the monitor may be looking at it */
+    if (submission->ticket) aq_batch_leave(submission->ticket); /* nothing joins what costs nothing */
   }
   aq_batch_call_ends(batch);
 }
