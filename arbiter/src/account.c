@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "seats.h"
+
 #define IDLE_NS (20 * AQ_MS)         /* without work for so long is idle */
 #define IDLE_CREDIT_NS (100 * AQ_MS) /* of lag that an idle tenant keeps */
 #define FINE_MOST_NS (150 * AQ_MS)   /* of lag that is given back */
@@ -152,35 +154,27 @@ void aq_account_wake(const aq_law *law, aq_tenant *tenant) {
 
 /* ---- where more is due than there is ---- */
 
-typedef void (*aq_seat_visit)(aq_law *law, aq_tenant *tenant, aq_seat *seat, void *of);
-
-/* The seats at a card of tenants with work. */
-static void visit(aq_law *law, const aq_card *card, aq_seat_visit seen, void *of) {
-  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
-    for (uint32_t i = 0; i < tenant->count; i++)
-      if (tenant->seats[i].card == card && tenant->wants) seen(law, tenant, &tenant->seats[i], of);
-}
-
 typedef struct {
   double least, most;
 } aq_lags;
 
-static void gather(aq_law *law, aq_tenant *tenant, aq_seat *seat, void *of) {
+static void gather(const aq_law *law, aq_tenant *tenant, aq_seat *seat, void *of) {
   aq_lags *lags = of;
+  if (!tenant->wants) return;
   double lag = lag_at(law, tenant, seat);
   lags->least = fmin(lags->least, lag);
   lags->most = fmax(lags->most, lag);
 }
 
-static void shift(aq_law *law, aq_tenant *tenant, aq_seat *seat, void *excess) {
-  (void)law, (void)tenant;
-  if (seat->due_ns > 0) seat->due_ns = fmax(0, seat->due_ns - *(double *)excess * seat->share);
+static void shift(const aq_law *law, aq_tenant *tenant, aq_seat *seat, void *excess) {
+  (void)law;
+  if (tenant->wants && seat->due_ns > 0) seat->due_ns = fmax(0, seat->due_ns - *(double *)excess * seat->share);
 }
 
 void aq_account_level(aq_law *law, const aq_card *card) {
   aq_lags lags = {.least = INFINITY};
-  visit(law, card, gather, &lags);
+  aq_seats_at(law, card, gather, &lags);
   double short_by = lags.least < INFINITY ? lags.least - LEVEL_NS : 0;
   double excess = fmax(short_by, lags.most - fmax(LAG_MOST_NS, 4.0 * card->quantum_ns));
-  if (excess > 0) visit(law, card, shift, &excess);
+  if (excess > 0) aq_seats_at(law, card, shift, &excess);
 }

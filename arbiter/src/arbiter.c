@@ -170,55 +170,9 @@ void aq_arbiter_stop(aq_arbiter *arbiter) {
   arbiter->running = false;
 }
 
-/* ---- its guests ---- */
+/* ---- groups of guests ---- */
 
-/* With the first of its group that has none of its cards. */
-static aq_tenant *join(aq_arbiter *arbiter, const aq_guest *guest, const aq_terms *terms, int *first) {
-  for (const aq_guest *other = arbiter->guests; guest->group && other; other = other->next) {
-    if (other->group != guest->group) continue;
-    *first = aq_law_join(arbiter->law, other->tenant, terms, guest->count);
-    if (*first >= 0) return other->tenant;
-  }
-  return NULL;
-}
-
-static int seat(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms) {
-  int first = 0;
-  aq_tenant *tenant = join(arbiter, guest, terms, &first);
-  if (!tenant) first = 0, tenant = aq_law_enter(arbiter->law, terms, guest->count);
-  if (!tenant) return ENOMEM;
-  aq_guest_seat(guest, tenant, (uint32_t)first, now_ns());
-  guest->next = arbiter->guests;
-  arbiter->guests = guest;
-  call(arbiter);
-  return 0;
-}
-
-int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage, uint32_t group, const aq_terms *terms,
-                     uint32_t count, aq_guest **entered) {
-  aq_guest *guest = calloc(1, sizeof *guest);
-  if (!guest) return ENOMEM;
-  guest->group = group;
-  int error = aq_guest_open(guest, control, usage, terms, count);
-  if (!error) {
-    pthread_mutex_lock(&arbiter->lock);
-    error = seat(arbiter, guest, terms);
-    pthread_mutex_unlock(&arbiter->lock);
-    if (error) aq_files_close(&guest->files);
-  }
-  if (error) free(guest);
-  else *entered = guest;
-  return error;
-}
-
-void aq_arbiter_change(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms) {
-  pthread_mutex_lock(&arbiter->lock);
-  aq_law_change(guest->tenant, guest->first, terms, guest->count);
-  call(arbiter);
-  pthread_mutex_unlock(&arbiter->lock);
-}
-
-/* The seats behind those that leave a tenant have moved up. */
+/* Seats have left a tenant: those behind them have moved up. */
 static void move_up(aq_arbiter *arbiter, const aq_tenant *tenant, uint32_t first, uint32_t count) {
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
     if (guest->tenant == tenant && guest->first > first) guest->first -= count;
@@ -235,8 +189,8 @@ static bool move(aq_arbiter *arbiter, aq_guest *guest, aq_tenant *to) {
   return true;
 }
 
-/* To the first of its group, of another tenant, that has none of its cards. */
-static bool rejoin(aq_arbiter *arbiter, aq_guest *guest) {
+/* To the first of its group, of another tenant, that has none of its cards. False: there is none. */
+static bool join_group(aq_arbiter *arbiter, aq_guest *guest) {
   for (aq_guest *other = arbiter->guests; guest->group && other; other = other->next)
     if (other->group == guest->group && other->tenant != guest->tenant && move(arbiter, guest, other->tenant)) return true;
   return false;
@@ -249,17 +203,54 @@ static bool is_alone(const aq_arbiter *arbiter, const aq_guest *guest) {
 }
 
 /* Others of a group whose cards were this one's may belong to its tenant now. */
-static void fill(aq_arbiter *arbiter, uint32_t group) {
+static void complete_group(aq_arbiter *arbiter, uint32_t group) {
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-    if (guest->group == group && is_alone(arbiter, guest)) rejoin(arbiter, guest);
+    if (guest->group == group && is_alone(arbiter, guest)) join_group(arbiter, guest);
+}
+
+/* ---- its guests ---- */
+
+static int enter(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms) {
+  aq_tenant *tenant = aq_law_enter(arbiter->law, terms, guest->count);
+  if (!tenant) return ENOMEM;
+  aq_guest_seat(guest, tenant, now_ns());
+  guest->next = arbiter->guests;
+  arbiter->guests = guest;
+  join_group(arbiter, guest);
+  call(arbiter);
+  return 0;
+}
+
+int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage, uint32_t group, const aq_terms *terms,
+                     uint32_t count, aq_guest **entered) {
+  aq_guest *guest = calloc(1, sizeof *guest);
+  if (!guest) return ENOMEM;
+  guest->group = group;
+  int error = aq_guest_open(guest, control, usage, terms, count);
+  if (!error) {
+    pthread_mutex_lock(&arbiter->lock);
+    error = enter(arbiter, guest, terms);
+    pthread_mutex_unlock(&arbiter->lock);
+    if (error) aq_files_close(&guest->files);
+  }
+  if (error) free(guest);
+  else *entered = guest;
+  return error;
+}
+
+void aq_arbiter_change(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms) {
+  pthread_mutex_lock(&arbiter->lock);
+  aq_law_change(guest->tenant, guest->first, terms, guest->count);
+  call(arbiter);
+  pthread_mutex_unlock(&arbiter->lock);
 }
 
 void aq_arbiter_group(aq_arbiter *arbiter, aq_guest *guest, uint32_t group) {
   pthread_mutex_lock(&arbiter->lock);
   uint32_t before = guest->group;
   guest->group = group;
-  if (!rejoin(arbiter, guest) && !is_alone(arbiter, guest)) move(arbiter, guest, NULL);
-  fill(arbiter, before);
+  if (!join_group(arbiter, guest) && !is_alone(arbiter, guest)) move(arbiter, guest, NULL);
+  complete_group(arbiter, before);
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
 }
@@ -278,7 +269,7 @@ void aq_arbiter_leave(aq_arbiter *arbiter, aq_guest *guest) {
   *link = guest->next;
   move_up(arbiter, guest->tenant, guest->first, guest->count);
   aq_law_leave(arbiter->law, guest->tenant, guest->first, guest->count);
-  fill(arbiter, guest->group);
+  complete_group(arbiter, guest->group);
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
   aq_files_forsake(&guest->files);

@@ -8,15 +8,6 @@
 /* It has leases no longer, or from now on, as it wishes and as far as it is believed. */
 void aq_exempt_settle(const aq_law *law, aq_tenant *tenant);
 
-/* A seat at a card says to have used so much of it. */
-void aq_exempt_use(aq_seat *seat, double busy);
-
-/* Time passes for a card that an exempt tenant has a seat at. */
-void aq_exempt_pass(const aq_law *law, aq_card *card, uint64_t now, double dt);
-
-/* What was said beyond the time that has passed is taken off what is said next. */
-void aq_exempt_share(const aq_law *law, aq_card *card);
-
 /* Lets it in on each card to which it has a claim now, and keeps it out of the others. */
 void aq_exempt_review(const aq_law *law, aq_tenant *tenant);
 

@@ -117,13 +117,13 @@ void aq_guest_move(aq_guest *guest, aq_tenant *tenant, uint32_t first) {
   }
 }
 
-void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint32_t first, uint64_t now) {
+void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint64_t now) {
   aq_guest_forgive(guest, now);
   for (uint32_t i = 0; i < guest->count; i++) {
     const aq_control_card *card = &guest->files.control->cards[guest->places[i]];
     guest->base[i] = (aq_account){.guaranteed_ns = card->guaranteed_ns, .used_ns = card->used_ns, .lent_ns = card->lent_ns};
   }
-  aq_guest_move(guest, tenant, first);
+  aq_guest_move(guest, tenant, 0);
   aq_files_beat(&guest->files, now);
 }
 

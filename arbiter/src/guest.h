@@ -31,10 +31,10 @@ struct aq_guest {
 /* 0, or an errno value. */
 int aq_guest_open(aq_guest *guest, const char *control, const char *usage, const aq_terms *terms, uint32_t count);
 
-/* It has entered as `tenant`, or has joined it, with seats from `first` on: its gates are closed. */
-void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint32_t first, uint64_t now);
+/* It has entered as `tenant`: its gates are closed. */
+void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint64_t now);
 
-/* Its seats have moved there. */
+/* Its seats have moved to a tenant, where they begin with this one. */
 void aq_guest_move(aq_guest *guest, aq_tenant *tenant, uint32_t first);
 
 /* What was wrong with what it says is forgotten. */

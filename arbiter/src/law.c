@@ -7,6 +7,7 @@
 #include "account.h"
 #include "exempt.h"
 #include "lease.h"
+#include "overlap.h"
 #include "party.h"
 #include "rank.h"
 
@@ -51,7 +52,7 @@ static void pass_time(aq_law *law, uint64_t now) {
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
     for (uint32_t i = 0; i < tenant->count; i++) aq_account_pass(tenant, &tenant->seats[i], now, dt);
   for (aq_card *card = law->cards; card; card = card->next)
-    if (card->exempts) aq_exempt_pass(law, card, now, dt);
+    if (card->exempts) aq_overlap_pass(law, card, now, dt);
   if (dt > 0) law->now_ns = now;
 }
 
@@ -77,7 +78,7 @@ void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t index, const aq_repo
   if (has_work(&said)) seat->wanted_ns = now;
   if (said.waiting && !seat->said.waiting) seat->waits_ns = now;
   if (said.in_flight && !seat->said.in_flight) seat->flies_ns = now;
-  if (said.used_ns) aq_exempt_use(seat, (double)said.used_ns);
+  if (said.used_ns) aq_overlap_use(seat, (double)said.used_ns);
   seat->said = said;
   seat->seen = true;
   if (wakes) aq_account_wake(law, tenant);
@@ -180,7 +181,7 @@ uint64_t aq_law_step(aq_law *law, uint64_t now) {
   grant(law);
   count_cards(law);
   for (aq_card *card = law->cards; card; card = card->next)
-    if (card->exempts) aq_exempt_share(law, card);
+    if (card->exempts) aq_overlap_share(law, card);
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
     if (tenant->exempt) aq_exempt_review(law, tenant);
   for (const aq_card *card = law->cards; card; card = card->next) aq_account_level(law, card);

@@ -78,13 +78,10 @@ void aq_law_free(aq_law *law);
 /* NULL: no memory. The terms are of different cards, at most AQ_MAX_CARDS. Its seats are numbered in their order. */
 aq_tenant *aq_law_enter(aq_law *law, const aq_terms *terms, uint32_t count);
 
-/* More seats of a tenant, behind those that it has. Returns the number of the first; -1: it would have more than AQ_MAX_CARDS
- * then, or two at one card, or there is no memory. */
-int aq_law_join(aq_law *law, aq_tenant *tenant, const aq_terms *terms, uint32_t count);
-
-/* Seats go to another tenant, NULL: to a new one, with all that is due to them and all they owe. Those behind them move up, and a
- * tenant that has none left is gone. Returns where they are now, their first number in `first`; NULL: nothing has changed, for
- * the reasons of aq_law_join. */
+/* Seats go to another tenant, behind those that it has, or with NULL to a new one, with all that is due to them and all they owe.
+ * Those that were behind them move up, and a tenant that has none left is gone. Returns where they are now, the number of the first
+ * in `first`. NULL: nothing has changed, because the other tenant would have more than AQ_MAX_CARDS seats then, or two at one
+ * card, or there is no memory. */
 aq_tenant *aq_law_move(aq_law *law, aq_tenant *tenant, uint32_t *first, uint32_t count, aq_tenant *to);
 
 /* Seats leave, and with the last of them their tenant. Those behind them move up. */

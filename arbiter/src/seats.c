@@ -1,12 +1,12 @@
 /* Who there is: a tenant has a seat at each of its cards. Seats join a tenant and leave it while it holds leases; a card is
  * there as long as somebody has a seat at it.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "seats.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "state.h"
 
 /* ---- cards ---- */
 
@@ -39,21 +39,15 @@ static void leave_card(aq_law *law, aq_card *card) {
 
 /* ---- seats ---- */
 
-static bool has_card(const aq_tenant *tenant, const char *uuid) {
+static bool has_card(const aq_tenant *tenant, const aq_card *card) {
   for (uint32_t i = 0; i < tenant->count; i++)
-    if (!strncmp(tenant->seats[i].card->uuid, uuid, sizeof tenant->seats[i].card->uuid)) return true;
+    if (tenant->seats[i].card == card) return true;
   return false;
 }
 
-static bool has_any(const aq_tenant *tenant, const aq_terms *terms, uint32_t count) {
+static bool has_any(const aq_tenant *tenant, const aq_seat *seats, uint32_t count) {
   for (uint32_t i = 0; i < count; i++)
-    if (has_card(tenant, terms[i].card)) return true;
-  return false;
-}
-
-static bool has_any_of(const aq_tenant *tenant, const aq_seat *seats, uint32_t count) {
-  for (uint32_t i = 0; i < count; i++)
-    if (has_card(tenant, seats[i].card->uuid)) return true;
+    if (has_card(tenant, seats[i].card)) return true;
   return false;
 }
 
@@ -80,20 +74,21 @@ static void remove_seats(aq_law *law, aq_tenant *tenant, uint32_t first, uint32_
 }
 
 static bool add_seats(aq_law *law, aq_tenant *tenant, const aq_terms *terms, uint32_t count) {
-  uint32_t first = tenant->count;
-  for (uint32_t i = 0; i < count; i++) {
-    aq_card *card = take_card(law, terms[i].card);
-    if (!card) {
-      remove_seats(law, tenant, first, i);
-      return false;
-    }
-    tenant->seats[tenant->count++].card = card;
+  for (; tenant->count < count; tenant->count++) {
+    tenant->seats[tenant->count].card = take_card(law, terms[tenant->count].card);
+    if (!tenant->seats[tenant->count].card) return false;
   }
-  aq_law_change(tenant, first, terms, count);
   return true;
 }
 
-static void look_at_seats(aq_tenant *tenant) {
+void aq_seats_at(const aq_law *law, const aq_card *card, aq_seat_visit visit, void *of) {
+  for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next)
+    for (uint32_t i = 0; i < tenant->count; i++)
+      if (tenant->seats[i].card == card) visit(law, tenant, &tenant->seats[i], of);
+}
+
+/* What a tenant's seats say together. */
+static void sum_up(aq_tenant *tenant) {
   tenant->priority = 0;
   tenant->trust = AQ_TRUSTED;
   for (uint32_t i = 0; i < tenant->count; i++) {
@@ -124,29 +119,25 @@ static void remove_tenant(aq_law *law, aq_tenant *tenant) {
 aq_tenant *aq_law_enter(aq_law *law, const aq_terms *terms, uint32_t count) {
   assert(count && count <= AQ_MAX_CARDS);
   aq_tenant *tenant = new_tenant(law);
-  if (!tenant || add_seats(law, tenant, terms, count)) return tenant;
-  remove_tenant(law, tenant);
-  return NULL;
+  if (!tenant) return NULL;
+  if (!add_seats(law, tenant, terms, count)) {
+    aq_law_leave(law, tenant, 0, tenant->count);
+    return NULL;
+  }
+  aq_law_change(tenant, 0, terms, count);
+  return tenant;
 }
-
-int aq_law_join(aq_law *law, aq_tenant *tenant, const aq_terms *terms, uint32_t count) {
-  uint32_t first = tenant->count;
-  bool may = has_room(tenant, count) && !has_any(tenant, terms, count);
-  return may && add_seats(law, tenant, terms, count) ? (int)first : -1;
-}
-
-void aq_law_exempt(aq_tenant *tenant, int exempt) { tenant->wishes_exempt = exempt; }
 
 /* What runs without a lease goes on doing so, and is charged as before. */
 static void copy_seats(aq_tenant *to, const aq_tenant *from, uint32_t first, uint32_t count) {
   memcpy(&to->seats[to->count], &from->seats[first], count * sizeof to->seats[0]);
   for (uint32_t i = 0; i < count; i++, to->count++) to->seats[to->count].card->seats++;
   to->stray |= from->stray;
-  look_at_seats(to);
+  sum_up(to);
 }
 
 aq_tenant *aq_law_move(aq_law *law, aq_tenant *tenant, uint32_t *first, uint32_t count, aq_tenant *to) {
-  if (to && (!has_room(to, count) || has_any_of(to, &tenant->seats[*first], count))) return NULL;
+  if (to && (!has_room(to, count) || has_any(to, &tenant->seats[*first], count))) return NULL;
   aq_tenant *owner = to ? to : new_tenant(law);
   if (!owner) return NULL;
   owner->lent_turn_ns = fmax(owner->lent_turn_ns, tenant->lent_turn_ns);
@@ -159,7 +150,7 @@ aq_tenant *aq_law_move(aq_law *law, aq_tenant *tenant, uint32_t *first, uint32_t
 
 void aq_law_leave(aq_law *law, aq_tenant *tenant, uint32_t first, uint32_t count) {
   remove_seats(law, tenant, first, count);
-  if (tenant->count) look_at_seats(tenant);
+  if (tenant->count) sum_up(tenant);
   else remove_tenant(law, tenant);
 }
 
@@ -170,12 +161,12 @@ void aq_law_change(aq_tenant *tenant, uint32_t first, const aq_terms *terms, uin
     seat->most = terms[i].most_percent / 100.0;
     seat->priority = terms[i].priority;
   }
-  look_at_seats(tenant);
+  sum_up(tenant);
 }
 
 void aq_law_trust(aq_tenant *tenant, uint32_t first, uint32_t count, aq_trust trust) {
   for (uint32_t i = 0; i < count; i++) tenant->seats[first + i].trust = trust;
-  look_at_seats(tenant);
+  sum_up(tenant);
 }
 
 void aq_law_absent(aq_tenant *tenant, uint32_t first, uint32_t count, uint32_t absent) {

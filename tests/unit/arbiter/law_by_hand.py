@@ -19,8 +19,13 @@ class Law:
         return lib.aq_law_enter(self.law, _terms(cards, share, priority), len(cards))
 
     def join(self, tenant: Any, *cards: str, share: int = 50, priority: int = 0) -> int:
-        """More seats; the number of the first."""
-        return int(lib.aq_law_join(self.law, tenant, _terms(cards, share, priority), len(cards)))
+        """A tenant enters and moves to this one; the number of its first seat there, or -1 where it cannot."""
+        entered = self.enter(*cards, share=share, priority=priority)
+        moved, first = self.move(entered, 0, len(cards), tenant)
+        if moved != ffi.NULL:
+            return first
+        self.leave(entered, 0, len(cards))
+        return -1
 
     def move(self, tenant: Any, first: int, count: int, to: Any = ffi.NULL) -> tuple[Any, int]:
         """Where seats are then."""

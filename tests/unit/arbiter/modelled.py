@@ -338,14 +338,14 @@ class World:
     ) -> Process:
         """A tenant whose process begins to work at a moment; shares in percent, and it is capped if `most` is None.
 
-        `joined`: it enters with its first card, and the others join it one by one.
+        `joined`: each of its cards enters by itself, and the others move to the first.
         """
         limit = round(share) if most is None else round(most)
         terms = [(card.encode(), round(share * 100), limit, priority) for card in cards]
-        first = 1 if joined else len(terms)
-        native = lib.aq_law_enter(self.law, ffi.new("aq_terms[]", terms[:first]), first)
-        for index in range(first, len(terms)):
-            assert lib.aq_law_join(self.law, native, ffi.new("aq_terms *", terms[index]), 1) == index
+        each = 1 if joined else len(terms)
+        native = lib.aq_law_enter(self.law, ffi.new("aq_terms[]", terms[:each]), each)
+        for number in range(each, len(terms)):
+            assert self.join(native, terms[number]) == number
         seats = [Seat(self.cards.setdefault(card, Card(self)), index) for index, card in enumerate(cards)]
         for seat in seats:
             seat.told = lib.aq_law_lease(native, seat.index)
@@ -353,6 +353,12 @@ class World:
         self.processes.append(process)
         self.at(max(at, self.now), process.go)
         return process
+
+    def join(self, native: Any, terms: tuple[bytes, int, int, int]) -> int:
+        """A tenant of one card enters and moves to another tenant; its place there."""
+        entered, place = lib.aq_law_enter(self.law, ffi.new("aq_terms *", terms), 1), ffi.new("uint32_t *")
+        assert lib.aq_law_move(self.law, entered, place, 1, native) == native
+        return int(place[0])
 
     def ring(self, process: Process) -> None:
         """A bell: the arbiter looks soon."""

@@ -15,8 +15,7 @@ MOST_CARDS = 16
 
 def join(world: World, member: Process, work: Work, card: str, share: int = 50) -> Process:
     """A process of another member of the same tenant, with a card of its own."""
-    terms = ffi.new("aq_terms *", (card.encode(), share * 100, share, 0))
-    index = int(lib.aq_law_join(world.law, member.native, terms, 1))
+    index = world.join(member.native, (card.encode(), share * 100, share, 0))
     seat = Seat(world.cards.setdefault(card, Card(world)), index)
     seat.told = lib.aq_law_lease(member.native, index)
     process = Process(world, work, [seat], member.native)
