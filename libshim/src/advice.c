@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <time.h>
 
+#include "capture.h"
 #include "core_clock.h"
 #include "loader.h"
 
@@ -60,9 +61,8 @@ static bool bring(CUdeviceptr address, uint64_t bytes) {
 }
 
 bool aq_bring_to_host(CUdeviceptr address, uint64_t bytes) {
-  int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  bool exchanged = AQ_CUDA(cuThreadExchangeStreamCaptureMode) && !AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  int mode = aq_captures_relax();
   bool there = bring(address, bytes);
-  if (exchanged) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  aq_captures_restore(mode);
   return there;
 }

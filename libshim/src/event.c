@@ -2,14 +2,14 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "event.h"
 
+#include "capture.h"
 #include "loader.h"
 
 CUevent aq_event_new(void) {
   CUevent event = NULL;
-  int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* of this thread: making an event must not spoil its capture */
-  bool exchanged = AQ_CUDA(cuThreadExchangeStreamCaptureMode) && !AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  int mode = aq_captures_relax();
   if (!AQ_CUDA(cuEventCreate) || AQ_CUDA(cuEventCreate)(&event, 0) != CUDA_SUCCESS) event = NULL;
-  if (exchanged) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  aq_captures_restore(mode);
   return event;
 }
 

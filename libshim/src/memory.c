@@ -107,13 +107,22 @@ CUresult aq_memory_freed(CUresult result, const aq_freeing *freeing) {
   return result;
 }
 
+static void end_resident(uint64_t one, bool lives) {
+  (void)lives;
+  aq_resident_end((aq_resident *)(uintptr_t)one);
+}
+
+static aq_ending ending_of(aq_resident *one) {
+  return (aq_ending){.call = one ? end_resident : NULL, .with = (uint64_t)(uintptr_t)one};
+}
+
 /* What a capture frees is a graph's. What we know by that address has ended with its context, which is just being forgotten, and
  * an event of ours would be captured: whoever asked about it would spoil the capture. */
 CUresult aq_memory_freed_in_order(CUresult result, const aq_freeing *freeing, CUstream stream) {
   aq_charge charge = freeing->resident ? aq_resident_charge(freeing->resident) : freeing->block.charge;
   bool own = freeing->known && result == CUDA_SUCCESS && !is_pools(&freeing->block) && charge.card != AQ_NO_CARD;
   if (own) aq_managed_freed(freeing->block.key);
-  bool later = own && !aq_stream_is_capturing(stream) && aq_return_later(&charge, 0, freeing->resident, stream);
+  bool later = own && !aq_stream_is_capturing(stream) && aq_return_later(&charge, ending_of(freeing->resident), stream);
   return later ? result : aq_memory_freed(result, freeing);
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "batch.h"
+#include "capture.h"
 #include "core_clock.h"
 #include "loader.h"
 #include "quota.h"
@@ -258,9 +259,8 @@ static void begin_robust_list(void) {
 
 static void *watch(void *unused) {
   (void)unused;
-  int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   prctl(PR_SET_NAME, "aliquot-core");
-  if (AQ_CUDA(cuThreadExchangeStreamCaptureMode)) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  aq_captures_relax();
   pthread_mutex_lock(&lock);
   begin_robust_list();
   while (!leaving) {

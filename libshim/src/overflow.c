@@ -76,9 +76,14 @@ CUresult aq_overflow_free(const aq_block *block) {
   return result;
 }
 
+/* With its own context it has gone; when the stream was of another one, it stays, and nobody frees it. */
+static void release_then(uint64_t address, bool lives) {
+  if (lives) release(address);
+}
+
 /* Not by the driver's own free in stream order, which is for memory of its pools. */
 CUresult aq_overflow_free_in_order(const aq_block *block, CUstream stream) {
-  if (aq_return_later(&block->charge, block->key, NULL, stream)) return CUDA_SUCCESS;
+  if (aq_return_later(&block->charge, (aq_ending){.call = release_then, .with = block->key}, stream)) return CUDA_SUCCESS;
   CUresult result = AQ_CUDA(cuStreamSynchronize) ? AQ_CUDA(cuStreamSynchronize)(stream) : CUDA_ERROR_NOT_FOUND;
   if (result == CUDA_SUCCESS) return aq_overflow_free(block);
   aq_blocks_put(block);

@@ -6,6 +6,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "overhead.h"
 
+#include "capture.h"
 #include "ledger.h"
 #include "lock.h"
 
@@ -36,10 +37,9 @@ static uint64_t context_bytes(int card) {
 
 static CUresult ask(uint64_t *available) {
   size_t now = 0, total;
-  int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  bool exchanged = AQ_CUDA(cuThreadExchangeStreamCaptureMode) && !AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  int mode = aq_captures_relax();
   CUresult result = AQ_CUDA(cuMemGetInfo_v2)(&now, &total);
-  if (exchanged) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  aq_captures_restore(mode);
   *available = now;
   return result;
 }

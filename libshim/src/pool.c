@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <time.h>
 
+#include "capture.h"
 #include "cards.h"
 #include "loader.h"
 #include "pool_list.h"
@@ -222,14 +223,13 @@ void aq_pools_settle(void) {
 
 bool aq_pools_trim(void) {
   bool any = aq_returns_collect();
-  int mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* of this thread: giving memory back must not spoil its capture */
-  bool exchanged = AQ_CUDA(cuThreadExchangeStreamCaptureMode) && !AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  int mode = aq_captures_relax();
   for (aq_pool *pool = aq_pool_next(NULL); pool; pool = aq_pool_next(pool)) {
     if (aq_pool_device(pool) < 0) continue;
     any = true;
     aq_pool_trim(pool);
     aq_pool_settle(pool);
   }
-  if (exchanged) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
+  aq_captures_restore(mode);
   return any;
 }

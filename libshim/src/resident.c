@@ -7,11 +7,11 @@
 #include "advice.h"
 #include "allowance.h"
 #include "cards.h"
-#include "event.h"
 #include "ledger.h"
 #include "location.h"
 #include "lock.h"
 #include "memory.h"
+#include "prefetches.h"
 #include "stream.h"
 
 #define BLOCK (UINT64_C(2) << 20)
@@ -33,19 +33,8 @@ struct aq_resident {
   uint64_t asked[]; /* by block: when the program asked for it last, by `moments`; ON_HOST: it is kept there */
 };
 
-/* A prefetch to the card that its stream has perhaps not come to: its blocks could come after they were brought away. */
-typedef struct coming {
-  struct coming *next;
-  const aq_resident *one;
-  size_t first, count;
-  CUevent event; /* NULL: it is not known when it has come */
-  void *context; /* of the event, which ends with it */
-  bool ending;
-} coming;
-
 static aq_lock moving;
 static aq_resident *all;
-static coming *comings;
 static uint64_t moments = UNWANTED;
 
 bool aq_residents_any;
@@ -81,48 +70,6 @@ static void mark(aq_resident *one, size_t first, size_t count, uint64_t moment) 
   for (size_t i = first; i < first + count; i++) one->asked[i] = moment;
 }
 
-/* ---- prefetches under way ---- */
-
-static bool is_over(const coming *c) { return c->event && !c->ending && AQ_CUDA(cuEventQuery)(c->event) != CUDA_ERROR_NOT_READY; }
-
-/* Forgets those that are over, and those of one allocation. A capture of the thread's would forbid to ask. */
-static void look_at_comings(const aq_resident *gone) {
-  int mode = aq_captures_relax();
-  for (coming **at = &comings; *at;) {
-    coming *c = *at;
-    if (c->one != gone && !is_over(c)) {
-      at = &c->next;
-      continue;
-    }
-    *at = c->next;
-    if (!c->ending) aq_event_end(c->event);
-    free(c);
-  }
-  aq_captures_restore(mode);
-}
-
-static bool is_coming(const aq_resident *one, size_t block) {
-  for (const coming *c = comings; c; c = c->next)
-    if (c->one == one && block >= c->first && block - c->first < c->count) return true;
-  return false;
-}
-
-/* Behind a prefetch. Without memory for the note its blocks are not told from others, so it is waited for. */
-static void note_coming(const aq_resident *one, size_t first, size_t count, CUstream stream) {
-  coming *c = malloc(sizeof *c);
-  CUcontext context = NULL;
-  look_at_comings(NULL);
-  if (!c) {
-    if (AQ_CUDA(cuStreamSynchronize)) AQ_CUDA(cuStreamSynchronize)(stream);
-    return;
-  }
-  int mode = aq_captures_relax();
-  CUevent event = aq_stream_mark(stream, &context);
-  aq_captures_restore(mode);
-  *c = (coming){.next = comings, .one = one, .first = first, .count = count, .event = event, .context = context};
-  comings = c;
-}
-
 /* ---- to the host ---- */
 
 typedef struct {
@@ -131,7 +78,7 @@ typedef struct {
 } blocks;
 
 static bool may_leave(const aq_resident *one, size_t block, uint64_t before) {
-  return !is_on_host(one, block) && one->asked[block] < before && !is_coming(one, block);
+  return !is_on_host(one, block) && one->asked[block] < before && !aq_prefetches_name(one, block);
 }
 
 static bool has_leavers(const aq_resident *one, int card) { return one->charge.card == card && !one->ending && !one->freeing; }
@@ -193,7 +140,7 @@ static uint64_t shortage(int card, uint64_t bytes) {
 
 /* Has blocks leave that were asked for before a moment, if that is enough. */
 static bool make_room(int card, uint64_t bytes, uint64_t before) {
-  look_at_comings(NULL);
+  aq_prefetches_look(NULL);
   uint64_t missing = shortage(card, bytes);
   if (!missing || can_leave(card, before) < missing) return false;
   while (missing) {
@@ -348,7 +295,7 @@ void aq_resident_end(aq_resident *one) {
   aq_resident **at = &all;
   while (*at != one) at = &(*at)->next;
   *at = one->next;
-  look_at_comings(one);
+  aq_prefetches_look(one);
   aq_lock_release(&moving);
   free(one);
 }
@@ -410,7 +357,7 @@ static CUresult take_hint(const aq_hint *hint, aq_resident *one) {
     result = pass_part(hint, one, i, count);
   }
   if (captured || hint->advice != AQ_PREFETCH) return result;
-  if (names(hint, one)) note_coming(one, first, end - first, hint->stream);
+  if (names(hint, one)) aq_prefetches_note(one, first, end - first, hint->stream);
   for (size_t i = first; i < end && !names(hint, one); i++)
     if (!is_on_host(one, i)) one->asked[i] = UNWANTED;
   return result;
@@ -437,17 +384,13 @@ static void rename_context(void *from, void *to, bool ending) {
     one->context = to;
     one->ending = ending;
   }
-  for (coming *c = comings; c && from; c = c->next) {
-    if (c->context != from) continue;
-    c->context = to;
-    c->ending = ending;
-  }
+  if (from) aq_prefetches_rename_context(from, to, ending);
 }
 
 void aq_residents_pause_context(CUcontext context, void *name) {
   if (!any()) return;
   aq_lock_acquire(&moving);
-  look_at_comings(NULL);
+  aq_prefetches_look(NULL);
   rename_context(context, name, true);
   aq_lock_release(&moving);
 }
@@ -459,23 +402,10 @@ void aq_residents_resume_context(void *name, CUcontext context) {
   aq_lock_release(&moving);
 }
 
-/* A prefetch of another allocation, in a stream of this context, is over with it. */
-static void end_comings(const void *name) {
-  for (coming **at = &comings; *at;) {
-    coming *c = *at;
-    if (c->context != name) {
-      at = &c->next;
-      continue;
-    }
-    *at = c->next;
-    free(c);
-  }
-}
-
 void aq_residents_end_context(void *name) {
   if (!any() || !name) return;
   aq_lock_acquire(&moving);
-  end_comings(name);
+  aq_prefetches_end_context(name);
   for (aq_resident **at = &all; *at;) {
     aq_resident *one = *at;
     if (one->context != name || one->freeing) {
@@ -483,7 +413,7 @@ void aq_residents_end_context(void *name) {
       continue;
     }
     *at = one->next;
-    look_at_comings(one);
+    aq_prefetches_look(one);
     aq_quota_give(&one->charge);
     free(one);
   }
@@ -493,5 +423,5 @@ void aq_residents_end_context(void *name) {
 void aq_residents_forget(void) {
   aq_lock_reset(&moving);
   all = NULL;
-  comings = NULL;
+  aq_prefetches_forget();
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "blocks.h"
+#include "capture.h"
 #include "core_clock.h"
 #include "graph_memory.h"
 #include "loader.h"
@@ -24,8 +24,7 @@
 typedef struct returning {
   struct returning *next;
   aq_charge charge;
-  CUdeviceptr memory; /* for us to free, or 0 */
-  aq_resident *resident;
+  aq_ending ending;
   CUevent event;
   CUcontext context; /* of the event */
 } returning;
@@ -67,7 +66,7 @@ static void look_at_pile(void) {
   __atomic_store_n(&enough, left > PILE / 2 ? 2 * left : PILE, __ATOMIC_RELAXED);
 }
 
-bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, aq_resident *resident, CUstream stream) {
+bool aq_return_later(const aq_charge *charge, aq_ending ending, CUstream stream) {
   returning *one = malloc(sizeof *one);
   CUcontext context = NULL;
   int mode = aq_captures_relax();
@@ -77,7 +76,7 @@ bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, aq_resident *r
     free(one);
     return false;
   }
-  *one = (returning){.charge = *charge, .memory = memory, .resident = resident, .event = event, .context = context};
+  *one = (returning){.charge = *charge, .ending = ending, .event = event, .context = context};
   put(one);
   look_at_pile();
   return true;
@@ -99,20 +98,18 @@ static returning *take_finished(void) {
   return finished;
 }
 
-/* The calling thread may have no context. */
-static void free_in(CUcontext context, CUdeviceptr memory) {
-  CUcontext before;
-  bool entered = AQ_CUDA(cuCtxPushCurrent_v2) && !AQ_CUDA(cuCtxPushCurrent_v2)(context);
-  aq_block marked;
-  aq_blocks_take(AQ_BLOCK_OVERFLOW, memory, &marked);
-  AQ_CUDA(cuMemFree_v2)(memory);
-  if (entered) AQ_CUDA(cuCtxPopCurrent_v2)(&before);
-}
-
-static void end(returning *one) {
-  if (one->resident) aq_resident_end(one->resident);
+static void end(returning *one, bool lives) {
+  if (one->ending.call) one->ending.call(one->ending.with, lives);
   aq_quota_give(&one->charge);
   free(one);
+}
+
+/* The calling thread may have no context. */
+static void end_in_context(returning *one) {
+  CUcontext before;
+  bool enters = one->ending.call && AQ_CUDA(cuCtxPushCurrent_v2) && !AQ_CUDA(cuCtxPushCurrent_v2)(one->context);
+  end(one, true);
+  if (enters) AQ_CUDA(cuCtxPopCurrent_v2)(&before);
 }
 
 bool aq_returns_collect(void) {
@@ -124,8 +121,7 @@ bool aq_returns_collect(void) {
   bool some = finished;
   for (returning *next; finished; finished = next) {
     next = finished->next;
-    if (finished->memory) free_in(finished->context, finished->memory);
-    end(finished);
+    end_in_context(finished);
   }
   aq_captures_restore(mode);
   return some;
@@ -141,7 +137,7 @@ void aq_returns_resume(void) { __atomic_fetch_sub(&pauses, 1, __ATOMIC_SEQ_CST);
 void aq_returns_end_context(CUcontext context) {
   for (returning *one = any() ? take_all() : NULL, *next; one; one = next) {
     next = one->next;
-    if (one->context == context) end(one);
+    if (one->context == context) end(one, false);
     else put(one);
   }
 }

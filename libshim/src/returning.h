@@ -7,11 +7,15 @@
 
 #include "cuda_abi.h"
 #include "quota.h"
-#include "resident.h"
 
-/* The driver frees, or with `memory` we do, what the charge is for when the stream has come so far as it is now; then the resident
- * allocation, if it is one, ends too. False: that cannot be told. */
-bool aq_return_later(const aq_charge *charge, CUdeviceptr memory, aq_resident *resident, CUstream stream);
+/* What else is to be done then: called in the stream's context, or, if that has ended before, with `lives` false. */
+typedef struct {
+  void (*call)(uint64_t with, bool lives); /* NULL: nothing */
+  uint64_t with;
+} aq_ending;
+
+/* Gives a charge back when the stream has come so far as it is now. False: that cannot be told. */
+bool aq_return_later(const aq_charge *charge, aq_ending ending, CUstream stream);
 
 /* Gives back what streams have freed by now. Cheap where there is none. True when there was some. */
 bool aq_returns_collect(void);

@@ -24,16 +24,6 @@ bool aq_stream_is_capturing(CUstream stream) {
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-int aq_captures_relax(void) {
-  int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  if (AQ_CUDA(cuThreadExchangeStreamCaptureMode)) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
-  return mode;
-}
-
-void aq_captures_restore(int mode) {
-  if (AQ_CUDA(cuThreadExchangeStreamCaptureMode)) AQ_CUDA(cuThreadExchangeStreamCaptureMode)(&mode);
-}
-
 /* NULL: that of the thread, or the driver cannot tell. */
 static CUcontext own_context(CUstream stream) {
   CUcontext context;

@@ -26,10 +26,6 @@ CUresult aq_stream_device(CUstream stream, CUdevice *device);
 /* Whether it is being captured, as far as the driver says. */
 bool aq_stream_is_capturing(CUstream stream);
 
-/* Until it is restored, nothing that this thread calls spoils a capture, or is refused because of one. */
-int aq_captures_relax(void);
-void aq_captures_restore(int mode);
-
 /* Makes the stream's own context current. True: aq_stream_leave must follow. False: it is, or the driver cannot tell. */
 bool aq_stream_enter(CUstream stream);
 void aq_stream_leave(void);
