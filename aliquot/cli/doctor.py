@@ -14,7 +14,7 @@ from aliquot.cli.options import Domain
 from aliquot.doctor.check import run
 from aliquot.doctor.checks import CLUSTER_CHECKS
 from aliquot.doctor.finding import Finding, Result, with_helm_command
-from aliquot.doctor.installed import installed_in
+from aliquot.doctor.installation import installed_in
 from aliquot.doctor.reader import MOST_PODS, Reader
 from aliquot.doctor.release import helm_command
 from aliquot.doctor.report import lines

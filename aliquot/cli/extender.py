@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from aliquot.cli.options import Refusal
-from aliquot.doctor.installed import NAMESPACE, installed_in
+from aliquot.doctor.installation import NAMESPACE, installed_in
 from aliquot.guard import TOKEN_HEADER
 from aliquot.kube.access import AccessError
 from aliquot.kube.answers import ApiError

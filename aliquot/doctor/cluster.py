@@ -8,7 +8,7 @@ from typing import Final
 
 from aliquot.doctor.fact import UNREAD, Fact
 from aliquot.doctor.finding import Told, not_checked, ok
-from aliquot.doctor.installed import NAMESPACE
+from aliquot.doctor.installation import NAMESPACE
 from aliquot.doctor.objects import (
     ConfigMap,
     Definition,

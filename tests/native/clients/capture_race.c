@@ -3,13 +3,11 @@
  *
  *   capture_race SECONDS
  * SPDX-License-Identifier: Apache-2.0 */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
+
+#include "driver.h"
 
 #define BLOCK (2 << 20)
 #define BLOCKS 8
@@ -22,15 +20,7 @@
   F(cuStreamEndCapture, (void *, void **)) F(cuMemAllocAsync, (uint64_t *, size_t, void *))                            \
   F(cuMemFreeAsync, (uint64_t, void *)) F(cuGraphDestroy, (void *))
 
-#define DECLARE(name, types) static int(*name) types;
 FUNCTIONS(DECLARE)
-#define LOOK_UP(name, types) name = (int(*) types)dlsym(driver, #name);
-
-#define MUST(call)                                                                       \
-  do {                                                                                   \
-    int status = (call);                                                                 \
-    if (status) fprintf(stderr, "line %d: %s: %d\n", __LINE__, #call, status), exit(1); \
-  } while (0)
 
 static void *primary;
 static time_t until;

@@ -3,13 +3,11 @@
  *
  *   managed_race SECONDS
  * SPDX-License-Identifier: Apache-2.0 */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
+
+#include "driver.h"
 
 #define BYTES ((size_t)6 << 20)
 #define BLOCKS 4
@@ -23,15 +21,7 @@
   F(cuMemPrefetchAsync, (uint64_t, size_t, int, void *)) F(cuMemAdvise, (uint64_t, size_t, int, int))                  \
   F(cuMemGetInfo_v2, (size_t *, size_t *))
 
-#define DECLARE(name, types) static int(*name) types;
 FUNCTIONS(DECLARE)
-#define LOOK_UP(name, types) name = (int(*) types)dlsym(driver, #name);
-
-#define MUST(call)                                                                       \
-  do {                                                                                   \
-    int status = (call);                                                                 \
-    if (status) fprintf(stderr, "line %d: %s: %d\n", __LINE__, #call, status), exit(1); \
-  } while (0)
 
 static void *primary;
 static time_t until;

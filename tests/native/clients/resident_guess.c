@@ -4,13 +4,11 @@
  *
  *   resident_guess MEETINGS BYTES SLICE
  * SPDX-License-Identifier: Apache-2.0 */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+
+#include "driver.h"
 
 #define BLOCK ((size_t)2 << 20)
 #define GUESSERS 2
@@ -29,15 +27,7 @@ typedef struct {
   F(cuMemPrefetchBatchAsync, (uint64_t *, size_t *, size_t, location *, size_t *, size_t, unsigned long long, void *)) \
   F(cuMemRangeGetAttribute, (void *, size_t, int, uint64_t, size_t))
 
-#define DECLARE(name, types) static int(*name) types;
 FUNCTIONS(DECLARE)
-#define LOOK_UP(name, types) name = (int(*) types)dlsym(driver, #name);
-
-#define MUST(call)                                                                       \
-  do {                                                                                   \
-    int status = (call);                                                                 \
-    if (status) fprintf(stderr, "line %d: %s: %d\n", __LINE__, #call, status), exit(1); \
-  } while (0)
 
 static void *primary;
 static size_t bytes, slice;

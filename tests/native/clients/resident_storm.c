@@ -4,13 +4,11 @@
  *
  *   resident_storm SEED THREADS ROUNDS
  * SPDX-License-Identifier: Apache-2.0 */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+
+#include "driver.h"
 
 #define LIVE 4
 #define MIB (1ull << 20)
@@ -34,15 +32,7 @@
   X(cuStreamSynchronize, (void *))                                                                                      \
   X(cuStreamDestroy_v2, (void *))
 
-#define DECLARE(name, parameters) static int(*name) parameters;
 DRIVER(DECLARE)
-#define LOOK_UP(name, parameters) name = (int(*) parameters)dlsym(driver, #name);
-
-#define MUST(call)                                                                       \
-  do {                                                                                   \
-    int status = (call);                                                                 \
-    if (status) fprintf(stderr, "line %d: %s: %d\n", __LINE__, #call, status), exit(1); \
-  } while (0)
 
 static void *primary;
 static unsigned rounds;
