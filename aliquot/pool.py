@@ -38,7 +38,7 @@ class Overflow(StrEnum):
 
 
 class GroupLeases(StrEnum):
-    """How pods of a group share cards with others: all of a node's by common leases, or beside others' leases."""
+    """How the pods of a group have cards that others share: leased at the same time, or without leases."""
 
     TOGETHER = "together"
     EXEMPT = "exempt"

@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Membership:
-    """Of which group a container's pod is, if of any.
+    """How a container is leased its cards with others.
 
     Args:
-        group: Its pods on this node have their cards at the same time,
-        exempt: or beside the leases of others, whoever has them.
+        group: The group of its pod, if it has one. The group's pods on this node are leased their cards at the same time.
+        exempt: Whether it has no leases, and works beside those of others.
     """
 
     group: GroupKey | None = None
@@ -109,7 +109,7 @@ def lease_name(pod_uid: str, container: str) -> str:
 
 
 def group_name(group: GroupKey | None) -> str:
-    """A group's; of one namespace and one convention, so nobody joins another namespace's."""
+    """What the arbiter calls a group. It has the namespace in it, so nobody joins another namespace's group."""
     return f"{group.api}/{group}" if group else ""
 
 

@@ -46,7 +46,7 @@ IDLE_S = 60.0
 
 @dataclass(frozen=True)
 class _InForce:
-    """What holds for a pod's containers: their control pages, and with whom they have their cards."""
+    """What holds for a pod's containers: their control pages, and how they are leased their cards."""
 
     controls: dict[str, Control]
     members: dict[str, Membership]

@@ -44,7 +44,7 @@ class Terms:
         return Control(tenant_name(pod, container.name), limits, enforcement)
 
     def membership_of(self, pod: PodName, container: ContainerPlacement) -> Membership:
-        """With whom a container has its cards; exempt from leases where all its cards' pools have groups so."""
+        """How a container is leased its cards. It is exempt where the pools of all its cards exempt groups."""
         seen = self.pods.get(pod.uid)
         group = group_of(seen.metadata, seen.spec.scheduling_group) if seen else None
         pools = [self.cards.pool(share.uuid) for share in container.cards]
