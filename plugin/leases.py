@@ -22,7 +22,7 @@ class Membership:
     """How a container is leased its cards with others.
 
     Args:
-        group: The group of its pod, if it has one. The group's pods on this node are leased their cards at the same time.
+        group: Of its pod, if that has one. The group's pods on this node are leased their cards at the same time.
         exempt: Whether it has no leases, and works beside those of others.
     """
 

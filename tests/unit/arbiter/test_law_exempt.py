@@ -230,6 +230,24 @@ def test_work_that_was_in_flight_is_waited_for_when_it_is_exempt_no_longer() -> 
     assert law.is_open(other, 0)
 
 
+def test_a_gate_that_a_lease_had_opened_is_closed_where_it_is_ahead() -> None:
+    """Under another number, or its processes would not hear of it."""
+    law = Law()
+    tenant, other = law.enter(CARD, share=10), law.enter(CARD)
+    law.say(tenant, 0, waiting=1)
+    law.step()
+    before = lib.aq_law_lease(tenant, 0)
+    assert before.open
+    law.say(tenant, 0, in_flight=1, used=5 * MS)
+    law.say(other, 0, waiting=1)
+    lib.aq_law_exempt(tenant, 1)
+    law.step(US)
+    law.step(US)
+    after = lib.aq_law_lease(tenant, 0)
+    assert not after.open
+    assert after.serial != before.serial
+
+
 def test_what_should_have_ended_may_be_of_a_process_that_has() -> None:
     """So it is found out."""
     law = Law()

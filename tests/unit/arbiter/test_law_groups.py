@@ -200,6 +200,25 @@ def test_who_moves_takes_its_debt_along(*, to_others: bool) -> None:
     assert not law.is_open(moved, seat)
 
 
+@pytest.mark.parametrize("to_others", [False, True])
+def test_who_moves_goes_on_paying_for_work_that_does_not_end(*, to_others: bool) -> None:
+    """It is a stray wherever it is: others are let in beside it, and it is charged its part."""
+    law = Law()
+    tenant, others, rival = law.enter(CARDS[0]), law.enter(CARDS[1]), law.enter(CARDS[0])
+    law.say(tenant, 0, waiting=1)
+    law.step()
+    while not law.is_open(rival, 0):
+        assert law.now < 1000 * MS
+        law.say(tenant, 0, in_flight=1)
+        law.say(rival, 0, waiting=1)
+        law.step(10 * MS)
+    moved, seat = law.move(tenant, 0, 1, others if to_others else ffi.NULL)
+    before = law.used(moved, seat)
+    law.say(moved, seat, in_flight=1)
+    law.step(10 * MS)
+    assert law.used(moved, seat) >= before + 5 * MS
+
+
 def test_who_cannot_move_stays() -> None:
     """With all that it has."""
     law = Law()
