@@ -96,6 +96,7 @@ static bool record(CUevent event, CUstream stream) { return AQ_CUDA(cuEventRecor
 /* Batches that were left with work behind their end events, which are to be recorded again without the lock. */
 typedef struct {
   aq_batch *batches[AQ_STREAMS];
+  uint64_t recorded[AQ_STREAMS]; /* when that was; 0: it was not */
   uint32_t count;
 } tails;
 
@@ -109,15 +110,24 @@ static void leave(aq_lane *lane, aq_ticket *ticket, tails *left) {
   left->batches[left->count++] = batch;
 }
 
-/* Records the end event of a batch that was left; never in a capture, nor on another context's default stream. */
-static void end_left(aq_batch *batch, CUcontext current) {
-  aq_submission submission = {.batch = batch, .stream = batch->stream, .epoch = AQ_GATE_CLOSED};
-  if (!is_capturing(batch->stream) && current == batch->events_of) submission.end = batch->events.end;
-  aq_submit_end(&submission, CUDA_SUCCESS);
+/* Of a batch that was left; never in a capture, nor on another context's default stream. When it was submitted; 0: it has none. */
+static uint64_t record_end(const aq_batch *batch, CUcontext current) {
+  if (is_capturing(batch->stream) || current != batch->events_of) return 0;
+  uint64_t now = aq_now_ns();
+  return record(batch->events.end, batch->stream) ? now : 0;
 }
 
-static void end_all_left(const tails *left, CUcontext current) {
-  for (uint32_t i = 0; i < left->count; i++) end_left(left->batches[i], current);
+static void record_ends(tails *left, CUcontext current) {
+  for (uint32_t i = 0; i < left->count; i++) left->recorded[i] = record_end(left->batches[i], current);
+}
+
+/* Under the lock, when their end events are recorded. */
+static void close_left(tails *left) {
+  for (uint32_t i = 0; i < left->count; i++) {
+    if (left->recorded[i]) aq_batch_is_recorded(left->batches[i], left->recorded[i]);
+    aq_batch_call_ends(left->batches[i]);
+  }
+  left->count = 0;
 }
 
 /* Whether the thread has stopped submitting to a stream while it went on with others. */
@@ -142,9 +152,9 @@ static void leave_others(aq_lane *lane, const aq_submission *submission, const a
 static void end_now(tails *left, CUcontext current) {
   if (!left->count) return;
   aq_monitor_unlock();
-  end_all_left(left, current);
-  left->count = 0;
+  record_ends(left, current);
   aq_monitor_lock();
+  close_left(left);
 }
 
 /* ---- what takes the driver's word: under the lock, which is given up meanwhile ---- */
@@ -406,7 +416,11 @@ static void end_batches(aq_lane *lane, CUstream stream) {
     if (lane->tickets[i].batch && (stream == AQ_NO_STREAM || stream == lane->tickets[i].stream))
       leave(lane, &lane->tickets[i], &left);
   aq_monitor_unlock();
-  if (left.count) end_all_left(&left, current_context());
+  if (!left.count) return;
+  record_ends(&left, current_context());
+  aq_monitor_lock();
+  close_left(&left);
+  aq_monitor_unlock();
 }
 
 void aq_submit_flush(void) {

@@ -53,7 +53,8 @@ typedef struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t finished, wanted; /* something finished or changed; the monitor has something to do */
-static bool running, sleeping, asking, leaving; /* of the monitor, under the lock */
+static bool running; /* the monitor's thread; atomic, and changed under the lock */
+static bool sleeping, asking, leaving; /* of the monitor, under the lock */
 static int pauses;                              /* threads that may be destroying a context */
 static uint64_t looked_ns;                      /* when the last look began */
 
@@ -270,7 +271,7 @@ static void *watch(void *unused) {
     sleeping = false;
     if (!pauses && !leaving) poll();
   }
-  running = false;
+  __atomic_store_n(&running, false, __ATOMIC_RELEASE);
   pthread_cond_broadcast(&finished);
   pthread_mutex_unlock(&lock);
   for (;;) pause(); /* the end of this thread is the end of the process, for whoever reads its page */
@@ -337,10 +338,11 @@ static bool start_thread(void) {
 
 bool aq_monitor_start(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (__atomic_load_n(&running, __ATOMIC_ACQUIRE)) return true;
   pthread_once(&once, init);
   pthread_mutex_lock(&lock);
   bool wanted_now = !running && !leaving;
-  if (wanted_now) running = start_thread();
+  if (wanted_now) __atomic_store_n(&running, start_thread(), __ATOMIC_RELEASE);
   bool runs = running;
   pthread_mutex_unlock(&lock);
   if (wanted_now && !runs) aq_tenant_note("the core limit is off: no thread could be started to watch it");
