@@ -189,6 +189,7 @@ class Evictor:
             except ApiError as error:
                 _log.warning("eviction for pod %s is not done yet: %s", waiter.pod.key, error)
             await asyncio.sleep(0)
+        await self._end_nominations()
         self._looked()
 
     def _adopt(self, waiter: Waiter) -> None:
@@ -214,8 +215,6 @@ class Evictor:
 
         Who borrows what was read at the beginning of the round; it is read anew before anybody is chosen.
         """
-        if self._holds.lost_for_long(waiter.request.uid):
-            await self._end_nomination(waiter)
         lost = self._lost.get(waiter.request.uid)
         if self._left_alone(waiter) or (lost is not None and self._clock() < lost.until):
             return
@@ -295,11 +294,20 @@ class Evictor:
             await self._write(pod, {"metadata": {"annotations": {RECLAIM_ANNOTATION: write_plan(plan)}}})
         await self._carry_out(waiter, self._begin(waiter, plan))
 
-    async def _end_nomination(self, waiter: Waiter) -> None:
-        """Have kube-scheduler keep no CPU of a node for a pod that cannot have a place there any more."""
-        pod = await self._api.get(PODS, waiter.pod.metadata.name, waiter.pod.metadata.namespace)
-        if self._waits(pod, waiter.request.uid):
-            await self._write(pod, {"status": {"nominatedNodeName": None}})
+    async def _end_nominations(self) -> None:
+        """Have kube-scheduler keep no CPU of a node for pods that cannot have a place there any more.
+
+        Filter may not have been asked for them: where kube-scheduler refuses a pod everywhere itself it asks `preempt` alone.
+        """
+        for request in self._holds.lost_for_long():
+            try:
+                pod = await self._api.get(PODS, request.name, request.namespace)
+                if self._waits(pod, request.uid):
+                    await self._write(pod, {"status": {"nominatedNodeName": None}})
+            except ApiError as error:
+                _log.warning(
+                    "the nomination of pod %s/%s is not ended yet: %s", request.namespace, request.name, error
+                )
 
     async def _write(self, pod: Pod, changes: dict[str, Any]) -> None:
         """Change a pod, if it is as it was when it was read."""

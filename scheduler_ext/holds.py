@@ -144,15 +144,17 @@ class Holds:
         for uid in [uid for uid in self._expected if self._is_over(uid)]:
             self.expect_nothing(uid)
         for uid in {**self._nominated, **self._granted, **self._expected}:
-            claim, held = self._claims.get(uid), self._held(uid)
-            if claim is not None and (not held or not self._usable(claim)):
-                with self._waiting.trial():
+            claim, entry = self._claims.get(uid), self._ledger.entry(uid)
+            if claim is None or (entry and (entry.stage is not Stage.HELD or self._usable(claim))):
+                continue
+            with self._waiting.trial():
+                if entry:
                     self._let_go(uid)
-                    self._keep(uid)
-                if self._ledger.entry(uid) is None:
-                    self._lose(uid)
-                    if held:
-                        self._waiting.something_changed()
+                self._keep(uid)
+            if self._ledger.entry(uid) is None:
+                self._lose(uid)
+                if entry:
+                    self._waiting.something_changed()
 
     def _is_over(self, uid: str) -> bool:
         """Whether what was expected for a pod is awaited no longer: its time is over, or another pod has had it."""
@@ -167,6 +169,7 @@ class Holds:
     def _lose(self, uid: str) -> None:
         """The place that a pod was to get cannot be held: it waits for that no longer."""
         self._expected.pop(uid, None)
+        self._kept_on.pop(uid, None)
         if uid not in self._granted and uid in self._nominated:
             self._lost[uid] = self._nominated[uid]
 
@@ -174,9 +177,10 @@ class Holds:
         """The node nominated for a pod, where nothing can be held for it; empty where there is none."""
         return self._lost.get(uid, "")
 
-    def lost_for_long(self, uid: str) -> bool:
-        """Whether nothing can be held for a pod on the node that was nominated for it long ago."""
-        return uid in self._lost and self._evictable.clock() - self._since[uid] > OVERDUE_SECONDS
+    def lost_for_long(self) -> list[PodRequest]:
+        """The pods for which nothing can be held on the node that was nominated for them long ago."""
+        since = self._evictable.clock() - OVERDUE_SECONDS
+        return [self._claims[uid].request for uid in self._lost if self._since[uid] < since]
 
     def late(self, uid: str) -> str:
         """The node nominated for a pod long ago where its place needs others to leave than those who do; else empty."""

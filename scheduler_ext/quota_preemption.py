@@ -142,14 +142,15 @@ class QuotaPreemption:
         elsewhere = entry is None or entry.node != self.node
         return self.evictable.rank(pod, (), self.borrowing), elsewhere, -pod.started
 
-    def _with(self, found: Departure, victims: Iterable[Resident], gone: Collection[str]) -> Departure | None:
+    def _with(self, found: Departure, victims: Sequence[Resident], gone: Collection[str]) -> Departure | None:
         """A departure from the node, and who leaves other nodes for the quota's sake, as far as that is needed yet.
 
-        None where all of them together violate a disruption budget.
+        They leave in the order in which they were judged: of a quota that has borrowed the last one may go with more than was
+        borrowed, and nobody after it. None where all of them together violate a disruption budget.
         """
-        there = {pod.uid for pod in found.pods}
+        chosen, there = {pod.uid for pod in victims}, {pod.uid for pod in found.pods}
         elsewhere = [pod for pod in victims if pod.uid not in there]
-        pods = self._needed([*found.pods, *elsewhere], elsewhere)
+        pods = self._needed([*victims, *(pod for pod in found.pods if pod.uid not in chosen)], elsewhere)
         if self._violate(pods, gone):
             return None
         reluctance = tuple((self.evictable.rank(pod, (), self.borrowing), -pod.started) for pod in pods)

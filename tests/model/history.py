@@ -39,6 +39,8 @@ BOUND_SECONDS: Final = 900.0
 longest pause of a pod that was touched in vain, and the pause of plans."""
 GROUP_BOUND_SECONDS: Final = 4500.0
 """The same where there are groups: the longest rests of a group and of saving are 40 minutes (docs/gang.md)."""
+LOST_ANSWER_SECONDS: Final = 660.0
+"""The same where answers to kube-scheduler were lost, besides: for so long a place is reserved that it may know nothing of."""
 EXCUSES: Final = frozenset({QUIET, "finish", "delete"})
 """Events that take no place from a pod that others were evicted for."""
 
@@ -85,6 +87,7 @@ class Player:
         self._changed_at = 0.0
         self._changes = 0
         self._judged: tuple[int, list[Unserved]] = (-1, [])
+        self._answers_lost = False
         self._doings: dict[str, Callable[..., Any]] = {
             "pod": self._pod,
             "crowd": self._crowd,
@@ -143,6 +146,7 @@ class Player:
     async def _next(self, event: Event) -> None:
         await asyncio.sleep(event.after)
         self._note(str(event))
+        self._evictions.note_event()
         self.outcome.steps += 1
         if event.kind not in EXCUSES:
             self._evictions.disturbances += 1
@@ -182,7 +186,8 @@ class Player:
 
     def _bound(self) -> float:
         groups = any(pod["metadata"]["labels"].get(GROUP_LABEL) for pod in self.server.pods())
-        return GROUP_BOUND_SECONDS if groups else BOUND_SECONDS
+        bound = GROUP_BOUND_SECONDS if groups else BOUND_SECONDS
+        return bound + LOST_ANSWER_SECONDS if self._answers_lost else bound
 
     def _unserved(self) -> list[Unserved]:
         """All that wait and should not; worked out anew when something has changed."""
@@ -362,11 +367,11 @@ class Player:
 
     def _blind(self, seconds: float) -> None:
         """A replica's watches may lag for so long, and until they are taken up again."""
-        until = CLOCK.now + seconds + WATCH_AGAIN_SECONDS
-        self._evictions.blind_until = max(self._evictions.blind_until, until)
+        self._evictions.blind(CLOCK.now + seconds + WATCH_AGAIN_SECONDS)
 
     def _lose_calls(self, count: int) -> None:
         self.scheduler.lose = count
+        self._answers_lost = True
 
     def _clear_nominations(self) -> None:
         for pod in self.server.pods():

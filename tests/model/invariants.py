@@ -112,7 +112,7 @@ class Safety:
 
 @dataclass
 class Eviction:
-    """A pod that was evicted for another: when, on which ground, and how many events had happened.
+    """A pod that was evicted for another: when, on which ground, and how many events had been seen.
 
     Attributes:
         cards: What the victim had.
@@ -153,14 +153,15 @@ class Evictions:
     Attributes:
         made: All of them, the oldest first.
         disturbances: How many events have happened that may take a place from a pod that others were evicted for.
-        blind_until: Until then a leader may not have seen how the cluster is.
     """
 
     def __init__(self, server: ApiServer, found: Callable[[Finding], None]) -> None:
         self._server, self._found = server, found
         self.made: list[Eviction] = []
         self.disturbances = 0
-        self.blind_until = 0.0
+        self._blind_until = 0.0
+        self._disturbances_seen = 0
+        self._before = -math.inf, Snapshot.of(server)
         self.reclaimed: set[str] = set()
         self._gone: dict[str, float] = {}
         self._stayed: list[tuple[str, float]] = []
@@ -250,6 +251,18 @@ class Evictions:
             )
         )
 
+    def note_event(self) -> None:
+        """Something is about to happen; who evicts in the same moment may not see it yet."""
+        at, _ = self._before
+        if CLOCK.now > at:
+            self._before = CLOCK.now, Snapshot.of(self._server)
+
+    def blind(self, until: float) -> None:
+        """Until then a leader may not see what happens from now on."""
+        if CLOCK.now >= self._blind_until:
+            self._disturbances_seen = self.disturbances
+        self._blind_until = max(self._blind_until, until)
+
     def by_kube_scheduler(self, waiter: Obj, victims: list[Obj]) -> None:
         """kube-scheduler deletes these."""
         for victim in victims:
@@ -268,7 +281,7 @@ class Evictions:
             uid,
             ground,
             CLOCK.now,
-            self.disturbances,
+            self._disturbances_seen if CLOCK.now < self._blind_until else self.disturbances,
             frozenset(uuid for uuid, _, _ in view(victim).places),
             _quotas(snapshot, view(waiter)),
             _quotas(snapshot, view(victim)),
@@ -287,18 +300,22 @@ class Evictions:
 
     def _spared(self, snapshot: Snapshot, victim: PodView, waiter: PodView, ground: str) -> bool:
         """Whether a pod was within its guarantee, and nobody who sees the cluster as it is would have evicted it."""
-        ending = (pod for pod in snapshot.pods if CLOCK.now < pod.leaves_by + OVERDUE_SECONDS < math.inf)
-        after = snapshot.without(pod.uid for pod in ending if pod.uid != victim.uid)
-        # When kube-scheduler asked, it may not have been seen yet who is leaving.
-        views = (snapshot, after) if ground == "kube-scheduler" else (after,)
+        ending = [pod for pod in snapshot.pods if CLOCK.now < pod.leaves_by + OVERDUE_SECONDS < math.inf]
+        gone = [pod.uid for pod in ending if pod.uid != victim.uid]
+        views = [snapshot.without(gone)]
+        if ground == "kube-scheduler":  # when it asked it may not have been seen yet who is leaving
+            views.append(snapshot)
+        at, before = self._before
+        if CLOCK.now == at:
+            views.append(before.without(gone))
         least = LOWEST if ground == "reclaim" else waiter.priority
         spared = all(one.with_promises(waiter.uid, least).spares(victim, waiter) for one in views)
-        return spared and CLOCK.now >= self.blind_until
+        return spared and CLOCK.now >= self._blind_until
 
     def _in_vain_before(self, earlier: Eviction, now: Eviction) -> bool:
         """Whether an eviction for the same pod has brought nothing, though nothing has happened that excuses it."""
         later = now.at - earlier.at > AGAIN_SECONDS
-        in_vain = earlier.events == now.events and not earlier.served
+        in_vain = earlier.events == self.disturbances and not earlier.served
         return later and in_vain and not self._has_no_end(earlier)
 
     def _has_no_end(self, eviction: Eviction) -> bool:

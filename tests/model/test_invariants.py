@@ -320,6 +320,25 @@ def test_an_eviction_that_serves_no_pod_is_found_unless_something_has_come_betwe
     assert desktop.evictions.in_vain() == []
 
 
+def test_an_eviction_in_vain_is_excused_by_what_could_not_be_seen_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node is cordoned while a leader's watches lag, and it evicts a pod from there."""
+    desktop = Desktop(cards=3)
+    for name, at in (("p0", 0), ("p1", 1), ("p2", 2)):
+        desktop.runs(name, at)
+    desktop.waits("p3", priority=10)
+    waiter, *victims = (desktop.server.objects["pods"][f"a/{name}"] for name in ("p3", "p0", "p1", "p2"))
+    found = []
+    for now, victim in zip((1.0, 2.0, 30.0), victims, strict=True):
+        monkeypatch.setattr(CLOCK, "now", now)
+        desktop.evictions.by_kube_scheduler(waiter, [victim])
+        found.append(len(desktop.evictions.in_vain()))
+        desktop.evictions.blind(20.0)
+        desktop.evictions.disturbances += now < 2.0
+    assert found == [1, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("priority", "card", "later", "found"),
     [(20, 0, 0.0, 0), (20, 0, 0.1, 0), (20, 0, 60.0, 1), (10, 0, 0.0, 2), (20, 1, 0.0, 2)],

@@ -182,13 +182,19 @@ def test_a_victim_that_does_not_end_is_not_waited_for(by: str) -> None:
     assert here.held(pod) == "n1"
 
 
-def test_a_nomination_whose_card_has_failed_is_ended() -> None:
-    """kube-scheduler keeps CPU of the node for the pod while it is nominated, and would nominate it for ever."""
+@pytest.mark.parametrize("filters", [True, False])
+def test_a_nomination_whose_card_has_failed_is_ended(*, filters: bool) -> None:
+    """kube-scheduler keeps CPU of the node for the pod while it is nominated, and would nominate it for ever.
+
+    Where every node lacks CPU it asks filter for none, and preempt alone.
+    """
     here = Evicting()
     here.runs("a", "n1-a", 16)
     here.runs("firm", "n1-b", 16, priority=500)
     pod = waiter(16)
-    here.wants(pod)
+    here.stored[pod.metadata.name] = pod
+    if filters:
+        here.wants(pod)
     assert here.victims(pod, n1=None) == {"n1": {"a"}}
     here.leaves("a")
     here.nominates(pod, "n1")
