@@ -297,7 +297,8 @@ class Evictor:
     async def _end_nominations(self) -> None:
         """Have kube-scheduler keep no CPU of a node for pods that cannot have a place there any more.
 
-        Filter may not have been asked for them: where kube-scheduler refuses a pod everywhere itself it asks `preempt` alone.
+        Filter may not have been asked for them: where kube-scheduler refuses a pod everywhere itself it asks
+        `preempt` alone.
         """
         for request in self._holds.lost_for_long():
             try:

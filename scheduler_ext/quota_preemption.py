@@ -145,8 +145,8 @@ class QuotaPreemption:
     def _with(self, found: Departure, victims: Sequence[Resident], gone: Collection[str]) -> Departure | None:
         """A departure from the node, and who leaves other nodes for the quota's sake, as far as that is needed yet.
 
-        They leave in the order in which they were judged: of a quota that has borrowed the last one may go with more than was
-        borrowed, and nobody after it. None where all of them together violate a disruption budget.
+        They leave in the order in which they were judged: of a quota that has borrowed the last one may go with more
+        than was borrowed, and nobody after it. None where all of them together violate a disruption budget.
         """
         chosen, there = {pod.uid for pod in victims}, {pod.uid for pod in found.pods}
         elsewhere = [pod for pod in victims if pod.uid not in there]

@@ -40,7 +40,7 @@ longest pause of a pod that was touched in vain, and the pause of plans."""
 GROUP_BOUND_SECONDS: Final = 4500.0
 """The same where there are groups: the longest rests of a group and of saving are 40 minutes (docs/gang.md)."""
 LOST_ANSWER_SECONDS: Final = 660.0
-"""The same where answers to kube-scheduler were lost, besides: for so long a place is reserved that it may know nothing of."""
+"""Besides, where answers to kube-scheduler were lost: for so long a place is kept that it may know nothing of."""
 EXCUSES: Final = frozenset({QUIET, "finish", "delete"})
 """Events that take no place from a pod that others were evicted for."""
 

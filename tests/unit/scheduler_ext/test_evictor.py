@@ -11,6 +11,7 @@ from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
 from aliquot.scheduler_ext.residents import Resident
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting
 from tests.unit.scheduler_ext.neighbours import budget, waiter
+from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import quota
 
 LATE_SECONDS = 120
@@ -507,3 +508,18 @@ def test_a_pod_that_is_not_deleted_for_long_after_its_eviction_stays() -> None:
     assert here.evictable.leaving() == ["first"]
     here.now += OVERDUE_SECONDS
     assert here.evictable.leaving() == []
+
+
+def test_pods_leave_in_an_order_in_which_none_is_within_its_guarantee() -> None:
+    """The large one leaves the card that is wanted; the small one frees another, but for which all is guaranteed."""
+    here = Evicting("n1", "n2")
+    here.ledger.put_node("n2", node(card("n2-a"), card("n2-b"), slices=2))
+    here.quotas.put(quota("guest", "guest", guaranteed=(14, None, None)))
+    here.quotas.put(quota("absent", "absent", guaranteed=(1, None, None)))
+    here.runs("large", "n1-a", 16, namespace="guest")
+    here.runs("small", "n2-a", 1, namespace="guest")
+    here.runs("last slice", "n2-a", 1, priority=500)
+    for where in ("n1-b", "n2-b"):
+        here.runs(f"firm on {where}", where, 16, priority=500)
+    here.wants(waiter(16))
+    assert here.look() == ["small", "large"]

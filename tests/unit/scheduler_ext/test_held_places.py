@@ -16,6 +16,7 @@ from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
 from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
 from aliquot.scheduler_ext.foreign import ForeignAgents
 from aliquot.scheduler_ext.imagined import Imagination, Known
+from aliquot.scheduler_ext.keeper import RESERVATION_SECONDS
 from aliquot.scheduler_ext.wire import BindArgs, FilterArgs
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting
 from tests.unit.scheduler_ext.neighbours import budget, waiter
@@ -219,6 +220,20 @@ def test_room_that_others_left_stays_whatever_others_are_guaranteed(loss: str) -
     assert here.filter.would_place(pod, here.filter.request_of(pod), ["n1"])
     assert dry_run(here, pod) == ["n1"]
     assert here.wants(pod) == ["n1"]
+
+
+def test_room_that_others_left_stays_while_it_is_reserved() -> None:
+    """kube-scheduler may not get the answer, and ask again when less is free than others are guaranteed."""
+    here, pod = beside_a_guarantee()
+    here.ends("low")
+    assert here.wants(pod) == ["n1"]
+    here.look(2)
+    here.card_fails("n2-a")
+    assert here.wants(pod) == ["n1"]
+    here.now += RESERVATION_SECONDS
+    assert here.ledger.expire(RESERVATION_SECONDS) == [pod.metadata.uid]
+    here.look(2)
+    assert here.held(pod) == "n1"
 
 
 def test_room_that_others_left_is_lost_to_a_limit() -> None:
