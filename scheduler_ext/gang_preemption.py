@@ -138,7 +138,8 @@ class GangPreemption:
         waiting = list(self._waiting())
         keys = {gang.key for gang in waiting}
         for key in self._held.keys() - keys:
-            self._let_go(key)
+            if not self._is_reserved(key):
+                self._let_go(key)
         self._pauses = {key: pause for key, pause in self._pauses.items() if key in keys}
         for gang in waiting:
             if not self._is_held(gang):
@@ -183,25 +184,25 @@ class GangPreemption:
         held.closed = now if held.closed is None else held.closed
         return len(fit) >= gang.lacking and now - held.closed < OVERDUE_SECONDS
 
+    def _is_reserved(self, key: GroupKey) -> bool:
+        """Whether a group has places that are not bound yet: to kube-scheduler their CPU may be free meanwhile."""
+        entries = map(self._filter.ledger.entry, self._held[key].uids)
+        return any(entry is not None and entry.stage is Stage.RESERVED for entry in entries)
+
     def _let_go(self, key: GroupKey) -> None:
         held = self._held.pop(key, None)
         for uid in held.uids if held else ():
             self._holds.revoke(uid)
 
     def _hold(self, gang: Gang, found: Found) -> None:
-        """Hold these very places, at the expense of those that leave their nodes."""
-        ledger = self._filter.ledger
-        gone: dict[str, tuple[str, ...]] = {}
-        for pod in found.pods:
-            entry = ledger.entry(pod.uid)
-            if entry is not None:
-                gone[entry.node] = (*gone.get(entry.node, ()), pod.uid)
+        """Hold these very places, at the expense of those that leave: for cards, or for a quota's sake elsewhere."""
+        gone = tuple(pod.uid for pod in found.pods)
         self._held[gang.key] = _Held(frozenset(found.places))
         for uid, placement in found.places.items():
             waiter, node = self._filter.waiting.get(uid), placement.node
             if waiter is not None:
-                ledger.hold(waiter.request, placement)
-                self._holds.claim(waiter.pod, waiter.request, {node: gone.get(node, ())})
+                self._filter.ledger.hold(waiter.request, placement)
+                self._holds.claim(waiter.pod, waiter.request, {node: gone})
                 self._holds.grant(uid, node)
 
     # ---- who goes ----

@@ -122,8 +122,8 @@ class Eviction:
         opened: The victim's quotas, of which it leaves something.
         priority: That of the pod which it was for.
         served: A pod of higher priority has come to a card that was made free with it, to one of the node's last
-            slices, to what one of these quotas had left, or to the goal by what the victim left of its own: room is
-            not held against that.
+            slices, to its last CPU, to what one of these quotas had left, or to the goal by what the victim left of its
+            own: room is not held against that.
     """
 
     victim: str
@@ -201,6 +201,10 @@ class Evictions:
                 or quotas & one.quotas
                 or (full and new.node == one.node)
                 or (new.node == one.goal and quotas & one.opened)
+                or (
+                    new.node == (one.goal or one.node)
+                    and _is_short_of_cpu(snapshot, one.waiter_uid, new.node)
+                )
             )
         ]
         for one in self.made:
@@ -352,6 +356,12 @@ def _lacks_others(member: PodView, pods: Sequence[PodView]) -> bool:
         pod for pod in pods if (pod.namespace, pod.group) == (member.namespace, member.group) and pod.node
     ]
     return len(placed) + 1 < member.members
+
+
+def _is_short_of_cpu(snapshot: Snapshot, uid: str, node: str) -> bool:
+    """Whether a pod waits for which a node lacks CPU."""
+    waiter = next((pod for pod in snapshot.waiting if pod.uid == uid), None)
+    return waiter is not None and not snapshot.has_cpu(waiter, node)
 
 
 def _overdue(pods: Sequence[PodView]) -> list[tuple[str, float]]:

@@ -364,6 +364,20 @@ def test_an_eviction_serves_a_pod_of_higher_priority_that_comes_first(
     assert len(desktop.evictions.in_vain()) == found
 
 
+@pytest.mark.parametrize(("cpu", "found"), [(1, 0), (0, 1)])
+def test_an_eviction_serves_a_pod_of_higher_priority_that_takes_the_last_cpu(cpu: int, found: int) -> None:
+    """On another card."""
+    desktop = Desktop(cards=3, cpu=4)
+    desktop.runs("p0", 0, cpu=2)
+    desktop.runs("p1", 1, cpu=2)
+    desktop.waits("p2", priority=10, cpu=2)
+    waiter, victim = (desktop.server.objects["pods"][f"a/{name}"] for name in ("p2", "p0"))
+    desktop.evictions.by_kube_scheduler(waiter, [victim])
+    desktop.server.remove("pods", "a/p0")
+    desktop.runs("p3", 2, priority=20, cpu=cpu)
+    assert len(desktop.evictions.in_vain()) == found
+
+
 def test_an_eviction_serves_a_pod_of_higher_priority_that_takes_what_the_quota_had_left() -> None:
     """Wherever its cards are."""
     desktop = Desktop(cards=3)

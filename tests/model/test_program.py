@@ -67,6 +67,8 @@ FOUND_ONCE = {
     81200: "a nominated pod without CPU, for which filter is never asked",
     81947: "room that others left for a pod, which is looked at while it is reserved",
     83687: "a pod that may leave for a limit only before another of its quota",
+    86481: "a group that starts before all have been told to leave for it",
+    86883: "CPU that is kept for a group whose members have places that are not bound yet",
     910078: "a group for whose quota pods have to leave a node that it may not have",
     920256: "the same where several pods of one quota together open its guarantee",
     920625: "a nominated pod whose card has failed, and that keeps CPU from others",

@@ -382,17 +382,48 @@ def test_room_that_is_held_for_a_pod_of_lower_priority_is_the_groups():
     assert field.held(group) == 2
 
 
-def test_nobody_leaves_for_cpu():
-    """All of it is in use: kube-scheduler would give what becomes free to whom it asks for next."""
+def on_cpu(pod: Pod) -> Pod:
+    """The pod, which asks for a processor as well."""
+    body = msgspec.to_builtins(pod)
+    body["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1"}
+    return msgspec.convert(body, Pod)
+
+
+def short_of_cpu() -> tuple[Contended, list[Pod]]:
+    """Nodes whose every card and processor is in use, and the pods that use them."""
     field = Contended()
     for name in NODES:
         field.ledger.hosts.put_node(name, HostShare(4000, PLENTY, 10))
-    for pod in field.others(8, 0):
+    others = field.others(8, 0)
+    for pod in others:
         field.ledger.hosts.put_pod(pod.metadata.uid, field.node_of(pod), HostShare(1000, 0, 1))
-    pods = [msgspec.to_builtins(pod_in("train", priority=100)) for _ in range(2)]
-    for body in pods:
-        body["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1"}
-    group = [msgspec.convert(body, Pod) for body in pods]
+    return field, others
+
+
+def test_cpu_is_kept_for_a_group_until_kube_scheduler_has_bound_it():
+    """It counts CPU only for members that it is about to bind; whoever got the others' would keep the group waiting."""
+    field, others = short_of_cpu()
+    group = [on_cpu(pod_in("train", 8, priority=100)) for _ in range(2)]
+    field.needs("train", 2)
+    field.create(*group)
+    assert not any(field.where(pod) for pod in group)
+    for name in NODES:
+        field.ledger.hosts.put_node(name, HostShare(5000, PLENTY, 10))
+    assert len(field.rounds(2 * PATIENCE)) == 2
+    for pod in field.leaving(others):
+        field.leave(pod)
+    for name in NODES:
+        field.ledger.hosts.put_node(name, HostShare(4000, PLENTY, 10))
+    assert all(field.where(pod) for pod in group)
+    assert field.rounds(1) == []
+    assert not field.where(on_cpu(pod_in("", 1, priority=100)))
+    assert asyncio.run(field.bind_all(*group)) == [""] * 2
+
+
+def test_nobody_leaves_for_cpu():
+    """All of it is in use: kube-scheduler would give what becomes free to whom it asks for next."""
+    field, _ = short_of_cpu()
+    group = [on_cpu(pod_in("train", priority=100)) for _ in range(2)]
     field.needs("train", 2)
     field.create(*group)
     assert not any(field.where(pod) for pod in group)
@@ -466,3 +497,22 @@ def test_the_pause_is_longer_each_time_that_places_are_lost():
             field.lose_card(pod)
         assert field.rounds(pause - 1) == []
         assert len(field.rounds(1)) == 2
+
+
+def test_a_group_does_not_start_before_all_have_been_told_to_leave_for_it():
+    """Room on its own nodes is free from the beginning: what others are guaranteed keeps it out until they leave."""
+    field = Contended()
+    others = field.others(4, 0)
+    (free,) = set(NODES) - {field.node_of(pod) for pod in others}
+    field.quotas.put(quota("owner", "owner", guaranteed=(64, None, None)))
+    group = [pod_in("train", priority=100) for _ in range(2)]
+    field.needs("train", 2)
+    field.create(*group)
+    assert not any(field.where(pod, [free]) for pod in group)
+    places: list[list[str]] = []
+    field.world.evicting = lambda: places.append([field.where(pod, [free]) for pod in group])
+    assert len(field.rounds()) == 2
+    assert places == [["", ""]] * 2
+    for pod in field.leaving(others):
+        field.leave(pod)
+    assert all(field.where(pod, [free]) for pod in group)
