@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SHIM_START_SECONDS = 5.0
 POLL_SECONDS = 0.01
+END_SECONDS = 10.0
 UNKNOWN_EXIT = 137
 
 
@@ -198,11 +199,15 @@ def containers_in(pods: Path, pod_uid: str) -> Iterator[Runtime]:
 
 
 def kill_all(pods: Path) -> None:
-    """End every container below a directory at once; for the machine's end."""
-    if pods.is_dir():
-        for pod in pods.iterdir():
-            for container in containers_in(pods, pod.name):
-                container.kill()
+    """End every container below a directory at once, and wait for the last one; for the machine's end."""
+    containers = (
+        [one for pod in pods.iterdir() for one in containers_in(pods, pod.name)] if pods.is_dir() else []
+    )
+    for container in containers:
+        container.kill()
+    deadline = time.monotonic() + END_SECONDS
+    while any(one.running for one in containers) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)  # their shims are no children of this process, and write how they ended
 
 
 def remove(pods: Path, pod_uid: str) -> None:
