@@ -10,8 +10,10 @@ import msgspec
 
 from aliquot.kube.answers import ApiError
 from aliquot.scheduler_ext.displacement import Displacement
+from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
 from aliquot.scheduler_ext.evictions import Evictions
 from aliquot.scheduler_ext.evictor import Evictor
+from aliquot.scheduler_ext.imagined import Imagination, Known
 from aliquot.scheduler_ext.ledger import Stage
 from aliquot.scheduler_ext.reclaim import Reclaim
 from tests.unit.scheduler_ext.neighbours import Neighbours, running
@@ -148,3 +150,12 @@ class Evicting(Neighbours):
         """Take an event."""
         assert body is not None
         return b""
+
+
+def dry_run(here: Evicting, pod: Pod) -> list[str]:
+    """The nodes that a dry run names."""
+    return (
+        DryRun(here.filter, Imagination(Known()))
+        .answer(DryRunArgs(Pod=pod, NodeNames=("n1", "n2")))
+        .NodeNames
+    )

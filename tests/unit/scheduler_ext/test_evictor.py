@@ -183,48 +183,6 @@ def test_a_victim_that_does_not_end_is_not_waited_for(by: str) -> None:
     assert here.held(pod) == "n1"
 
 
-@pytest.mark.parametrize("filters", [True, False])
-def test_a_nomination_whose_card_has_failed_is_ended(*, filters: bool) -> None:
-    """kube-scheduler keeps CPU of the node for the pod while it is nominated, and would nominate it for ever.
-
-    Where every node lacks CPU it asks filter for none, and preempt alone.
-    """
-    here = Evicting()
-    here.runs("a", "n1-a", 16)
-    here.runs("firm", "n1-b", 16, priority=500)
-    pod = waiter(16)
-    here.stored[pod.metadata.name] = pod
-    if filters:
-        here.wants(pod)
-    assert here.victims(pod, n1=None) == {"n1": {"a"}}
-    here.leaves("a")
-    here.nominates(pod, "n1")
-    here.look()
-    here.ends("a")
-    here.card_fails("n1-a")
-    here.look(20)
-    assert here.stored[pod.metadata.name].status.nominated_node_name == "n1", "the card may recover at once"
-    here.look(20)
-    assert here.stored[pod.metadata.name].status.nominated_node_name == ""
-
-
-def test_a_nomination_that_is_newer_than_what_is_known_stands() -> None:
-    """The watch may lag behind."""
-    here = Evicting("n1", "n2")
-    here.runs("a", "n1-a", 16)
-    here.runs("firm", "n1-b", 16, priority=500)
-    pod = waiter(16)
-    here.nodes = ("n1",)
-    here.wants(pod)
-    here.nominates(pod, "n1")
-    here.card_fails("n1-a")
-    here.now += OVERDUE_SECONDS
-    here.watch_lags = True
-    here.nominates(pod, "n2")
-    here.look(3)
-    assert here.stored[pod.metadata.name].status.nominated_node_name == "n2"
-
-
 @pytest.mark.parametrize("by", ["the same leader", "the next leader"])
 def test_a_reclaim_whose_card_fails_is_given_up(by: str) -> None:
     """Another borrower leaves another card instead."""
