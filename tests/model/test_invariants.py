@@ -339,6 +339,24 @@ def test_an_eviction_in_vain_is_excused_by_what_could_not_be_seen_yet(
     assert found == [1, 0, 1]
 
 
+@pytest.mark.parametrize(("later", "found"), [(0.0, []), (1.0, ["evicted within its guarantee"])])
+def test_an_eviction_is_judged_by_what_was_before_an_event_of_the_same_moment(
+    later: float, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quota has borrowed until another of its pods ends."""
+    desktop = Desktop()
+    desktop.quota("a", guaranteed=8)
+    desktop.runs("p0", 0, gib=8)
+    desktop.runs("p1", 1, gib=8)
+    desktop.waits("p2", namespace="b", priority=10)
+    waiter, victim = (desktop.server.objects["pods"][name] for name in ("b/p2", "a/p0"))
+    desktop.evictions.note_event()
+    desktop.server.remove("pods", "a/p1")
+    monkeypatch.setattr(CLOCK, "now", CLOCK.now + later)
+    desktop.evictions.by_kube_scheduler(waiter, [victim])
+    assert [finding.kind for finding in desktop.findings] == found
+
+
 @pytest.mark.parametrize(
     ("priority", "card", "later", "found"),
     [(20, 0, 0.0, 0), (20, 0, 0.1, 0), (20, 0, 60.0, 1), (10, 0, 0.0, 2), (20, 1, 0.0, 2)],
