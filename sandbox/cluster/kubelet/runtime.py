@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 
 from aliquot.sandbox.cluster.kubelet import shim
 from aliquot.sandbox.cluster.logs import log_path
+from aliquot.sandbox.cluster.processes import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 SHIM_START_SECONDS = 5.0
 POLL_SECONDS = 0.01
-END_SECONDS = 10.0
 UNKNOWN_EXIT = 137
 
 
@@ -199,15 +199,15 @@ def containers_in(pods: Path, pod_uid: str) -> Iterator[Runtime]:
 
 
 def kill_all(pods: Path) -> None:
-    """End every container below a directory at once, and wait for the last one; for the machine's end."""
-    containers = (
-        [one for pod in pods.iterdir() for one in containers_in(pods, pod.name)] if pods.is_dir() else []
-    )
+    """End every container below a directory at once, and wait until its shim has written how; for the machine's end.
+
+    Raises:
+        TimeoutError: a container does not end.
+    """
+    containers = [one for pod in pods.glob("*") for one in containers_in(pods, pod.name)]
     for container in containers:
         container.kill()
-    deadline = time.monotonic() + END_SECONDS
-    while any(one.running for one in containers) and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)  # their shims are no children of this process, and write how they ended
+    wait_for("all containers to end", lambda: not any(one.running for one in containers))
 
 
 def remove(pods: Path, pod_uid: str) -> None:
