@@ -170,7 +170,7 @@ class Evictor:
         await run_rounds(self.look, self._feeds, self._clock)
 
     async def look(self) -> None:
-        """One round: carry on with every plan, and make one for those that a ground holds for."""
+        """One round: carry on with every plan, make one for those that a ground holds for, and end lost nominations."""
         waiters = self._waiting.all()
         self._holds.review()
         uids = {waiter.request.uid for waiter in waiters}

@@ -148,7 +148,7 @@ class Holds:
             if claim is None or (entry and (entry.stage is not Stage.HELD or self._usable(claim))):
                 continue
             with self._waiting.trial():
-                if entry:
+                if entry:  # without one its right to the room is as before: a reservation may just have ended
                     self._let_go(uid)
                 self._keep(uid)
             if self._ledger.entry(uid) is None:

@@ -96,7 +96,7 @@ static bool record(CUevent event, CUstream stream) { return AQ_CUDA(cuEventRecor
 /* Batches that were left with work behind their end events, which are to be recorded again without the lock. */
 typedef struct {
   aq_batch *batches[AQ_STREAMS];
-  uint64_t recorded[AQ_STREAMS]; /* when that was; 0: it was not */
+  uint64_t recorded[AQ_STREAMS]; /* the instant of each recording; 0: there was none */
   uint32_t count;
 } tails;
 
@@ -110,7 +110,8 @@ static void leave(aq_lane *lane, aq_ticket *ticket, tails *left) {
   left->batches[left->count++] = batch;
 }
 
-/* Of a batch that was left; never in a capture, nor on another context's default stream. When it was submitted; 0: it has none. */
+/* Records the end event of a batch that was left; never in a capture, nor on another context's default stream. Returns the
+ * instant, or 0 where nothing was recorded. */
 static uint64_t record_end(const aq_batch *batch, CUcontext current) {
   if (is_capturing(batch->stream) || current != batch->events_of) return 0;
   uint64_t now = aq_now_ns();
@@ -121,7 +122,7 @@ static void record_ends(tails *left, CUcontext current) {
   for (uint32_t i = 0; i < left->count; i++) left->recorded[i] = record_end(left->batches[i], current);
 }
 
-/* Under the lock, when their end events are recorded. */
+/* Under the lock, after record_ends(). */
 static void close_left(tails *left) {
   for (uint32_t i = 0; i < left->count; i++) {
     if (left->recorded[i]) aq_batch_is_recorded(left->batches[i], left->recorded[i]);

@@ -53,8 +53,8 @@ typedef struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t finished, wanted; /* something finished or changed; the monitor has something to do */
-static bool running; /* the monitor's thread; atomic, and changed under the lock */
-static bool sleeping, asking, leaving; /* of the monitor, under the lock */
+static bool running;                            /* there is a thread; atomic, and changed under the lock */
+static bool sleeping, asking, leaving;          /* of the thread, under the lock */
 static int pauses;                              /* threads that may be destroying a context */
 static uint64_t looked_ns;                      /* when the last look began */
 
