@@ -188,6 +188,16 @@ bool sim_managed_evict(struct sim_device *device, uint64_t bytes)
     return done;
 }
 
+/* Whoever asks a full card for room waits for neighbours that may have been in the way for an instant. Here the card is full as a
+ * rule, so it is looked at first. */
+static bool make_room(struct sim_device *device, uint64_t bytes)
+{
+    bool full = sim_memory_used(device->unit) + bytes > device->total;
+    if (full && !evict(device, bytes))
+        return false;
+    return sim_device_charge_now(device, bytes) || (evict(device, bytes) && sim_device_charge_now(device, bytes));
+}
+
 /* Makes a copy of a block on a device that the process is attached to, the only one unless the block is mostly read. Without
  * room it stays where it is. */
 static void enter(struct sim_managed *managed, size_t index, struct sim_device *device)
@@ -195,8 +205,7 @@ static void enter(struct sim_managed *managed, size_t index, struct sim_device *
     struct sim_managed_block *block = &managed->blocks[index];
     uint64_t bytes = bytes_of(managed, index);
     if ((block->on >> device->ordinal & 1) == 0) {
-        if (!sim_device_charge_now(device, bytes) &&
-            !(evict(device, bytes) && sim_device_charge_now(device, bytes)))
+        if (!make_room(device, bytes))
             return;
         block->on |= (uint64_t)1 << device->ordinal;
         managed->resident[device->ordinal] += bytes;
