@@ -264,7 +264,10 @@ class GangPreemption:
         return None
 
     def _fits(self, gang: Gang, gone: Iterable[str]) -> dict[str, Placement]:
-        """The places of the group's members once these pods have gone; none where it would not have enough."""
+        """The places of the group's members once these pods have gone; none where it would not have enough.
+
+        What they were offered may have been closed since.
+        """
         ledger = self._filter.ledger
         with (
             self._filter.waiting.trial(),
@@ -272,8 +275,9 @@ class GangPreemption:
             ledger.without(*gone, with_host=False),
         ):
             places = self._gangs.places(gang, self._filter)
-        nodes = tuple({placement.node for placement in places.values()})
-        return places if len(ledger.hosts.open_to(nodes, NO_HOST)) == len(nodes) else {}
+        nodes = ledger.hosts.open_to(tuple({placement.node for placement in places.values()}), NO_HOST)
+        there = {uid: placement for uid, placement in places.items() if placement.node in nodes}
+        return there if len(there) >= gang.lacking else {}
 
     def _units(self, gang: Gang, rule: Rule) -> Iterator[Unit]:
         """Who may be evicted on the nodes that the group may have, and for quotas on others."""

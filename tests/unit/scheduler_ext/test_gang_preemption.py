@@ -352,6 +352,20 @@ def test_what_is_free_on_a_cordoned_node_is_of_no_use():
     assert field.rounds() == []
 
 
+def test_a_place_on_a_cordoned_node_does_not_keep_the_others_from_theirs():
+    """A group of five needs four, for whom pods leave the node that is open; on the other one a card is free."""
+    field = Contended()
+    others = field.others(8, 0)
+    name = field.node_of(others[0])
+    field.leave(others[0])
+    field.ledger.hosts.put_node(name, HostShare(PLENTY, PLENTY, 10), closed=True)
+    group = field.group("train", 5, needs=4, priority=100)
+    assert not any(field.where(pod) for pod in group)
+    assert len(field.rounds()) == 4
+    assert name not in {field.node_of(pod) for pod in field.leaving(others)}
+    assert field.held(group) == 4
+
+
 def test_for_the_groups_quota_pods_of_it_leave_nodes_that_the_group_may_not_have():
     """The limit has room for the group without five of eight pods, four of which are where the group is to go."""
     field = Contended()
