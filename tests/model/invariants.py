@@ -313,7 +313,8 @@ class Evictions:
         if CLOCK.now == at:
             views.append(before.without(gone))
         least = LOWEST if ground == "reclaim" else waiter.priority
-        spared = all(one.with_promises(waiter.uid, least).spares(victim, waiter) for one in views)
+        late = {node for node, _ in _overdue(snapshot.pods)}
+        spared = all(one.with_promises(waiter.uid, least, late).spares(victim, waiter) for one in views)
         return spared and CLOCK.now >= self._blind_until
 
     def _in_vain_before(self, earlier: Eviction, now: Eviction) -> bool:

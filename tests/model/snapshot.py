@@ -26,7 +26,7 @@ from tests.model.views import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from tests.model.api_server import ApiServer
 
@@ -141,13 +141,15 @@ class Snapshot:
                 found[quota.name] = plus(found.get(quota.name, NOTHING), pod.demand(largest))
         return found
 
-    def with_promises(self, but: str, priority: int) -> Snapshot:
+    def with_promises(self, but: str, priority: int, late: Collection[str] = ()) -> Snapshot:
         """The same, with what is promised to pods that wait, but for this one and those of lower priority.
 
+        What is promised on late nodes, which a pod should have left by now, is perhaps no longer.
         The places of a group that has room may be promised to it already (docs/gang.md, step 2).
         """
         starting = {one.uid for members in self.groups().values() if self.starts(members) for one in members}
-        promised = (one for one in self.waiting if one.promised or one.uid in starting)
+        sure = (one for one in self.waiting if one.goal not in late)
+        promised = (one for one in sure if one.promised or one.uid in starting)
         waiting = (one for one in promised if one.uid != but and one.priority >= priority)
         return replace(self, promises=tuple(waiting))
 

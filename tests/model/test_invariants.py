@@ -56,10 +56,10 @@ class Desktop:
         bound["spec"]["nodeName"] = "n0"
         self.server.put("pods", bound)
 
-    def leaves(self, name: str) -> None:
+    def leaves(self, name: str, namespace: str = "a") -> None:
         """A pod is being deleted, and has not ended."""
         self.server.change(
-            "pods", f"a/{name}", lambda pod: pod["metadata"].update(deletionTimestamp=CLOCK.stamp())
+            "pods", f"{namespace}/{name}", lambda pod: pod["metadata"].update(deletionTimestamp=CLOCK.stamp())
         )
 
     def nominate(self, name: str) -> None:
@@ -431,6 +431,26 @@ def test_an_eviction_beside_a_pod_that_does_not_end_is_excused(
     desktop.server.remove("pods", "a/p2")
     found = [text.partition(" ")[0] for text in desktop.evictions.in_vain()]
     assert found == (["p0", "p1", "p2"] if ends else ["p2"])
+
+
+@pytest.mark.parametrize(("since", "found"), [(0.0, ["evicted within its guarantee"]), (100.0, [])])
+def test_what_is_promised_where_a_pod_does_not_end_counts_for_a_while(
+    since: float, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With it the pod that others are evicted for would borrow, without it its quota has enough for it."""
+    desktop = Desktop()
+    for namespace in ("a", "c"):
+        desktop.quota(namespace, guaranteed=8)
+    desktop.runs("victim", 0, gib=8, namespace="c")
+    desktop.runs("stays", 1, gib=8, namespace="b")
+    desktop.leaves("stays", namespace="b")
+    desktop.waits("first", gib=4, namespace="a", priority=10)
+    desktop.plan("first", {"node": "n0", "pods": []})
+    desktop.waits("second", gib=8, namespace="a", priority=10)
+    monkeypatch.setattr(CLOCK, "now", CLOCK.now + since)
+    waiter, victim = (desktop.server.objects["pods"][key] for key in ("a/second", "c/victim"))
+    desktop.evictions.by_kube_scheduler(waiter, [victim])
+    assert [finding.kind for finding in desktop.findings] == found
 
 
 @pytest.mark.parametrize("members", [2, 3])

@@ -74,6 +74,7 @@ FOUND_ONCE = {
     86883: "CPU that is kept for a group whose members have places that are not bound yet",
     87346: "the last CPU that others left, and that a higher pod has taken",
     98977: "a place on a cordoned node that keeps a group from the others that it needs",
+    99255: "a place that is promised where another pod does not end, and is not any more",
     910078: "a group for whose quota pods have to leave a node that it may not have",
     920256: "the same where several pods of one quota together open its guarantee",
     920625: "a nominated pod whose card has failed, and that keeps CPU from others",

@@ -75,6 +75,8 @@ class PodView:
     Attributes:
         places: The cards that it was given, each with MiB and cores.
         promised: It waits, and others leave a node for it.
+        nominated: The node for which kube-scheduler has nominated it.
+        goal: The same, or the node that others leave by its plan.
         leaves_by: When it is to have ended, for one that is being deleted.
     """
 
@@ -95,6 +97,7 @@ class PodView:
     places: tuple[tuple[str, int, int], ...]
     promised: bool = False
     nominated: str = ""
+    goal: str = ""
     leaves_by: float = math.inf
 
     @property
@@ -119,6 +122,8 @@ def view(pod: Obj) -> PodView:
     meta, spec = pod["metadata"], pod["spec"]
     limits = spec["containers"][0]["resources"]["limits"]
     placement = meta["annotations"].get("aliquot.dev/placement")
+    nominated = pod["status"].get("nominatedNodeName") or ""
+    plan = json.loads(meta["annotations"].get(PLAN) or "{}")
     places: list[tuple[str, int, int]] = []
     if placement:
         for container in json.loads(placement)["containers"]:
@@ -140,8 +145,9 @@ def view(pod: Obj) -> PodView:
         leaving="deletionTimestamp" in meta,
         leaves_by=CLOCK.read(meta["deletionTimestamp"]) if "deletionTimestamp" in meta else math.inf,
         places=tuple(places) if spec.get("nodeName") else (),
-        promised=bool(pod["status"].get("nominatedNodeName") or meta["annotations"].get(PLAN)),
-        nominated=pod["status"].get("nominatedNodeName") or "",
+        promised=bool(nominated or plan),
+        nominated=nominated,
+        goal=nominated or plan.get("node", ""),
     )
 
 
