@@ -18,6 +18,7 @@ from typing import Any
 from aliquot.arbiter._arbiter import ffi, lib
 
 MAX_CARDS = 16
+LATENESS_BOUNDS_S = (5e-05, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
 _UUID_BYTES = 63
 _SHARES = range(1, 10_001)
 _PERCENTS = range(101)
@@ -85,6 +86,20 @@ class TenantState:
     reason: str | None
 
 
+@dataclass(frozen=True)
+class Lateness:
+    """How late the arbiter's thread woke, each time that it slept until an instant.
+
+    Args:
+        counts: How often by no more than each of `LATENESS_BOUNDS_S`, and by more than the one before it; at the end
+            how often by more than all of them.
+        sum_s: All of it together, in seconds.
+    """
+
+    counts: tuple[int, ...]
+    sum_s: float
+
+
 @dataclass
 class _Guest:
     handle: Any
@@ -116,15 +131,20 @@ class Arbiter:
         self._group_numbers = itertools.count(1)
         self._quanta: dict[str, int] = {}
 
-    def start(self) -> None:
-        """Starts the thread.
+    def start(self, *, urgent: bool = False) -> bool:
+        """Starts the thread; an urgent one has real-time priority where this process may give it (CAP_SYS_NICE).
+
+        Returns whether it has.
 
         Raises:
             OSError: it cannot be started.
         """
-        error = lib.aq_arbiter_start(self._native)
+        error = lib.aq_arbiter_start(self._native, urgent)
+        if urgent and error == errno.EPERM:
+            return self.start()
         if error:
             raise OSError(error, os.strerror(error))
+        return urgent
 
     def stop(self) -> None:
         """Ends the thread. Gates stay as they are, until tenants miss the heartbeat."""
@@ -216,6 +236,12 @@ class Arbiter:
         """Those that have entered, by name."""
         with self._turn:
             return {name: self._state(guest) for name, guest in self._guests.items()}
+
+    def lateness(self) -> Lateness:
+        """Since this arbiter was made."""
+        told = ffi.new("aq_lateness *")
+        lib.aq_arbiter_lateness(self._native, told)
+        return Lateness(tuple(told.counts), told.sum_ns / 1e9)
 
     def _enter(
         self, name: str, control: PathLike[str], usage: PathLike[str], terms: Sequence[Terms], group: str

@@ -3,13 +3,16 @@
     python bench/compute.py                 the table; CASES="single* pair/50*" some of it, SECONDS=8, RUNS=3
     python bench/compute.py bare            the same without the interceptor: what it is good for
     python bench/compute.py soak            random mixes of tenants; MIXES=10, SEED=1, SECONDS=8, CASES="mix/1/7"
+    python bench/compute.py --busy 2        a table of its own, with so many busy loops a core beside each run
 
 Prints one JSON object a line: what each tenant got in percent of the card, how far that is off in points, the standard
 deviation over windows of 100 ms, each figure with its bound. Figures are medians of the runs. A run in which this
 machine woke sleeping threads later than 2 ms (99th percentile) says nothing about the interceptor: it is repeated, and
-counted as discarded. A summary goes to stderr; the exit status is 1 if a bound was not met or a case not measured.
+counted as discarded. So is one beside busy loops in which other programs had more than 5 % of the CPUs. A summary goes
+to stderr; the exit status is 1 if a bound was not met or a case not measured.
 """
 
+import argparse
 import fnmatch
 import json
 import math
@@ -19,6 +22,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from timeshare.busy_cases import busy_cases
 from timeshare.cases import Case, all_cases
 from timeshare.mixes import mix
 from timeshare.run import Programs, Run, programs, run
@@ -47,12 +51,12 @@ class Measured:
         return bool(figures) and all(figure.is_met for figure in figures)
 
 
-def measure(tools: Programs, case: Case, seconds: float, runs: int) -> Measured:
+def measure(tools: Programs, case: Case, seconds: float, runs: int, busy: int = 0) -> Measured:
     """Runs a case, and its control, until there are so many runs that count, or TRIES times as many were made."""
     measured = Measured(case)
     control = control_of(case)
     while len(measured.runs) < runs and measured.discarded + len(measured.runs) < runs * TRIES:
-        pair = run(tools, case, seconds), run(tools, control, seconds) if control else None
+        pair = run(tools, case, seconds, busy), run(tools, control, seconds, busy) if control else None
         if all(one.is_quiet for one in pair if one):
             measured.runs.append(pair)
         else:
@@ -96,6 +100,7 @@ def line(measured: Measured, seconds: float) -> dict[str, object]:
             "tenants": list(tenants(measured)),
             "idle": number(statistics.median(one.idle_percent for one, _ in measured.runs)),
             "wake_p99_us": number(max(one.wake_p99_us for one, _ in measured.runs)),
+            "others": number(max(one.others_percent or 0 for one, _ in measured.runs)),
         }
     figures = [
         {"name": one.name, "value": number(one.value), "bound": number(one.bound), "met": one.is_met}
@@ -130,12 +135,12 @@ def is_wanted(case: Case) -> bool:
     return any(fnmatch.fnmatch(case.name, one) for one in os.environ.get("CASES", "").split() or ["*"])
 
 
-def table(tools: Programs, *, bare: bool = False) -> bool:
-    """The cases."""
+def table(tools: Programs, *, bare: bool = False, busy: int = 0) -> bool:
+    """The cases; beside so many busy loops a core those for that."""
     seconds, runs = float(os.environ.get("SECONDS", "8")), int(os.environ.get("RUNS", "3"))
-    cases = [case for case in all_cases() if is_wanted(case)]
+    cases = [case for case in (busy_cases(busy) if busy else all_cases()) if is_wanted(case)]
     cases = [case.bare() for case in cases] if bare else cases
-    met = [report(measure(tools, case, seconds, runs), seconds) for case in cases]
+    met = [report(measure(tools, case, seconds, runs, busy), seconds) for case in cases]
     print(f"{sum(met)} of {len(met)} cases met", file=sys.stderr)
     return bool(met) and all(met)
 
@@ -170,11 +175,13 @@ def soak(tools: Programs) -> bool:
 
 def main() -> None:
     """Measures the table, or what the argument says."""
-    what = sys.argv[1] if len(sys.argv) == 2 else "table"
-    if len(sys.argv) > 2 or what not in {"table", "bare", "soak"}:
-        sys.exit(__doc__)
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("what", nargs="?", choices=["table", "bare", "soak"], default="table")
+    parser.add_argument("--busy", type=int, default=0, metavar="LOOPS")
+    options = parser.parse_args()
     with programs() as tools:
-        done = soak(tools) if what == "soak" else table(tools, bare=what == "bare")
+        bare = options.what == "bare"
+        done = soak(tools) if options.what == "soak" else table(tools, bare=bare, busy=options.busy)
     sys.exit(not done)
 
 

@@ -25,6 +25,7 @@ from aliquot.guard import make_guard
 from aliquot.inventory import GPUNodeStatus
 from aliquot.kube.api import Api
 from aliquot.metrics import Metrics, add_routes
+from aliquot.plugin.arbiter_metrics import ArbiterCollector
 from aliquot.plugin.card_table import CardTable
 from aliquot.plugin.cards import Card, CardsError, Nvml
 from aliquot.plugin.cdi_spec import CdiSpecs
@@ -373,7 +374,11 @@ class Agent:
         if self._arbiter is None:
             yield
             return
-        self._arbiter.start()
+        if not self._arbiter.start(urgent=True):
+            log.info(
+                "no real-time priority for the arbiter, as the capability SYS_NICE is missing or the kernel gives "
+                "containers none: where CPUs are busy, cards are handed over later"
+            )
         try:
             yield
         finally:
@@ -385,6 +390,8 @@ class Agent:
         settings = self._settings
         self._registry.register(self._collector())
         self._registry.register(CertificateCollector(settings.tls_cert, settings.client_ca))
+        if self._arbiter is not None:
+            self._registry.register(ArbiterCollector(self._arbiter))
         guard = make_guard(
             settings.client_names if settings.client_ca else None,
             self._api if settings.accept_tokens else None,

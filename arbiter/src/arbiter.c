@@ -11,7 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aliquot_slice.h"
 #include "guest.h"
+#include "lateness.h"
 #include "thread.h"
 
 #define BEAT_NS UINT64_C(10000000)
@@ -28,6 +30,8 @@ struct aq_arbiter {
   aq_guest *guests;
   uint64_t beat_ns, looked_ns;
   aq_waiting waiting;
+  aq_lateness lateness;
+  aq_probe probe;
   uint32_t calls; /* futex word: +1 when something else than a tenant wants a step */
   uint32_t heard; /* of them, those after which all was read */
 };
@@ -102,14 +106,17 @@ static int wait_until(aq_arbiter *arbiter, uint64_t until) {
     until = sooner(until, aq_guest_await(guest, arbiter->law, &arbiter->waiting, now));
   pthread_mutex_unlock(&arbiter->lock);
   int place = aq_waiting_wait(&arbiter->waiting, until);
+  uint64_t woke = now_ns();
   pthread_mutex_lock(&arbiter->lock);
+  if (until > now && woke >= until) aq_lateness_count(&arbiter->lateness, woke - until);
   return place;
 }
 
 static void *run(void *of) {
   aq_arbiter *arbiter = of;
-  prctl(PR_SET_NAME, "aliquot-arbiter");
+  aq_slice_shorten();
   prctl(PR_SET_TIMERSLACK, 1);
+  prctl(PR_SET_NAME, "aliquot-arbiter");
   pthread_mutex_lock(&arbiter->lock);
   for (int place = -2; !arbiter->leaving;) {
     uint64_t now = now_ns();
@@ -118,6 +125,7 @@ static void *run(void *of) {
     bool all = calls != arbiter->heard || now >= arbiter->looked_ns + LOOK_NS;
     arbiter->heard = calls;
     if (all) arbiter->looked_ns = now;
+    aq_law_late(arbiter->law, aq_probe_late(&arbiter->probe));
     look(arbiter, place > 0 ? rung_by(arbiter, place) : NULL, place == -2, all);
     uint64_t next = work(arbiter);
     uint64_t beat_at = arbiter->beat_ns + BEAT_NS;
@@ -153,9 +161,12 @@ void aq_arbiter_free(aq_arbiter *arbiter) {
   free(arbiter);
 }
 
-int aq_arbiter_start(aq_arbiter *arbiter) {
+int aq_arbiter_start(aq_arbiter *arbiter, int urgent) {
   arbiter->leaving = false;
-  int error = aq_thread_start(&arbiter->thread, run, arbiter);
+  int error = aq_probe_start(&arbiter->probe);
+  if (error) return error;
+  error = aq_thread_start(&arbiter->thread, urgent, run, arbiter);
+  if (error) aq_probe_stop(&arbiter->probe);
   arbiter->running = !error;
   return error;
 }
@@ -167,6 +178,7 @@ void aq_arbiter_stop(aq_arbiter *arbiter) {
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
   pthread_join(arbiter->thread, NULL);
+  aq_probe_stop(&arbiter->probe);
   arbiter->running = false;
 }
 
@@ -302,5 +314,11 @@ void aq_arbiter_state(aq_arbiter *arbiter, aq_guest *guest, aq_guest_state *stat
   for (uint32_t i = 0; i < guest->count; i++) state->accounts[i] = aq_law_account(guest->tenant, guest->first + i);
   state->trust = aq_guest_trust(guest);
   state->damage = guest->damage;
+  pthread_mutex_unlock(&arbiter->lock);
+}
+
+void aq_arbiter_lateness(aq_arbiter *arbiter, aq_lateness *lateness) {
+  pthread_mutex_lock(&arbiter->lock);
+  *lateness = arbiter->lateness;
   pthread_mutex_unlock(&arbiter->lock);
 }

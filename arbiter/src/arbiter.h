@@ -17,11 +17,18 @@ typedef struct {
   const char *damage; /* what is wrong with its pages; NULL: nothing */
 } aq_guest_state;
 
+/* How often the thread woke so late: counts[i] of them by no more than 50, 100, 200, 500 us, 1, 2, 4, 8, 16 ms, the last by more. */
+typedef struct {
+  uint64_t counts[10];
+  uint64_t sum_ns;
+} aq_lateness;
+
 /* NULL: no memory. `polls`: as on a kernel that cannot wait for several futexes. */
 aq_arbiter *aq_arbiter_new(const aq_rules *rules, int polls);
 void aq_arbiter_free(aq_arbiter *arbiter); /* stopped, and without guests */
 
-int aq_arbiter_start(aq_arbiter *arbiter); /* 0, or an errno value */
+/* 0, or an errno value. `urgent`: with real-time priority, or EPERM where that is not allowed. */
+int aq_arbiter_start(aq_arbiter *arbiter, int urgent);
 void aq_arbiter_stop(aq_arbiter *arbiter);
 
 /* 0, or an errno value: EINVAL, what is there is no page of ours; ENODEV, it does not have such a card. Guests of one group, which
@@ -36,6 +43,7 @@ void aq_arbiter_doubt(aq_arbiter *arbiter, aq_guest *guest, int doubted); /* not
 void aq_arbiter_absent(aq_arbiter *arbiter, aq_guest *guest, uint32_t seats); /* as aq_law_absent */
 void aq_arbiter_quantum(aq_arbiter *arbiter, const char *card, uint64_t lease_ns);
 void aq_arbiter_state(aq_arbiter *arbiter, aq_guest *guest, aq_guest_state *state);
+void aq_arbiter_lateness(aq_arbiter *arbiter, aq_lateness *lateness); /* since the arbiter was made */
 /* cdef: end */
 
 #endif

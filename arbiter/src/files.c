@@ -48,7 +48,7 @@ void aq_files_close(aq_files *files) {
   opened these = {files->control, files->bells, files->control_file, files->usage};
   opened *kept = malloc(sizeof *kept);
   if (kept) *kept = these;
-  if (kept && !aq_thread_start(NULL, run_close, kept)) return;
+  if (kept && !aq_thread_start(NULL, false, run_close, kept)) return;
   free(kept);
   close_all(&these);
 }

@@ -166,6 +166,8 @@ static uint64_t next_step(const aq_law *law) {
   return next > law->now_ns + SOONEST_NS ? next : law->now_ns + SOONEST_NS;
 }
 
+void aq_law_late(aq_law *law, uint64_t late_ns) { law->late_ns = late_ns; }
+
 uint64_t aq_law_step(aq_law *law, uint64_t now) {
   pass_time(law, now);
   for (aq_tenant *tenant = law->tenants; tenant; tenant = tenant->next) {

@@ -95,6 +95,8 @@ void aq_law_absent(aq_tenant *tenant, uint32_t first, uint32_t count, uint32_t a
 /* From the next step on a tenant is let in whenever time is due to it, or nobody else wants its cards, beside the leases of others:
  * contexts take turns in slices then. That is so only while what it says is believed. */
 void aq_law_exempt(aq_tenant *tenant, int exempt);
+/* How late threads of this node are woken. A holder's are too, so it may have more work in flight then, and hold the card for longer. */
+void aq_law_late(aq_law *law, uint64_t late_ns);
 int aq_law_quantum(aq_law *law, const char *card, uint64_t lease_ns); /* 0: as usual. False: nobody has the card */
 
 void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t seat, const aq_report *report, uint64_t now_ns);

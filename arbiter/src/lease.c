@@ -20,6 +20,9 @@
 #define SUSPECT_NS (2 * AQ_MS)
 #define SHUN_NS (5 * AQ_MS) /* after the first no-show; then twice as long each time */
 #define SHUN_DOUBLES 6
+#define LATE_MOST_NS (6 * AQ_MS)      /* more work in flight than usual, where threads are woken late, */
+#define LATE_HALF_NS UINT64_C(200000) /* half of it where they are so late; */
+#define LATE_LEASE 5                  /* and so many times as much longer is a lease */
 #define LOOK_NS (5 * AQ_MS) /* at those who should have rung */
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -77,16 +80,19 @@ static uint64_t quantum(const aq_tenant *tenant) {
 
 /* ---- terms of a lease ---- */
 
+/* What a holder's threads may miss while they wait for a CPU: a card that has nothing in flight then is idle. */
+static uint64_t allowance(const aq_law *law) { return LATE_MOST_NS * law->late_ns / (law->late_ns + LATE_HALF_NS); }
+
 static uint64_t length(const aq_law *law, const aq_tenant *tenant) {
-  uint64_t asked = quantum(tenant);
-  return asked ? asked : tenant->kind == AQ_OWN ? law->rules.lease_ns : law->rules.lent_ns;
+  uint64_t asked = quantum(tenant), usual = tenant->kind == AQ_OWN ? law->rules.lease_ns : law->rules.lent_ns;
+  return asked ? asked : usual + LATE_LEASE * allowance(law);
 }
 
 static uint64_t window(const aq_law *law, const aq_tenant *tenant) {
   uint64_t least = law->rules.alone_window_ns;
   for (uint32_t i = 0; i < tenant->count; i++) {
     const aq_card *card = tenant->seats[i].card;
-    if (card->contended) least = sooner(least, law->rules.window_ns);
+    if (card->contended) least = sooner(least, law->rules.window_ns + allowance(law));
     if (card->highest > tenant->priority) least = sooner(least, law->rules.priority_window_ns);
   }
   return least;

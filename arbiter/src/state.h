@@ -102,6 +102,7 @@ struct aq_tenant {
 struct aq_law {
   aq_rules rules;
   uint64_t now_ns;
+  uint64_t late_ns; /* how late threads are woken */
   aq_tenant *tenants;
   aq_card *cards;
 };

@@ -113,6 +113,8 @@ class Question(StrEnum):
     """The first tenant's kernels are held up little by the others."""
     THROUGHPUT = "throughput"
     """The only tenant gets done what it would without the interceptor."""
+    HELD = "held"
+    """Everybody has its share, the capped no more, and a card whose time is all somebody's does not idle."""
     MIX = "mix"
     """Whoever wants its share has it."""
     COLLECTIVE = "collective"
@@ -137,6 +139,8 @@ class Case:
         memory_gib_s: What the card's memory takes.
         card_mib: How much memory the card has; every tenant may have all of it.
         quanta: Whether the node agent looks if the tenants' memory fits, and asks for long leases where it does not.
+        idle: Percent that the card may idle, where that is asked.
+        points: By which who is back may have less than its share, where that is asked.
     """
 
     name: str
@@ -150,6 +154,8 @@ class Case:
     memory_gib_s: float = 4000
     card_mib: int = 16384
     quanta: bool = False
+    idle: float = 3.0
+    points: float = 2.0
 
     def bare(self) -> "Case":
         """The same without the interceptor."""

@@ -13,6 +13,7 @@ from aliquot.libshim.control_page import CardLimit
 from aliquot.sandbox.gpus import SimCard, SimMachine
 from aliquot.sandbox.record import SWITCHED, Record
 
+from .busy import OTHERS_PERCENT, beside
 from .cases import Case, Law, Load, Mode, Tenant
 from .fitting import looked_at
 from .places import Place, leased, settle
@@ -62,6 +63,7 @@ class Run:
         tenants: In the case's order.
         cards: When anybody ran, on each.
         wake_p99_us: How late sleeping threads were woken meanwhile.
+        others_percent: Of the CPUs' time, what others had of it, if busy loops took what was left.
     """
 
     begin_ns: int
@@ -69,6 +71,7 @@ class Run:
     tenants: tuple[Seen, ...]
     cards: tuple[Timeline, ...]
     wake_p99_us: float
+    others_percent: float | None = None
 
     def percent(self, tenant: int, card: int = 0) -> float:
         """Of the time, what a tenant had of a card."""
@@ -76,7 +79,9 @@ class Run:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the programs had the processor when they wanted it."""
+        """Whether nothing took the processor from the programs but what was to."""
+        if self.others_percent is not None:
+            return self.others_percent <= OTHERS_PERCENT
         return self.wake_p99_us <= QUIET_US
 
     @property
@@ -230,13 +235,19 @@ def _staged(tools: Programs, case: Case, seconds: float) -> Iterator[_Stage]:
         yield stage
 
 
-def run(tools: Programs, case: Case, seconds: float) -> Run:
-    """Lets a case's processes loose for so long.
+def run(tools: Programs, case: Case, seconds: float, busy: int = 0) -> Run:
+    """Lets a case's processes loose for so long, with so many busy loops a core beside them.
 
     Raises:
         RunError: a program failed.
         SimulationError: the card's record does not reach back to the beginning.
     """
+    with beside(busy) as others:
+        seen = _run(tools, case, seconds)
+    return replace(seen, others_percent=others[0]) if others else seen
+
+
+def _run(tools: Programs, case: Case, seconds: float) -> Run:
     with _staged(tools, case, seconds) as stage:
         with _leased(case, stage.root, stage.places, stage.uuids), watched(tools.wakes) as wake_p99_us:
             begin = stage.release()

@@ -10,11 +10,11 @@ from .timeline import percentile
 
 SLACK = 0.3
 """Points below a guarantee that the card's own rounding is worth."""
-IDLE = 3.0
 PART = 40.0
 """Percent of what two equal tenants get done, of the one that got less done."""
 MEETING = 80.0
 """Percent: what is lost to a neighbour that has one of two cards, and to being woken when the other kernel has come."""
+WHOLE = 100.0
 GRACE_NS = 40_000_000
 """In a mix, from when a tenant has work again until it has its share: a lease, a kernel, and the way there."""
 
@@ -36,11 +36,10 @@ class Figure:
 
 def answers(case: Case, run: Run, control: Run | None) -> list[Figure]:
     """The figures of one run; `control`: that of `control_of`."""
+    by_itself = {Question.GUARANTEE: _guarantee, Question.HELD: _held, Question.WAKE: _wake}
+    if case.question in by_itself:
+        return by_itself[case.question](case, run)
     match case.question:
-        case Question.GUARANTEE:
-            return _guarantee(case, run)
-        case Question.WAKE:
-            return _wake(case, run)
         case Question.LATENCY | Question.THROUGHPUT | Question.COLLECTIVE | Question.THRASH:
             assert control is not None
             return _compared(case, run, control)
@@ -125,7 +124,16 @@ def _guarantee(case: Case, run: Run) -> list[Figure]:
         Figure(f"tenant{index}.short", value, bound)
         for index, (value, bound) in enumerate(zip(short, bounds, strict=True))
     ]
-    return [*figures, Figure("idle", run.idle_percent, IDLE)]
+    return [*figures, Figure("idle", run.idle_percent, case.idle)]
+
+
+def _held(case: Case, run: Run) -> list[Figure]:
+    """The largest error of a share, and the idle time if somebody may have each part of the card."""
+    short = [tenant.share - run.percent(index) for index, tenant in enumerate(case.tenants)]
+    figures = [Figure("error", max(0.0, *short, *beyond(case, run)), case.bound)]
+    if sum(tenant.most for tenant in case.tenants) >= WHOLE:
+        figures.append(Figure("idle", run.idle_percent, case.idle))
+    return figures
 
 
 def _wake(case: Case, run: Run) -> list[Figure]:
@@ -141,7 +149,7 @@ def _wake(case: Case, run: Run) -> list[Figure]:
     share = 100 * ran / max(1, sum(end - begin for begin, end in rest))
     return [
         Figure("back_ms", percentile(late, 99) / 1e6, case.bound),
-        Figure("share_then", share, case.tenants[-1].share - 2, at_least=True),
+        Figure("share_then", share, case.tenants[-1].share - case.points, at_least=True),
     ]
 
 

@@ -63,14 +63,14 @@ def test_webhook_and_policies_guard_the_same_annotations():
 
 
 def test_the_agent_is_root_and_little_more():
-    """Root, because the directories of the host are root's; one capability, and only those to write."""
+    """Root, because the directories of the host are root's; two capabilities, and only those to write."""
     spec = one(case("defaults"), "DaemonSet", "aliquot-agent")["spec"]["template"]["spec"]
     assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
     (agent,) = spec["containers"]
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     context = agent["securityContext"]
     assert not {"seccompProfile", "appArmorProfile"} & context.keys()
-    assert context["capabilities"] == {"drop": ["ALL"], "add": ["SYS_PTRACE"]}
+    assert context["capabilities"] == {"drop": ["ALL"], "add": ["SYS_PTRACE", "SYS_NICE"]}
     assert (context["allowPrivilegeEscalation"], context["readOnlyRootFilesystem"]) == (False, True)
     assert "privileged" not in context
     writable = {each["mountPath"] for each in agent["volumeMounts"] if not each.get("readOnly")}

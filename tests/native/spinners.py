@@ -10,11 +10,14 @@ from tests.native.test_core_limit import SPIN_PTX
 
 
 class Spinner:
-    """Of a tenant. What it is told it does in order; it answers when it has submitted."""
+    """Of a tenant, started by the command `prefix` if given.
 
-    def __init__(self, tenant: Tenant) -> None:
+    What it is told it does in order; it answers when it has submitted.
+    """
+
+    def __init__(self, tenant: Tenant, *prefix: str) -> None:
         self.process = subprocess.Popen(
-            [program("spinner"), SPIN_PTX],
+            [*prefix, program("spinner"), SPIN_PTX],
             env=tenant.env(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -45,9 +48,9 @@ class Spinner:
 
 
 @contextmanager
-def spinning(tenant: Tenant) -> Iterator[Spinner]:
+def spinning(tenant: Tenant, *prefix: str) -> Iterator[Spinner]:
     """A spinner that ends with the context."""
-    spinner = Spinner(tenant)
+    spinner = Spinner(tenant, *prefix)
     try:
         yield spinner
     finally:

@@ -56,7 +56,7 @@ class ConfinedWorld(World):
         capabilities: What it keeps; none of the others.
     """
 
-    capabilities: Sequence[str] = ("sys_ptrace",)
+    capabilities: Sequence[str] = ("sys_ptrace", "sys_nice")
     hidden: Sequence[Path] = field(default_factory=list)
 
     def paths(self) -> dict[Path, str]:

@@ -1,4 +1,4 @@
-"""The agent without privileges: one capability, a pid namespace of its own, a read-only root, and few paths."""
+"""The agent without privileges: two capabilities, a pid namespace of its own, a read-only root, and few paths."""
 
 import contextlib
 import os
@@ -102,12 +102,12 @@ def occupy(usage: Path, name: ProcessName) -> None:
 
 
 def test_the_journey(own_api: ApiServer):
-    """Admission, start, restart of the agent, end: with one capability and what is listed."""
-    with confined(own_api, "sys_ptrace") as world:
+    """Admission, start, restart of the agent, end: with two capabilities and what is listed."""
+    with confined(own_api, "sys_ptrace", "sys_nice") as world:
         held = admitted(world, "infer")
         world.kubelet.pre_start(held)
         assert read_control(world.control(held.nonce)).cards[0].memory_bytes == 10 << 30
-        assert world.inside("grep", "CapEff", "/proc/self/status").split()[1] == f"{1 << 19:016x}"
+        assert world.inside("grep", "CapEff", "/proc/self/status").split()[1] == f"{1 << 19 | 1 << 23:016x}"
         assert world.inside("sh", "-c", "echo /proc/[0-9]*") == "/proc/1"
         before = world.kubelet.registrations
         world.restart_plugin()
@@ -118,6 +118,7 @@ def test_the_journey(own_api: ApiServer):
         world.kubelet.forget(held.uid)
         until(lambda: not (world.root / "run" / "tenants" / held.uid).exists(), "given back")
         assert "SYS_PTRACE" not in world.log
+        assert "SYS_NICE" not in world.log
 
 
 @pytest.mark.slow
@@ -161,6 +162,33 @@ def test_what_sys_ptrace_is_for(own_api: ApiServer):
         told = world.inside("python3", "-c", ASK, process.name)
         assert told == str((name.pid, name.pid_namespace, name.start_time))
         assert name.pid != int(process.name)
+
+
+NAME = "aliquot-arbiter\n"
+
+
+def threads_below(pid: int) -> Iterator[Path]:
+    """Of a process and of all that it has started."""
+    yield from Path(f"/proc/{pid}/task").iterdir()
+    for child in children(pid):
+        yield from threads_below(child)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("capabilities", "policy"),
+    [(("sys_ptrace", "sys_nice"), os.SCHED_FIFO), (("sys_ptrace",), os.SCHED_OTHER)],
+    ids=["sys_nice", "without"],
+)
+def test_what_sys_nice_is_for(own_api: ApiServer, capabilities: tuple[str, ...], policy: int):
+    """Without it the arbiter's thread has ordinary priority, and the agent says so."""
+    with confined(own_api, *capabilities) as world:
+        assert world.process
+        threads = {
+            task for task in threads_below(world.process.pid) if task.joinpath("comm").read_text() == NAME
+        }
+        assert [os.sched_getscheduler(int(task.name)) for task in threads] == [policy]
+        assert ("SYS_NICE is missing" in world.log) == (policy != os.SCHED_FIFO)
 
 
 @pytest.mark.slow

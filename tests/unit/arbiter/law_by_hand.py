@@ -47,6 +47,19 @@ class Law:
         self.now += after
         lib.aq_law_step(self.law, self.now)
 
+    def quantum(self, card: str, ns: int) -> None:
+        """A card is leased for so long at a time."""
+        lib.aq_law_quantum(self.law, card.encode(), ns)
+
+    def late(self, ns: int) -> None:
+        """Threads of the node are woken so late."""
+        lib.aq_law_late(self.law, ns)
+
+    def lease(self, tenant: Any, seat: int) -> tuple[int, int]:
+        """How much longer it lasts, and how much work may be in flight, in nanoseconds."""
+        lease = lib.aq_law_lease(tenant, seat)
+        return lease.end_ns - self.now, lease.window_ns
+
     def is_open(self, tenant: Any, seat: int) -> bool:
         """Whether a seat's gate lets in."""
         return bool(lib.aq_law_lease(tenant, seat).open)

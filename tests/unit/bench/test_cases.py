@@ -2,6 +2,7 @@
 
 import pytest
 
+from bench.timeshare.busy_cases import busy_cases
 from bench.timeshare.cases import Mode, What, all_cases
 from bench.timeshare.mixes import LEAST_SHARE, MOST_TENANTS, mix
 
@@ -36,9 +37,18 @@ def test_every_row_of_the_table_has_cases(name: str):
     assert any(case.name.startswith(name.rstrip("*")) for case in all_cases())
 
 
+def test_with_more_loops_the_same_cases_have_wider_bounds():
+    """Two a core and more."""
+    few, many = busy_cases(2), busy_cases(3)
+    assert [case.name for case in few] == [case.name for case in many]
+    assert few == busy_cases(1)
+    for narrow, wide in zip(few, many, strict=True):
+        assert (narrow.bound, narrow.idle, narrow.points) != (wide.bound, wide.idle, wide.points)
+
+
 def test_shares_fit_a_card():
-    """In the table and in mixes: what is sold is at most all of it, and everybody has something."""
-    cases = [*all_cases(), *(mix(SEED, number) for number in range(200))]
+    """In the tables and in mixes: what is sold is at most all of it, and everybody has something."""
+    cases = [*all_cases(), *busy_cases(2), *(mix(SEED, number) for number in range(200))]
     for case in cases:
         assert 0 < sum(tenant.share for tenant in case.tenants) <= 100.001, case.name
         assert len(case.tenants) <= MOST_TENANTS

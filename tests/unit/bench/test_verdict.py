@@ -76,6 +76,26 @@ def test_a_guarantee_is_kept_where_nobody_has_less(got: tuple[float, float], *, 
     assert is_met(asked, turns(got)) is met
 
 
+@pytest.mark.parametrize(
+    ("shares", "mode", "got", "met"),
+    [
+        ((60, 30), Mode.CAPPED, (58.5, 29), True),
+        ((60, 30), Mode.CAPPED, (57, 30), False),
+        ((60, 30), Mode.CAPPED, (60, 33), False),
+        ((50, 50), Mode.CAPPED, (48.6, 48.6), True),
+        ((50, 50), Mode.CAPPED, (48.4, 48.4), False),
+        ((30, 30), Mode.BURST, (58, 40), True),
+        ((30, 30), Mode.BURST, (48, 48), False),
+    ],
+)
+def test_what_is_held_beside_busy_loops(
+    shares: tuple[int, int], mode: Mode, got: tuple[float, float], *, met: bool
+):
+    """Shares to two points; and where each part of the card is somebody's it idles for 3 % at most."""
+    asked = case(Question.HELD, *(Tenant(share, (GREEDY,), mode) for share in shares))
+    assert is_met(asked, turns(got)) is met
+
+
 def test_a_capped_tenant_beside_burst_ones_gets_no_more_than_its_share():
     """What it leaves is the others'."""
     asked = case(Question.GUARANTEE, Tenant(30, (GREEDY,)), Tenant(30, (GREEDY,), Mode.BURST))
