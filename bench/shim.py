@@ -6,7 +6,7 @@ nanoseconds are against a driver that answers at once (`native/instant.c`). Cont
 simulated driver, whose launches have locks of their own, as a real driver's have.
 
 Instructions are counted by callgrind, where valgrind is installed. Arguments: the figures wanted (`launch`, `alloc`,
-`meminfo`, `dlsym`, `start`; `launch_instructions`: without the times); none: all.
+`meminfo`, `dlsym`, `lookup`, `start`; `launch_instructions`: without the times); none: all.
 """
 
 import contextlib
@@ -306,6 +306,7 @@ def main() -> None:
         "alloc": (allocations,),
         "meminfo": (memory_info,),
         "dlsym": (lambda bench: report_calls(bench, "dlsym", "uncapped", 3.0),),
+        "lookup": (lambda bench: report_calls(bench, "lookup", "uncapped", 100.0),),
         "start": (starts,),
     }
     parts = {

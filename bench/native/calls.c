@@ -94,6 +94,10 @@ static void call_dlsym(void) {
   for (int i = 0; i < batch; i++) check(!dlsym(libc, "malloc"));
 }
 
+static void call_lookup(void) {
+  for (int i = 0; i < batch; i++) resolve("cuLaunchKernel", 0);
+}
+
 static uint64_t live[10000];
 static size_t live_count, at;
 
@@ -123,6 +127,7 @@ static const struct {
     {"launch.and_wait", call_and_wait, 0, 0, 0},
     {"alloc.1", call_alloc, 0, 0, 1},               {"alloc.10000", call_alloc, 0, 0, 10000},
     {"meminfo", call_meminfo, 0, 0, 0},             {"dlsym", call_dlsym, 0, 0, 0},
+    {"lookup", call_lookup, 0, 0, 0},
 };
 
 /* ---- one run ---- */

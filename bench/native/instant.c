@@ -2,6 +2,7 @@
  * It has one card and no work: kernels take no time, and the card's clock stands still until somebody waits for it.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -126,17 +127,36 @@ API cuEventElapsedTime(float *ms, void *from, void *to) {
   return *ms = (float)((double)ns / 1e6), SUCCESS;
 }
 
-/* ---- look-ups: the newest version, of the flavour of default stream that is asked for ---- */
+/* ---- look-ups: the newest version, of the flavour of default stream that is asked for; each is looked for once ---- */
 
-API cuGetProcAddress_v2(const char *name, void **pfn, int version, uint64_t flags, int *status) {
+static void *look_up(const char *name, bool per_thread) {
   static const char *const endings[2][3] = {{"_v2", "", ""}, {"_ptsz", "_v2", ""}};
   char symbol[128];
-  void *self = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  *pfn = NULL;
-  for (int i = 0; i < 3 && !*pfn; i++) {
-    snprintf(symbol, sizeof symbol, "%s%s", name, endings[flags == 2][i]);
-    *pfn = dlsym(self, symbol);
+  void *self = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), *found = NULL;
+  for (int i = 0; i < 3 && !found; i++) {
+    snprintf(symbol, sizeof symbol, "%s%s", name, endings[per_thread][i]);
+    found = dlsym(self, symbol);
   }
+  return found;
+}
+
+/* The answers are kept in the order of the questions. For the few names of one thread, which is who asks. */
+static void *remembered(const char *name, bool per_thread) {
+  static struct {
+    char name[128];
+    bool per_thread;
+    void *found;
+  } known[256];
+  size_t at = 0;
+  while (at < sizeof known / sizeof *known - 1 && known[at].name[0] && (known[at].per_thread != per_thread || strcmp(known[at].name, name))) at++;
+  if (known[at].name[0] && !strcmp(known[at].name, name)) return known[at].found;
+  snprintf(known[at].name, sizeof known[at].name, "%s", name);
+  known[at].per_thread = per_thread;
+  return known[at].found = look_up(name, per_thread);
+}
+
+API cuGetProcAddress_v2(const char *name, void **pfn, int version, uint64_t flags, int *status) {
+  *pfn = remembered(name, flags == 2);
   if (status) *status = *pfn ? 0 : 1;
   return (void)version, *pfn ? SUCCESS : NOT_FOUND;
 }

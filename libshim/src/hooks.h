@@ -57,4 +57,12 @@ const aq_hook *aq_hooks(size_t *count);
 /* The row of an exported symbol, or NULL. Safe before any constructor has run. */
 const aq_hook *aq_hook_by_symbol(const char *symbol);
 
+/* The rows of a name, one after the other in the order of the table; NULL: no more. */
+typedef struct {
+  const char *name;
+  uint32_t at;
+} aq_hook_search;
+aq_hook_search aq_hooks_named(const char *name);
+const aq_hook *aq_hook_next(aq_hook_search *search);
+
 #endif

@@ -5,8 +5,6 @@
  * ABI: its answer then belongs to no row, and the caller gets it as it is. A row newer than the driver proves nothing,
  * because a driver asked for a version it does not know may fall back to an older ABI.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "loader.h"
 
 typedef int (*ask_function)(const char *symbol, void **pfn, int version, uint64_t flags);
@@ -36,11 +34,10 @@ static bool is_row(const aq_hook *row, ask_function ask, const char *symbol, con
 /* The driver takes a negative version for a very new one, and so do we. */
 static void *replacement(ask_function ask, const char *symbol, void *answer, int version, uint64_t flags) {
   int known = driver_version();
-  size_t count;
-  const aq_hook *rows = aq_hooks(&count);
-  for (size_t i = 0; i < count; i++) {
-    bool spoken = (unsigned)rows[i].since <= (unsigned)version && (!known || rows[i].since <= known);
-    if (spoken && !strcmp(rows[i].name, symbol) && is_row(&rows[i], ask, symbol, answer, flags)) return rows[i].hook;
+  aq_hook_search rows = aq_hooks_named(symbol);
+  for (const aq_hook *row; (row = aq_hook_next(&rows));) {
+    bool spoken = (unsigned)row->since <= (unsigned)version && (!known || row->since <= known);
+    if (spoken && is_row(row, ask, symbol, answer, flags)) return row->hook;
   }
   return answer;
 }
