@@ -142,6 +142,15 @@ static void call(aq_arbiter *arbiter) {
 
 /* ---- its life ---- */
 
+/* Whoever has the lock while the urgent thread wants it is as urgent. */
+static void init_lock(pthread_mutex_t *lock) {
+  pthread_mutexattr_t how;
+  pthread_mutexattr_init(&how);
+  pthread_mutexattr_setprotocol(&how, PTHREAD_PRIO_INHERIT);
+  pthread_mutex_init(lock, &how);
+  pthread_mutexattr_destroy(&how);
+}
+
 aq_arbiter *aq_arbiter_new(const aq_rules *rules, int polls) {
   aq_arbiter *arbiter = calloc(1, sizeof *arbiter);
   aq_law *law = arbiter ? aq_law_new(rules, now_ns()) : NULL;
@@ -151,7 +160,7 @@ aq_arbiter *aq_arbiter_new(const aq_rules *rules, int polls) {
   }
   arbiter->law = law;
   arbiter->waiting.polls = polls;
-  pthread_mutex_init(&arbiter->lock, NULL);
+  init_lock(&arbiter->lock);
   return arbiter;
 }
 

@@ -9,6 +9,7 @@
 #include "thread.h"
 
 #define PERIOD_NS UINT64_C(10000000)
+#define MOST_NS UINT64_C(10000000) /* that counts: a machine that was stopped is not busy */
 #define MEMORY 128.0 /* sleeps, after which one counts for a third of the latest */
 
 static const uint64_t bounds_ns[] = {50000, 100000, 200000, 500000, 1000000, 2000000, 4000000, 8000000, 16000000};
@@ -33,7 +34,8 @@ static uint64_t sleep_until(uint64_t ns) {
   return now_ns() - ns;
 }
 
-static void note(aq_probe *probe, double late) {
+static void note(aq_probe *probe, uint64_t late_ns) {
+  double late = (double)(late_ns < MOST_NS ? late_ns : MOST_NS);
   probe->mean_ns += (late - probe->mean_ns) / MEMORY;
   probe->mean_square += (late * late - probe->mean_square) / MEMORY;
   uint64_t weighted = probe->mean_ns > 0 ? (uint64_t)(probe->mean_square / probe->mean_ns) : 0;
@@ -45,7 +47,7 @@ static void *run(void *of) {
   aq_slice_shorten();
   prctl(PR_SET_TIMERSLACK, 1);
   prctl(PR_SET_NAME, "aliquot-probe");
-  while (!__atomic_load_n(&probe->leaving, __ATOMIC_RELAXED)) note(probe, (double)sleep_until(now_ns() + PERIOD_NS));
+  while (!__atomic_load_n(&probe->leaving, __ATOMIC_RELAXED)) note(probe, sleep_until(now_ns() + PERIOD_NS));
   return NULL;
 }
 

@@ -6,7 +6,6 @@
 #ifndef ALIQUOT_SLICE_H
 #define ALIQUOT_SLICE_H
 
-#include <errno.h>
 #include <sched.h>
 #include <stdint.h>
 #include <sys/syscall.h>
@@ -23,14 +22,13 @@ typedef struct {
   uint64_t runtime, deadline, period; /* in nanoseconds */
 } aq_scheduling;
 
-/* Of the calling thread; policy and niceness stay. A thread of another class than the ordinary one keeps what it has. Returns 0, or
- * an errno value. */
-static inline int aq_slice_shorten(void) {
+/* Of the calling thread; policy and niceness stay. A thread of another class than the ordinary one keeps what it has, and so does one
+ * in a container whose filter of system calls forbids this. */
+static inline void aq_slice_shorten(void) {
   aq_scheduling now;
-  if (syscall(SYS_sched_getattr, 0, &now, sizeof now, 0)) return errno;
-  if (now.policy != SCHED_OTHER) return 0;
+  if (syscall(SYS_sched_getattr, 0, &now, sizeof now, 0) || now.policy != SCHED_OTHER) return;
   now.runtime = AQ_SHORT_SLICE_NS;
-  return syscall(SYS_sched_setattr, 0, &now, 0) ? errno : 0;
+  syscall(SYS_sched_setattr, 0, &now, 0);
 }
 
 #endif
