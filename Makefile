@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 STAMPS := $(VENV)/stamps
 
-SHIM_SOURCES   := setup.py arbiter/_arbiter_build.py $(wildcard arbiter/src/*) scheduler_ext/laying/_laying_build.py $(wildcard scheduler_ext/laying/src/*) libshim/_pages_build.py libshim/Makefile $(wildcard libshim/include/* libshim/src/* libshim/src/hooks/* libshim/forwarder/*.def libshim/forwarder/forward* libshim/*.mk)
+SHIM_SOURCES   := setup.py arbiter/_arbiter_build.py $(wildcard arbiter/src/*) scheduler_ext/laying/_laying_build.py $(wildcard scheduler_ext/laying/src/*) libshim/_pages_build.py libshim/Makefile $(wildcard libshim/include/* libshim/src/*.* libshim/src/hooks/* libshim/forwarder/*.def libshim/forwarder/forward* libshim/*.mk)
 DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile $(foreach kind,c h def,sandbox/driver/*/*.$(kind)))
 
 # Without compiled modules every worker of the tests, and every service that they start, compiles all that it imports.
