@@ -118,13 +118,13 @@ class Gate:
     async def _attempt(self, resource: str, ids: Collection[str]) -> None:
         if not self.rebuilt.is_set():
             raise NotYetError("the node agent is still finding out what runs on this node")
-        starting = await self._identifier.identify(resource, ids)
-        async with self._turns.of(starting.pod.uid):
-            with passing_faults(starting.pod):
-                if is_mig(resource):
-                    await self._open_instances(starting)
-                else:
-                    await self._open_slices(starting, len(ids))
+        for starting in await self._identifier.identify(resource, ids):
+            async with self._turns.of(starting.pod.uid):
+                with passing_faults(starting.pod):
+                    if is_mig(resource):
+                        await self._open_instances(starting)
+                    else:
+                        await self._open_slices(starting, len(ids))
 
     async def _open_slices(self, starting: Starting, count: int) -> None:
         placement = await self._placement(starting.pod)

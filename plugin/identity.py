@@ -3,7 +3,9 @@
 PodResources is asked first. It knows neither pod UIDs nor plain init containers, so the kubelet's
 checkpoint completes it; where the checkpoint cannot be read, a live look at the pod stands in for it. A
 plain init container shares its ids with a later container of its pod, and nothing tells which of the two
-is starting: so the answer names all of them, and each is made ready under its own nonce.
+is starting: so the answer names all of them, and each is made ready under its own nonce. So it is with pods
+to which the kubelet has given the same ids. (It forgets what it is about to give when somebody asks at that
+moment who has what, and one of its pods has just ended.)
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from aliquot.names import is_mig
 from aliquot.plugin.checkpoint import Entry, read_checkpoint
 from aliquot.plugin.errors import NotYetError
 from aliquot.plugin.journal import Allocation, Journal
@@ -61,8 +64,8 @@ class Identifier:
         self._checkpoint = checkpoint
         self._directory = directory
 
-    async def identify(self, resource: str, ids: Collection[str]) -> Starting:
-        """The pod and the containers that hold exactly these ids.
+    async def identify(self, resource: str, ids: Collection[str]) -> Sequence[Starting]:
+        """The pods, of which there is seldom more than one, and the containers that hold exactly these ids.
 
         Raises:
             NotYetError: nobody is known to hold them, or the sources disagree, which a moment can mend.
@@ -71,10 +74,28 @@ class Identifier:
         running = await self._running()
         holders = [h for h in running.holders if wanted <= h.devices.get(resource, frozenset())]
         entries = [e for e in read_checkpoint(self._checkpoint) if e.resource == resource and e.ids == wanted]
+        sharing = [] if is_mig(resource) else self._sharing(holders, entries)
+        if sharing:
+            return sharing
         pod = await self._pod(resource, wanted, holders, entries)
         entries = [entry for entry in entries if entry.pod_uid == pod.uid]
         exact = [holder.container for holder in holders if holder.devices[resource] == wanted]
-        return Starting(pod, self._nonces(pod, self._journal.holding(resource, wanted), entries, exact))
+        return [Starting(pod, self._nonces(pod, self._journal.holding(resource, wanted), entries, exact))]
+
+    def _sharing(self, holders: Sequence[Holder], entries: Sequence[Entry]) -> list[Starting]:
+        """Several pods with the same ids, of which both sources tell the same; none where there are no such pods.
+
+        Ids of slices stand for no part of a card, so each has what its placement says. Those of MIG instances do.
+        """
+        names = {(holder.namespace, holder.pod) for holder in holders}
+        nonces: dict[str, dict[str, tuple[str, ...]]] = {}
+        for entry in entries:
+            nonces.setdefault(entry.pod_uid, {})[entry.container] = (entry.nonce,)
+        pods = [pod for pod in map(self._directory.name_of, nonces) if pod is not None]
+        agreed = names == {(pod.namespace, pod.name) for pod in pods} and len(pods) == len(nonces)
+        if len(pods) < 2 or not agreed or not all(entry.nonce for entry in entries):  # noqa: PLR2004 - several
+            return []
+        return [Starting(pod, nonces[pod.uid]) for pod in pods]
 
     async def devices_of(self, pod: PodName, container: str) -> Mapping[str, frozenset[str]]:
         """All ids a container holds, by resource: PodResources and checkpoint together."""

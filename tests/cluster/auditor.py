@@ -5,7 +5,7 @@ It never asks a ledger of ours. What must hold of placements alone is shared wit
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,20 +103,18 @@ def processes(installed: Installation) -> Iterator[Process]:
 
 
 def _check_kubelet(installed: Installation, placed: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> None:
-    """Each container has as many ids of the kubelet as cards, and no id is given twice."""
+    """Each container has as many ids of the kubelet as cards.
+
+    Two pods may have the same one: the kubelet forgets what it is about to give when it is asked meanwhile.
+    """
     socket = installed.node.box.path(f"{KUBELET_DIRECTORY}/pod-resources/kubelet.sock")
     with grpc.insecure_channel(f"unix://{socket}") as channel:
         answer = PodResourcesListerStub(channel).List(ListPodResourcesRequest(), timeout=10)
-    owners: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     had: Counter[tuple[str, str]] = Counter()
     for pod in answer.pod_resources:
         for container in pod.containers:
             given = [i for d in container.devices if d.resource_name == SLICE for i in d.device_ids]
-            for one in given:
-                owners[one].append((pod.name, container.name))
             had[pod.name, container.name] += len(given)
-    twice = {one: whose for one, whose in owners.items() if len(whose) > 1}
-    assert not twice, f"ids given twice: {twice}; all: {dict(owners)}"
     for pod, placement in placed.values():
         if pod["status"].get("phase") != "Running":
             continue

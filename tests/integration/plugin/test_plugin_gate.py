@@ -241,6 +241,19 @@ def test_a_plain_init_container_gets_its_own_limits_though_it_shares_the_id(busy
         assert limits(busy, main.nonce)[0].memory_bytes == 4 << 30
 
 
+def test_pods_to_which_the_kubelet_gives_the_same_id_have_each_its_own_limits(busy: World):
+    """One runs, and another starts; then the first one's container is started again."""
+    first = placed_pod(busy, "first", 2)
+    busy.kubelet.pre_start(first)
+    share = CardShare(busy.uuids[1], 4 * GIB, 0)
+    pod = busy.pod("second", [container("main", slice_of("4Gi"))], {"main": [share]})
+    second = busy.kubelet.allocate(pod, "main", GPU, 1, reuse=first.ids)
+    for starting in (second, first):
+        busy.kubelet.pre_start(starting)
+        assert limits(busy, first.nonce) == (CardLimit(busy.uuids[0], 2 << 30, 0),)
+        assert limits(busy, second.nonce) == (CardLimit(busy.uuids[1], 4 << 30, 0),)
+
+
 def test_an_answer_that_the_kubelet_did_not_keep_misleads_nobody(busy: World):
     """Admission was tried again: the kept answers say which nonce is whose, not the order of all that were given."""
     load, lost = init_pod(busy, "tried-again")
