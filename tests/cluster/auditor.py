@@ -103,7 +103,7 @@ def processes(installed: Installation) -> Iterator[Process]:
 
 
 def _check_kubelet(installed: Installation, placed: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> None:
-    """Each container has as many ids of the kubelet as cards.
+    """Each container has as many ids of the kubelet as cards, but where its pod is being deleted and may have ended.
 
     Two pods may have the same one: the kubelet forgets what it is about to give when it is asked meanwhile.
     """
@@ -116,7 +116,7 @@ def _check_kubelet(installed: Installation, placed: dict[str, tuple[dict[str, An
             given = [i for d in container.devices if d.resource_name == SLICE for i in d.device_ids]
             had[pod.name, container.name] += len(given)
     for pod, placement in placed.values():
-        if pod["status"].get("phase") != "Running":
+        if pod["status"].get("phase") != "Running" or pod["metadata"].get("deletionTimestamp"):
             continue
         for container in placement["containers"]:
             if container["kind"] != "init":
