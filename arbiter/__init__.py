@@ -18,7 +18,7 @@ from typing import Any
 from aliquot.arbiter._arbiter import ffi, lib
 
 MAX_CARDS = 16
-LATENESS_BOUNDS_S = (5e-05, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016)
+LATENESS_BOUNDS_S = tuple(ns / 1e9 for ns in lib.aq_lateness_bounds_ns)
 _UUID_BYTES = 63
 _SHARES = range(1, 10_001)
 _PERCENTS = range(101)
@@ -131,20 +131,20 @@ class Arbiter:
         self._group_numbers = itertools.count(1)
         self._quanta: dict[str, int] = {}
 
-    def start(self, *, urgent: bool = False) -> bool:
-        """Starts the thread; an urgent one has real-time priority where this process may give it (CAP_SYS_NICE).
+    def start(self, *, real_time: bool = False) -> bool:
+        """Starts the thread, with real-time priority if that is asked for and this process may give it (CAP_SYS_NICE).
 
-        Returns whether it has.
+        Returns whether it has that priority.
 
         Raises:
             OSError: it cannot be started.
         """
-        error = lib.aq_arbiter_start(self._native, urgent)
-        if urgent and error == errno.EPERM:
+        error = lib.aq_arbiter_start(self._native, real_time)
+        if real_time and error == errno.EPERM:
             return self.start()
         if error:
             raise OSError(error, os.strerror(error))
-        return urgent
+        return real_time
 
     def stop(self) -> None:
         """Ends the thread. Gates stay as they are, until tenants miss the heartbeat."""

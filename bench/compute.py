@@ -87,6 +87,12 @@ def tenants(measured: Measured) -> Iterator[dict[str, object]]:
         }
 
 
+def others(measured: Measured) -> dict[str, object]:
+    """What other programs had of the CPUs, beside busy loops."""
+    found = [one.others_percent for one, _ in measured.runs if one.others_percent is not None]
+    return {"others": number(max(found))} if found else {}
+
+
 def line(measured: Measured, seconds: float) -> dict[str, object]:
     """A case's JSON object."""
     told: dict[str, object] = {
@@ -100,8 +106,8 @@ def line(measured: Measured, seconds: float) -> dict[str, object]:
             "tenants": list(tenants(measured)),
             "idle": number(statistics.median(one.idle_percent for one, _ in measured.runs)),
             "wake_p99_us": number(max(one.wake_p99_us for one, _ in measured.runs)),
-            "others": number(max(one.others_percent or 0 for one, _ in measured.runs)),
         }
+        told |= others(measured)
     figures = [
         {"name": one.name, "value": number(one.value), "bound": number(one.bound), "met": one.is_met}
         for one in measured.figures()
@@ -175,10 +181,14 @@ def soak(tools: Programs) -> bool:
 
 def main() -> None:
     """Measures the table, or what the argument says."""
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", nargs="?", choices=["table", "bare", "soak"], default="table")
     parser.add_argument("--busy", type=int, default=0, metavar="LOOPS")
     options = parser.parse_args()
+    if options.busy < 0 or (options.busy and options.what == "soak"):
+        parser.error("--busy takes a number of loops a core, and goes with the table, or bare")
     with programs() as tools:
         bare = options.what == "bare"
         done = soak(tools) if options.what == "soak" else table(tools, bare=bare, busy=options.busy)

@@ -374,7 +374,7 @@ class Agent:
         if self._arbiter is None:
             yield
             return
-        if not self._arbiter.start(urgent=True):
+        if not self._arbiter.start(real_time=True):
             log.info(
                 "no real-time priority for the arbiter, as the capability SYS_NICE is missing or the kernel gives "
                 "containers none: where CPUs are busy, cards are handed over later"

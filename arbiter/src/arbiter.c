@@ -8,12 +8,13 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "aliquot_slice.h"
+#include "aliquot_time_slice.h"
+#include "clock.h"
 #include "guest.h"
 #include "lateness.h"
+#include "probe.h"
 #include "thread.h"
 
 #define BEAT_NS UINT64_C(10000000)
@@ -36,12 +37,6 @@ struct aq_arbiter {
   uint32_t heard; /* of them, those after which all was read */
 };
 
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* ---- the thread ---- */
 
 static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -56,12 +51,12 @@ static void interrupt(aq_arbiter *arbiter, uint64_t now) {
  * by their own clocks since the last one, with whatever tickets they had. */
 static void beat(aq_arbiter *arbiter) {
   uint64_t before = arbiter->beat_ns;
-  arbiter->beat_ns = now_ns();
+  arbiter->beat_ns = aq_now_ns();
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
     aq_files_beat(&guest->files, arbiter->beat_ns);
     aq_guest_tell_accounts(guest);
   }
-  uint64_t told = now_ns();
+  uint64_t told = aq_now_ns();
   if (before && told > before + SILENT_NS) interrupt(arbiter, told);
 }
 
@@ -71,11 +66,11 @@ static uint64_t work(aq_arbiter *arbiter) {
   uint64_t now = 0, next = 0;
   bool again = true;
   for (int i = 0; again && i < TRIES; i++) {
-    now = now_ns();
+    now = aq_now_ns();
     next = aq_law_step(arbiter->law, now);
     again = false;
     for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-      if (aq_guest_tell(guest)) aq_guest_read(guest, arbiter->law, AQ_ALL_SLOTS, false, now_ns()), again = true;
+      if (aq_guest_tell(guest)) aq_guest_read(guest, arbiter->law, AQ_ALL_SLOTS, false, aq_now_ns()), again = true;
   }
   return again ? now : next;
 }
@@ -86,7 +81,7 @@ static void look(aq_arbiter *arbiter, const aq_guest *waker, bool any_rang, bool
     bool watched = aq_law_holds(guest->tenant) || aq_law_suspect(arbiter->law, guest->tenant);
     if (!all && !any_rang && !watched && !guest->rate_limited && guest != waker) continue;
     aq_depth depth = all ? AQ_ALL_SLOTS : watched ? AQ_KNOWN_SLOTS : AQ_BELLS_ONLY;
-    aq_guest_read(guest, arbiter->law, depth, guest == waker, now_ns());
+    aq_guest_read(guest, arbiter->law, depth, guest == waker, aq_now_ns());
   }
 }
 
@@ -101,12 +96,12 @@ static const aq_guest *rung_by(const aq_arbiter *arbiter, int place) {
 
 static int wait_until(aq_arbiter *arbiter, uint64_t until) {
   aq_waiting_begin(&arbiter->waiting, &arbiter->calls, arbiter->heard);
-  uint64_t now = now_ns();
+  uint64_t now = aq_now_ns();
   for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
     until = sooner(until, aq_guest_await(guest, arbiter->law, &arbiter->waiting, now));
   pthread_mutex_unlock(&arbiter->lock);
   int place = aq_waiting_wait(&arbiter->waiting, until);
-  uint64_t woke = now_ns();
+  uint64_t woke = aq_now_ns();
   pthread_mutex_lock(&arbiter->lock);
   if (until > now && woke >= until) aq_lateness_count(&arbiter->lateness, woke - until);
   return place;
@@ -114,12 +109,12 @@ static int wait_until(aq_arbiter *arbiter, uint64_t until) {
 
 static void *run(void *of) {
   aq_arbiter *arbiter = of;
-  aq_slice_shorten();
+  aq_time_slice_shorten();
   prctl(PR_SET_TIMERSLACK, 1);
   prctl(PR_SET_NAME, "aliquot-arbiter");
   pthread_mutex_lock(&arbiter->lock);
   for (int place = -2; !arbiter->leaving;) {
-    uint64_t now = now_ns();
+    uint64_t now = aq_now_ns();
     if (now >= arbiter->beat_ns + BEAT_NS - BEAT_SLACK_NS) beat(arbiter);
     uint32_t calls = __atomic_load_n(&arbiter->calls, __ATOMIC_RELAXED);
     bool all = calls != arbiter->heard || now >= arbiter->looked_ns + LOOK_NS;
@@ -142,7 +137,7 @@ static void call(aq_arbiter *arbiter) {
 
 /* ---- its life ---- */
 
-/* Whoever has the lock while the urgent thread wants it is as urgent. */
+/* Whoever has the lock while the thread wants it has its priority. */
 static void init_lock(pthread_mutex_t *lock) {
   pthread_mutexattr_t how;
   pthread_mutexattr_init(&how);
@@ -153,7 +148,7 @@ static void init_lock(pthread_mutex_t *lock) {
 
 aq_arbiter *aq_arbiter_new(const aq_rules *rules, int polls) {
   aq_arbiter *arbiter = calloc(1, sizeof *arbiter);
-  aq_law *law = arbiter ? aq_law_new(rules, now_ns()) : NULL;
+  aq_law *law = arbiter ? aq_law_new(rules, aq_now_ns()) : NULL;
   if (!law) {
     free(arbiter);
     return NULL;
@@ -170,11 +165,11 @@ void aq_arbiter_free(aq_arbiter *arbiter) {
   free(arbiter);
 }
 
-int aq_arbiter_start(aq_arbiter *arbiter, int urgent) {
+int aq_arbiter_start(aq_arbiter *arbiter, int real_time) {
   arbiter->leaving = false;
   int error = aq_probe_start(&arbiter->probe);
   if (error) return error;
-  error = aq_thread_start(&arbiter->thread, urgent, run, arbiter);
+  error = aq_thread_start(&arbiter->thread, real_time, run, arbiter);
   if (error) aq_probe_stop(&arbiter->probe);
   arbiter->running = !error;
   return error;
@@ -234,7 +229,7 @@ static void complete_group(aq_arbiter *arbiter, uint32_t group) {
 static int enter(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms) {
   aq_tenant *tenant = aq_law_enter(arbiter->law, terms, guest->count);
   if (!tenant) return ENOMEM;
-  aq_guest_seat(guest, tenant, now_ns());
+  aq_guest_seat(guest, tenant, aq_now_ns());
   guest->next = arbiter->guests;
   arbiter->guests = guest;
   join_group(arbiter, guest);
@@ -301,7 +296,7 @@ void aq_arbiter_leave(aq_arbiter *arbiter, aq_guest *guest) {
 void aq_arbiter_doubt(aq_arbiter *arbiter, aq_guest *guest, int doubted) {
   pthread_mutex_lock(&arbiter->lock);
   guest->doubted = doubted;
-  if (!doubted) aq_guest_forgive(guest, now_ns());
+  if (!doubted) aq_guest_forgive(guest, aq_now_ns());
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
 }

@@ -17,7 +17,10 @@ typedef struct {
   const char *damage; /* what is wrong with its pages; NULL: nothing */
 } aq_guest_state;
 
-/* How often the thread woke so late: counts[i] of them by no more than 50, 100, 200, 500 us, 1, 2, 4, 8, 16 ms, the last by more. */
+#define AQ_LATENESS_BOUNDS 9
+extern const uint64_t aq_lateness_bounds_ns[9];
+
+/* How often the thread woke by no more than each bound late, and at the end by more than all. */
 typedef struct {
   uint64_t counts[10];
   uint64_t sum_ns;
@@ -27,8 +30,8 @@ typedef struct {
 aq_arbiter *aq_arbiter_new(const aq_rules *rules, int polls);
 void aq_arbiter_free(aq_arbiter *arbiter); /* stopped, and without guests */
 
-/* 0, or an errno value. `urgent`: with real-time priority, or EPERM where that is not allowed. */
-int aq_arbiter_start(aq_arbiter *arbiter, int urgent);
+/* 0, or an errno value. `real_time`: with real-time priority, or EPERM where that is not allowed. */
+int aq_arbiter_start(aq_arbiter *arbiter, int real_time);
 void aq_arbiter_stop(aq_arbiter *arbiter);
 
 /* 0, or an errno value: EINVAL, what is there is no page of ours; ENODEV, it does not have such a card. Guests of one group, which

@@ -1,64 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lateness.h"
 
-#include <errno.h>
-#include <sys/prctl.h>
-#include <time.h>
-
-#include "aliquot_slice.h"
-#include "thread.h"
-
-#define PERIOD_NS UINT64_C(10000000)
-#define MOST_NS UINT64_C(10000000) /* that counts: a machine that was stopped is not busy */
-#define MEMORY 128.0 /* sleeps, after which one counts for a third of the latest */
-
-static const uint64_t bounds_ns[] = {50000, 100000, 200000, 500000, 1000000, 2000000, 4000000, 8000000, 16000000};
+const uint64_t aq_lateness_bounds_ns[AQ_LATENESS_BOUNDS] = {50000, 100000, 200000, 500000, 1000000, 2000000, 4000000, 8000000, 16000000};
 
 void aq_lateness_count(aq_lateness *lateness, uint64_t late_ns) {
   uint32_t at = 0;
-  while (at < sizeof bounds_ns / sizeof *bounds_ns && late_ns > bounds_ns[at]) at++;
+  while (at < AQ_LATENESS_BOUNDS && late_ns > aq_lateness_bounds_ns[at]) at++;
   lateness->counts[at]++;
   lateness->sum_ns += late_ns;
 }
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-/* Returns how late it is. */
-static uint64_t sleep_until(uint64_t ns) {
-  struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) continue;
-  return now_ns() - ns;
-}
-
-static void note(aq_probe *probe, uint64_t late_ns) {
-  double late = (double)(late_ns < MOST_NS ? late_ns : MOST_NS);
-  probe->mean_ns += (late - probe->mean_ns) / MEMORY;
-  probe->mean_square += (late * late - probe->mean_square) / MEMORY;
-  uint64_t weighted = probe->mean_ns > 0 ? (uint64_t)(probe->mean_square / probe->mean_ns) : 0;
-  __atomic_store_n(&probe->late_ns, weighted, __ATOMIC_RELAXED);
-}
-
-static void *run(void *of) {
-  aq_probe *probe = of;
-  aq_slice_shorten();
-  prctl(PR_SET_TIMERSLACK, 1);
-  prctl(PR_SET_NAME, "aliquot-probe");
-  while (!__atomic_load_n(&probe->leaving, __ATOMIC_RELAXED)) note(probe, sleep_until(now_ns() + PERIOD_NS));
-  return NULL;
-}
-
-int aq_probe_start(aq_probe *probe) {
-  *probe = (aq_probe){0};
-  return aq_thread_start(&probe->thread, false, run, probe);
-}
-
-void aq_probe_stop(aq_probe *probe) {
-  __atomic_store_n(&probe->leaving, true, __ATOMIC_RELAXED);
-  pthread_join(probe->thread, NULL);
-}
-
-uint64_t aq_probe_late(const aq_probe *probe) { return __atomic_load_n(&probe->late_ns, __ATOMIC_RELAXED); }

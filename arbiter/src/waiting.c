@@ -3,24 +3,15 @@
 
 #include <errno.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 #ifndef SYS_futex_waitv
 #define SYS_futex_waitv 449
 #endif
 
 #define POLL_NS UINT64_C(500000)
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-static struct timespec instant(uint64_t ns) {
-  return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-}
 
 static void add(aq_waiting *waiting, const void *word, uint32_t seen, uint32_t flags) {
   waiting->words[waiting->count++] = (struct futex_waitv){.val = seen, .uaddr = (uintptr_t)word, .flags = FUTEX_32 | flags};
@@ -39,8 +30,8 @@ void aq_waiting_add(aq_waiting *waiting, const void *word, uint32_t seen) {
 
 /* Only for our own word, and not for long. */
 static int poll(const aq_waiting *waiting, uint64_t until_ns) {
-  uint64_t soon = now_ns() + POLL_NS;
-  struct timespec until = instant(until_ns < soon ? until_ns : soon);
+  uint64_t soon = aq_now_ns() + POLL_NS;
+  struct timespec until = aq_instant(until_ns < soon ? until_ns : soon);
   const uint32_t *own = (const uint32_t *)(uintptr_t)waiting->words[0].uaddr;
   syscall(SYS_futex, own, FUTEX_WAIT_BITSET_PRIVATE, waiting->words[0].val, &until, NULL, FUTEX_BITSET_MATCH_ANY);
   return -2;
@@ -49,7 +40,7 @@ static int poll(const aq_waiting *waiting, uint64_t until_ns) {
 /* A word that cannot be read is a page that its tenant has cut short: whoever looks at all of them will find out. */
 int aq_waiting_wait(aq_waiting *waiting, uint64_t until_ns) {
   if (waiting->polls || waiting->overfull) return poll(waiting, until_ns);
-  struct timespec until = instant(until_ns);
+  struct timespec until = aq_instant(until_ns);
   long woken = syscall(SYS_futex_waitv, waiting->words, waiting->count, 0, &until, CLOCK_MONOTONIC);
   if (woken >= 0) return (int)woken;
   if (errno == ETIMEDOUT) return -1;

@@ -54,14 +54,14 @@ def settle(
 
 @contextlib.contextmanager
 def leased(places: Sequence[Place]) -> Iterator[Arbiter]:
-    """An arbiter that leases the cards to tenants by the shares of their limits, as urgent as the node agent's."""
+    """An arbiter with the priority of the node agent's, which leases the cards by the shares of the tenants' limits."""
     arbiter = Arbiter()
     for place in places:
         terms = [
             Terms(one.uuid, one.core_share_bp, one.core_most_percent, one.priority) for one in place.limits
         ]
         arbiter.enter(place.name, place.control, place.usage, terms, place.group, exempt=place.exempt)
-    arbiter.start(urgent=True)
+    arbiter.start(real_time=True)
     try:
         yield arbiter
     finally:

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aliquot_slice.h"
+#include "aliquot_time_slice.h"
 #include "batch.h"
 #include "capture.h"
 #include "core_clock.h"
@@ -261,7 +261,7 @@ static void begin_robust_list(void) {
 
 static void *watch(void *unused) {
   (void)unused;
-  aq_slice_shorten();
+  aq_time_slice_shorten();
   prctl(PR_SET_NAME, "aliquot-core");
   aq_captures_relax();
   pthread_mutex_lock(&lock);

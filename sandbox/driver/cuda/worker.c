@@ -10,8 +10,8 @@
 #include "managed.h"
 #include "meeting.h"
 #include "memory_op.h"
-#include "promptly.h"
 #include "stream.h"
+#include "time_slice.h"
 
 /* How often to look at what nobody announces; and how often a kernel does that has the card meanwhile. */
 enum { LOOK_NS = 100000, SPIN_NS = 20000 };
@@ -460,7 +460,7 @@ void *sim_worker_run(void *argument)
 {
     struct sim_engine *engine = argument;
     prctl(PR_SET_TIMERSLACK, 1UL); /* kernels are short */
-    sim_promptly();                /* and a card waits for no CPU */
+    sim_time_slice_shorten();      /* and a card waits for no CPU */
     pthread_mutex_lock(&engine->lock);
     for (;;) {
         uint64_t kicks = engine->kicks, next = SIM_NEVER;

@@ -93,3 +93,21 @@ def test_no_lease_is_good_any_more_and_nobody_is_let_in_beside_what_is_in_flight
             assert other.control.cards[0].gate != gates[1]
             other.rest(0)
             until(lambda: holder.is_open(0))
+
+
+def test_where_threads_are_woken_late_more_work_may_be_in_flight(tmp_path: Path):
+    """A process that is stopped for a moment finds its sleeps late, as on a node whose CPUs are busy."""
+    with agent(tmp_path) as process:
+        players = [Player(tmp_path / f"{name}.control", tmp_path / f"{name}.usage", 0) for name in NAMES]
+        with players[0], players[1]:
+
+            def most_in_flight_us() -> int:
+                for player in players:
+                    player.run(0, MS)
+                return max(int(player.control.cards[0].window_us) for player in players)
+
+            most_in_flight_us()
+            os.kill(process.pid, signal.SIGSTOP)
+            time.sleep(0.05)
+            os.kill(process.pid, signal.SIGCONT)
+            until(lambda: most_in_flight_us() > 4000)

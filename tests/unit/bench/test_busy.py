@@ -4,6 +4,9 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import pytest
 
 from bench.timeshare.busy import LOOP, OTHERS_PERCENT, beside
 
@@ -26,3 +29,20 @@ def test_what_others_use_is_found():
             process.kill()
             process.wait()
     assert others[0] > OTHERS_PERCENT
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--help"], 0, "5 % of the CPUs"),
+        (["soak", "--busy", "2"], 2, "goes with the table"),
+        (["--busy", "-1"], 2, "a number of loops a core"),
+        (["nonsense"], 2, "invalid choice: 'nonsense'"),
+    ],
+)
+def test_the_command_says_what_it_takes(arguments: list[str], status: int, said: str):
+    """Nothing is measured."""
+    command = [sys.executable, Path(__file__).resolve().parents[3] / "bench" / "compute.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert said in done.stdout + done.stderr

@@ -109,12 +109,12 @@ def test_threads_of_the_arbiter_have_short_slices(name: str):
     assert own.slice_ns > SHORT_NS
 
 
-URGENT = """
+REAL_TIME = """
 import os
 from pathlib import Path
 from aliquot.arbiter import Arbiter
 arbiter = Arbiter()
-had = arbiter.start(urgent=True)
+had = arbiter.start(real_time=True)
 tasks = Path("/proc/self/task").iterdir()
 policies = [os.sched_getscheduler(int(task.name)) for task in tasks]
 arbiter.stop()
@@ -128,8 +128,8 @@ print(had, policies.count(os.SCHED_FIFO))
     [((), "True 1"), (("setpriv", "--bounding-set", "-sys_nice"), "False 0")],
     ids=["allowed", "not allowed"],
 )
-def test_an_urgent_arbiter_has_real_time_priority_where_it_may(prefix: tuple[str, ...], told: str):
+def test_the_arbiter_has_real_time_priority_where_it_may(prefix: tuple[str, ...], told: str):
     """The probe is as late as tenants are. Where the priority is refused the arbiter runs without, and says so."""
-    command = [*prefix, sys.executable, "-c", URGENT]
+    command = [*prefix, sys.executable, "-c", REAL_TIME]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == told

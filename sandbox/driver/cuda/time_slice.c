@@ -1,4 +1,4 @@
-#include "promptly.h"
+#include "time_slice.h"
 
 #include <sched.h>
 #include <stdint.h>
@@ -7,7 +7,7 @@
 
 enum { SLICE_NS = 100000 };
 
-void sim_promptly(void)
+void sim_time_slice_shorten(void)
 {
     /* The kernel's own structure, which not every C library has. */
     struct {
