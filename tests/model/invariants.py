@@ -324,10 +324,13 @@ class Evictions:
         return later and in_vain and not self._has_no_end(earlier)
 
     def _has_no_end(self, eviction: Eviction) -> bool:
-        """Whether its victim, another of the same pod, or who was leaving its node or the pod's has no end."""
+        """Whether its victim, another of the same pod, or who was leaving its node or the pod's has no end.
+
+        The places of a group may be on every node.
+        """
         late = [*self._stayed, *_overdue([view(pod) for pod in self._server.pods()])]
-        nodes = (eviction.node, eviction.goal)
-        return any(node in nodes and eviction.at < due for node, due in late) or any(
+        stayed = {node for node, due in late if eviction.at < due}
+        return bool(stayed & {eviction.node, eviction.goal} or (stayed and eviction.ground == "group")) or any(
             other.waiter_uid == eviction.waiter_uid
             and eviction.at <= other.due < self._gone.get(other.victim_uid, CLOCK.now)
             for other in self.made
