@@ -7,12 +7,13 @@ from typing import cast
 
 import yaml
 
+from aliquot.inventory import HEALTHY, UNHEALTHY
 from aliquot.sandbox.cluster.client import ApiError
 from aliquot.sandbox.cluster.cluster import PocketCluster
 from aliquot.sandbox.cluster.kubectl import Kubectl
 from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.control_plane import ControlPlane
-from tests.integration.extenders import Document, Extender, add_node, manifest
+from tests.integration.extenders import Document, Extender, add_node, manifest, publish
 from tests.integration.faults.living import promised_by
 from tests.integration.journey.auditor import check_cards, check_promise, placement_of
 from tests.integration.proxies import Proxy
@@ -81,6 +82,20 @@ class Field:
             kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
             self.kubectl.apply({**kind, "metadata": {"name": name}, "value": value})
         self.plane.await_priorities(*values)
+
+    def cards_fail(self, *sick: str) -> None:
+        """These cards do not work any more, and all others do."""
+        for node, uuids in self.nodes.items():
+            cards = [
+                {
+                    "uuid": uuid,
+                    "index": number,
+                    "memoryMiB": CARD_MIB,
+                    "health": UNHEALTHY if uuid in sick else HEALTHY,
+                }
+                for number, uuid in enumerate(uuids)
+            ]
+            publish(self.cluster, node, cards)
 
     def await_looks(self, more: float) -> None:
         """Return once the extender has looked so many times more whom to evict: about once a second."""

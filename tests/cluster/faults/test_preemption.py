@@ -4,8 +4,10 @@ import pytest
 
 from aliquot.sandbox.cluster.processes import wait_for
 from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS
+from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
 from aliquot.scheduler_ext.pod_events import COMPONENT
 from tests.cluster.faults.field import SOON_S, Field
+from tests.integration.extenders import Document, manifest
 
 pytestmark = pytest.mark.cluster
 
@@ -67,6 +69,33 @@ def test_a_pod_that_lacks_nothing_but_memory_of_a_card_gets_it(field: Field) -> 
     assert not field.is_bound("thief")
     wait_for("the victims to be told", lambda: told(field, "Preempted") == {"small-1", "small-2"}, SOON_S)
     wait_for("their heir to be told", lambda: told(field, "Preempting") == {"urgent"}, SOON_S)
+
+
+def test_a_nomination_whose_cards_fail_keeps_no_cpu_from_others(field: Field) -> None:
+    """While a victim is in Terminating kube-scheduler keeps the nomination itself, and asks the extender nothing."""
+    fill(field, cpu=2)
+    field.create(12, "urgent", priority="high", cpu=4)
+    nominated = "the node to be nominated"
+    wait_for(nominated, lambda: field.pod("urgent")["status"].get("nominatedNodeName") == "n1", SOON_S)
+    try:
+        field.cards_fail("n1-a", "n1-b")
+        field.kubectl.create(without_slice("plain", cpu=2))
+        wait_for("the plain pod to be refused", lambda: "Insufficient cpu" in field.said("plain"), SOON_S)
+        ended = "the nomination to be ended"
+        wait_for(
+            ended, lambda: "nominatedNodeName" not in field.pod("urgent")["status"], SOON_S + OVERDUE_SECONDS
+        )
+        wait_for("the CPU to be used", lambda: field.pod("plain")["spec"].get("nodeName") == "n1", SOON_S)
+    finally:
+        field.cards_fail()
+
+
+def without_slice(name: str, cpu: int) -> Document:
+    """A pod of middle priority for the first node that asks for CPUs alone."""
+    pod = manifest(1, name, nodeSelector={"kubernetes.io/hostname": "n1"}, priorityClassName="middle")
+    wanted = {"cpu": str(cpu)}
+    pod["spec"]["containers"][0]["resources"] = {"limits": wanted, "requests": wanted}
+    return pod
 
 
 def test_a_pod_that_is_never_to_preempt_waits(field: Field) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from aliquot.inventory import HEALTHY, UNHEALTHY
 from aliquot.sandbox.cluster.processes import wait_for
 from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS
 from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
@@ -16,7 +15,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import field as fields
 from tests.cluster.faults.field import CARD_MIB, NODES, SOON_S, Field
 from tests.cluster.programs import program_or_skip
-from tests.integration.extenders import Document, manifest, patch_status, publish
+from tests.integration.extenders import Document, manifest, patch_status
 
 pytestmark = pytest.mark.cluster
 
@@ -136,21 +135,6 @@ def test_a_pod_that_never_ends_holds_up_no_other_preemption(field: Field) -> Non
         field.gone(name)
 
 
-def cards_fail(field: Field, *sick: str) -> None:
-    """These cards do not work any more, and all others do."""
-    for node, uuids in field.nodes.items():
-        cards = [
-            {
-                "uuid": uuid,
-                "index": number,
-                "memoryMiB": CARD_MIB,
-                "health": UNHEALTHY if uuid in sick else HEALTHY,
-            }
-            for number, uuid in enumerate(uuids)
-        ]
-        publish(field.cluster, node, cards)
-
-
 def test_of_two_groups_that_lost_a_member_each_one_gets_whole(field: Field) -> None:
     """Each keeps a card that the other needs; one of them yields (S4)."""
     groups = ["first", "second"]
@@ -159,7 +143,7 @@ def test_of_two_groups_that_lost_a_member_each_one_gets_whole(field: Field) -> N
         join(field, group, f"{group}-2", 2)
         field.await_bound(f"{group}-1", f"{group}-2")
     try:
-        cards_fail(field, *(field.card_of(f"{group}-1") for group in groups))
+        field.cards_fail(*(field.card_of(f"{group}-1") for group in groups))
         for group in groups:
             field.gone(f"{group}-1")
             join(field, group, f"{group}-3", 2)
@@ -172,7 +156,7 @@ def test_of_two_groups_that_lost_a_member_each_one_gets_whole(field: Field) -> N
         field.await_looks(2 * GRACE_S)
         assert not field.leaving(f"{whole}-2", f"{whole}-3")
     finally:
-        cards_fail(field)
+        field.cards_fail()
 
 
 def test_rather_a_pod_that_goes_alone_leaves_than_a_member_that_its_group_needs(field: Field) -> None:
