@@ -17,10 +17,12 @@ A service that uses CPU time is busy, not stuck: it has `BUSY_SECONDS` to answer
 import argparse
 import logging
 import os
+import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -42,7 +44,10 @@ MOST_STARTS: Final = 5
 KILLED: Final = 128
 """A shell's exit status for a process that a signal has ended is this and the signal's number."""
 
-_CAUGHT: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+MOST_SIGNALS: Final = 4096
+"""That are taken at once."""
+
+_CAUGHT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 _log = logging.getLogger(__name__)
 
 
@@ -133,16 +138,13 @@ class Supervisor:
 
     def run(self) -> int:
         """Keep the service running; the exit status that it has ended with in the end. Raises OSError."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _CAUGHT)
-        try:
+        with _caught() as signals:
             while True:
                 child = Child(self._command)
-                status = os.waitstatus_to_exitcode(self._follow(child))
+                status = os.waitstatus_to_exitcode(self._follow(child, signals))
                 if self._gives_up(child, status):
                     return KILLED - status if status < 0 else status
                 _log.warning("%s has ended (%s) and is started again", self._command[0], _words(status))
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _gives_up(self, child: Child, status: int) -> bool:
         """Whether a child's end is the service's."""
@@ -152,19 +154,41 @@ class Supervisor:
             return self._ending or (not self._has_answered and self._killed >= MOST_STARTS)
         return self._ending or not child.answered
 
-    def _follow(self, child: Child) -> int:
+    def _follow(self, child: Child, signals: int) -> int:
         """Look after a child until it has ended: what `os.waitpid` says of it."""
         while True:
             pause = LOOK_SECONDS if child.answered else FIRST_LOOK_SECONDS
-            received = signal.sigtimedwait(_CAUGHT, pause)
-            if received and received.si_signo != signal.SIGCHLD:
-                self._ending = True
-                child.kill(received.si_signo)
+            came, _, _ = select.select([signals], [], [], pause)
+            for number in os.read(signals, MOST_SIGNALS) if came else b"":
+                if number != signal.SIGCHLD:
+                    self._ending = True
+                    child.kill(number)
             if (status := child.ended()) is not None:
                 return status
             if not self._ending and (why := child.look(self._health, self._patience)):
                 _log.error("%s is killed: %s", self._command[0], why)
                 child.kill()
+
+
+@contextmanager
+def _caught() -> Iterator[int]:
+    """The end of a pipe at which the numbers of the signals come that are caught meanwhile.
+
+    Not `signal.sigtimedwait`: where the process stands still until the time is over, that of Python 3.11 to 3.13
+    returns a signal of which nothing is filled in.
+    """
+    here, there = os.pipe()
+    os.set_blocking(there, False)
+    fd = signal.set_wakeup_fd(there, warn_on_full_buffer=False)
+    handlers = {number: signal.signal(number, lambda *_: None) for number in _CAUGHT}
+    try:
+        yield here
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(fd)
+        os.close(here)
+        os.close(there)
 
 
 def _words(status: int) -> str:

@@ -44,6 +44,11 @@ def client() -> Path:
     return target
 
 
+def busy_ns(machine: SimMachine, card: int = 0) -> int:
+    """How long a card ran anything at all, by its own record."""
+    return sum(run.end_ns - run.start_ns for run in machine.busy(machine.cards[card].uuid))
+
+
 def environment(machine: SimMachine, **extra: str) -> dict[str, str]:
     """That of a host process."""
     return {**os.environ, **machine.env(), **extra}

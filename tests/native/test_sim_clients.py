@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from aliquot.sandbox.gpus import SOURCES, SimCard, SimMachine, SimMig
-from tests.native.sims import run_python
+from tests.native.sims import busy_ns, run_python
 
 SPIN = SOURCES.parent / "kernels" / "spin.ptx"
 
@@ -34,7 +32,8 @@ print(device.name, kernel.num_arguments, last - first)
 """
     *name, arguments, elapsed = run_python(machine, CORE + program, SPIN).split()
     assert (" ".join(name), arguments) == ("NVIDIA H200", "1")
-    assert float(elapsed) == pytest.approx(10, abs=0.2)
+    assert busy_ns(machine) == 1000 + 10_000_000
+    assert float(elapsed) > 9.99
 
 
 def test_cuda_core_allocates_from_pools(machine: SimMachine):
@@ -80,7 +79,8 @@ last = stream.record(options=timed)
 last.sync()
 print(last - first)
 """
-    assert float(run_python(machine, CORE + program, SPIN)) == pytest.approx(6, abs=0.2)
+    assert float(run_python(machine, CORE + program, SPIN)) > 5.99
+    assert busy_ns(machine) == 6_000_000
 
 
 def test_captures_obey_their_rules(machine: SimMachine):
@@ -174,7 +174,7 @@ print(refused(pynvml.nvmlDeviceGetFanSpeed, card), refused(pynvml.nvmlDeviceGetH
 def test_nvml_sees_processes_and_their_work(machine: SimMachine):
     """Who holds how much, how busy the card is and who keeps it so."""
     program = """
-import os
+import os, time
 start()
 check(cuda.cuMemAlloc(4 << 20))
 card = pynvml.nvmlDeviceGetHandleByIndex(0)
@@ -186,10 +186,15 @@ module = check(cuda.cuModuleLoadData(Path(sys.argv[1]).read_bytes() + b"\\0"))
 kernel = check(cuda.cuModuleGetFunction(module, b"aliquot_spin"))
 ns = ctypes.c_uint64(300_000_000)
 params = (ctypes.c_void_p * 1)(ctypes.addressof(ns))
-check(cuda.cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, 0, ctypes.addressof(params), 0))
-check(cuda.cuCtxSynchronize())
-busy = pynvml.nvmlDeviceGetUtilizationRates(card).gpu
-sample, = pynvml.nvmlDeviceGetProcessUtilization(card, 0)
+while True:
+    begun = time.monotonic()
+    check(cuda.cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, 0, ctypes.addressof(params), 0))
+    check(cuda.cuCtxSynchronize())
+    busy = pynvml.nvmlDeviceGetUtilizationRates(card).gpu
+    sample, = pynvml.nvmlDeviceGetProcessUtilization(card, 0)
+    if time.monotonic() - begun < 0.9:  # both are of the last second
+        break
+    time.sleep(1.1)
 print(25 <= busy <= 31, 25 <= sample.smUtil <= 31, sample.pid == os.getpid())
 """
     assert run_python(machine, NVML + program, SPIN).splitlines() == [

@@ -3,7 +3,7 @@
 import pytest
 
 from aliquot.sandbox.gpus import SOURCES, SimMachine
-from tests.native.sims import run_python
+from tests.native.sims import busy_ns, run_python
 
 MS = 1_000_000
 SPIN = SOURCES.parent / "kernels" / "spin.ptx"
@@ -68,7 +68,7 @@ def test_how_long_the_streams_of_a_process_take(machine: SimMachine, case: str):
     """The card is busy with the union of its kernels, whose order streams, events and the default stream keep."""
     work, milliseconds = CASES[case]
     run_python(machine, PROGRAM + GATE + work + DONE, SPIN)
-    busy = sum(run.end_ns - run.start_ns for run in machine.busy(machine.cards[0].uuid)) - MS // 10
+    busy = busy_ns(machine) - MS // 10
     late = busy - milliseconds * MS  # another order takes 40 ms more, or less
     assert -4 * MS < late < 30 * MS
 
@@ -91,7 +91,7 @@ check(cuda.cuCtxSynchronize())
 def test_a_process_that_is_stopped_loses_nothing(machine: SimMachine, case: str):
     """What waits for a kernel begins when that ends, though the process sees the end 0.3 s late."""
     run_python(machine, "import os, subprocess, time" + PROGRAM + GATE + STOPPED[case] + STOP, SPIN)
-    busy = sum(run.end_ns - run.start_ns for run in machine.busy(machine.cards[0].uuid))
+    busy = busy_ns(machine)
     assert 800 * MS <= busy < 900 * MS  # one after the other: 1,200 ms
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.native.sims import PRELUDE, wait_for
+from tests.native.sims import PRELUDE, busy_ns, wait_for
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import SPIN_PTX
 
@@ -93,6 +93,6 @@ def test_what_is_submitted_while_very_much_is_in_flight_is_charged_as_well(tenan
     """Each kernel behind a wait is a batch of its own. When there is none left, work is charged by its past."""
     made = tenant(1 << 30, 99)
     made.run(PRELUDE + MANY, SPIN_PTX)
-    used = sum(run.end_ns - run.start_ns for run in made.machine.busy(made.machine.cards[0].uuid))
+    used = busy_ns(made.machine)
     assert used == 304 * MS // 10
     assert made.usage().cards[0].busy_ns > 0.95 * used

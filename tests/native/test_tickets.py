@@ -15,7 +15,7 @@ from aliquot.libshim.control_page import CardLimit, Control, update_control
 from aliquot.sandbox.gpus import SimMachine
 from tests.native.attempts import attempts
 from tests.native.shells import LIBSHIM, program
-from tests.native.sims import wait_for
+from tests.native.sims import busy_ns, wait_for
 from tests.native.tenants import Tenant
 from tests.native.test_core_limit import GIB, SPIN_PTX, gets, start, working
 
@@ -100,11 +100,6 @@ for round in range(200):
     check(cuda.cuCtxSynchronize())
 """
 )
-
-
-def busy_ns(machine: SimMachine, card: int) -> int:
-    """How long a card ran anything at all, by its own record."""
-    return sum(run.end_ns - run.start_ns for run in machine.busy(machine.cards[card].uuid))
 
 
 def is_charged_what_it_runs(machine: SimMachine, own: Tenant, cards: Sequence[int], *program: str) -> None:

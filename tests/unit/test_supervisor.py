@@ -13,7 +13,7 @@ import pytest
 
 from aliquot.health import HealthClient, wait
 from aliquot.sandbox.cluster.processes import free_port, wait_for
-from aliquot.supervisor import MOST_STARTS, Child, Patience
+from aliquot.supervisor import LOOK_SECONDS, MOST_STARTS, Child, Patience
 
 SOON_S = 60.0
 SERVICE = """
@@ -95,6 +95,17 @@ def test_a_supervisor_that_is_told_to_stop_ends_with_its_service(supervised: Sup
     assert supervised.process.wait(SOON_S) == 128 + signal.SIGTERM
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_supervisor_that_stands_still_for_a_while_goes_on(supervised: Supervised):
+    """As in a container that is paused, or under a debugger: longer than it waits between two looks."""
+    pid = supervised.pid()
+    for _ in range(3):
+        supervised.process.send_signal(signal.SIGSTOP)
+        time.sleep(1.5 * LOOK_SECONDS)
+        supervised.process.send_signal(signal.SIGCONT)
+    os.kill(pid, signal.SIGKILL)
+    assert supervised.pid(but=pid)
 
 
 @pytest.mark.parametrize(

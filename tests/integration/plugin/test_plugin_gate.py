@@ -2,7 +2,6 @@
 
 import subprocess
 import threading
-import time
 
 import grpc
 import pytest
@@ -70,11 +69,10 @@ def test_a_contradiction_is_refused_at_once_with_pod_container_and_resource(busy
         name = f"wrong-{number}"
         pod = busy.pod(name, [container("main", slice_of("8Gi", 30))], {"main": shares(busy)})
         held = busy.kubelet.allocate(pod, "main", GPU, 1)
-        start = time.monotonic()
         with pytest.raises(grpc.RpcError, match=f"pod default/{name}, {message}") as refused:
             busy.kubelet.pre_start(held)
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION, case
-        assert time.monotonic() - start < 1.5, case
+        assert "waited" not in str(refused.value.details()), case
 
 
 def test_a_card_asked_for_alone_is_not_shared(busy: World):
