@@ -5,9 +5,9 @@ which a quota guarantees nothing says nothing about it, unless it guarantees not
 borrowed from those below the same parent what is beyond its own guarantee; from others it has borrowed only what is
 beyond the parent's, too.
 
-Preemption and reclaim judge by this alone. What is held for pods that wait is theirs where they ask for more, and no
-reason for a pod that runs within its guarantee to leave. Pods that are leaving, or have been evicted, count as gone:
-what they have is not borrowed any more, and guarantees that they have used are open again.
+Preemption and reclaim judge by this alone. What is held or reserved for pods that are not bound yet is theirs where
+they ask for more, and no reason for a pod that runs within its guarantee to leave. Pods that are leaving, or have been
+evicted, count as gone: what they have is not borrowed any more, and guarantees that they have used are open again.
 """
 
 from collections import defaultdict
@@ -47,7 +47,7 @@ class _Stand:
         owner: Whose it is, for telling apart: the quota's title, or the namespace that has none.
         bound: What the quota says.
         used: What it has.
-        promised: Of that, what is held for pods that wait.
+        promised: Of that, what pods have that are not bound yet.
     """
 
     owner: str
@@ -85,19 +85,19 @@ class Borrowing:
     """
 
     def __init__(
-        self, quotas: Quotas, leaving: Collection[str] = (), held: Collection[str] = (), own: str = ""
+        self, quotas: Quotas, leaving: Collection[str] = (), unbound: Collection[str] = (), own: str = ""
     ) -> None:
         """Look at the quotas.
 
         Args:
             quotas: What each namespace has and may have.
             leaving: The UIDs of the pods that count as gone.
-            held: The UIDs of the pods that wait and for which places are held.
+            unbound: The UIDs of the pods that have places and are not bound to them yet.
             own: The attribute.
         """
         self.own = own
         self.leaving = frozenset(leaving)
-        self._promised = quotas.accounts.parts(frozenset(held) - self.leaving)
+        self._promised = quotas.accounts.parts(frozenset(unbound) - self.leaving)
         self._quotas = quotas
         self._accounts = quotas.accounts
         self._relief = quotas.accounts.relief(self.leaving) if leaving else NO_RELIEF

@@ -40,6 +40,8 @@ Rank = tuple[bool, bool, bool, int, bool]
 
 WORST: Class = (True, True, True)
 OVERDUE_SECONDS: Final = 30.0
+UNBOUND: Final = (Stage.HELD, Stage.RESERVED)
+"""Of pods that have a place, those that may not come to run there."""
 """How long a pod is waited for that has not ended when it should have."""
 MOST_SEARCHES: Final = 32
 """Of one node, for one pod; each but the first spares somebody whom the one before has found."""
@@ -127,8 +129,8 @@ class Evictable:
         `own`: the node on which room is the own of the pod that is decided about.
         """
         told = (pod.uid for pod in map(self.residents.get, gone) if pod and self._goes(pod, gone))
-        held = (entry.uid for entry in self.ledger.unconfirmed() if entry.stage is Stage.HELD)
-        return Borrowing(self.quotas, {*self.leaving(), *told}, frozenset(held), own)
+        unbound = (entry.uid for entry in self.ledger.unconfirmed() if entry.stage in UNBOUND)
+        return Borrowing(self.quotas, {*self.leaving(), *told}, frozenset(unbound), own)
 
     def leaves(self, pod: Resident) -> bool:
         """Whether a pod is being deleted and will have ended soon, as far as is known."""

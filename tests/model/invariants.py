@@ -123,7 +123,7 @@ class Eviction:
         priority: That of the pod which it was for.
         served: A pod of higher priority has come to a card that was made free with it, to one of the node's last
             slices, to its last CPU, to what one of these quotas had left, or to the goal by what the victim left of its
-            own: room is not held against that.
+            own: room is not held against that. Or one of the same priority has that lost its own room in this way.
     """
 
     victim: str
@@ -191,11 +191,12 @@ class Evictions:
         new = view(pod)
         cards, snapshot = {uuid for uuid, _, _ in new.places}, Snapshot.of(self._server)
         quotas, full = _quotas(snapshot, new), snapshot.promises_all_slices(new.node)
+        displaced = any(one.served for one in self.made if one.waiter_uid == new.uid)
         taken = [
             one
             for one in self.made
             if one.waiter_uid != new.uid
-            and new.priority > one.priority
+            and (new.priority > one.priority or (displaced and new.priority == one.priority))
             and (
                 cards & one.cards
                 or quotas & one.quotas
@@ -330,7 +331,9 @@ class Evictions:
         """
         late = [*self._stayed, *_overdue([view(pod) for pod in self._server.pods()])]
         stayed = {node for node, due in late if eviction.at < due}
-        return bool(stayed & {eviction.node, eviction.goal} or (stayed and eviction.ground == "group")) or any(
+        return bool(
+            stayed & {eviction.node, eviction.goal} or (stayed and eviction.ground == "group")
+        ) or any(
             other.waiter_uid == eviction.waiter_uid
             and eviction.at <= other.due < self._gone.get(other.victim_uid, CLOCK.now)
             for other in self.made

@@ -170,6 +170,21 @@ def test_a_pod_for_which_a_place_is_held_borrows_as_it_did_before() -> None:
     assert here.evictable.borrowing().spared([owned[0][0]], "guest", wanted, request.uid) == {"owned"}
 
 
+def test_a_reservation_takes_no_pod_that_runs_out_of_its_guarantee() -> None:
+    """Others of its namespace have places that they are not bound to yet, as members of a group that wait for more."""
+    here = Neighbours("n1", "n2")
+    here.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    here.runs("owned", "n1-a", 16, namespace="owner", priority=1)
+    here.runs("firm", "n1-b", 16, priority=1000)
+    here.runs("other", "n2-a", 16, priority=1000)
+    assert here.place_of(waiter(16, namespace="owner")) == ["n2"]
+    borrower = waiter(16, namespace="guest", priority=100)
+    assert goes(here, refused(here, borrower)) is None
+    assert here.victims(borrower) == {}
+    here.runs("more", "n2-b", 16, namespace="owner", priority=1)
+    assert goes(here, refused(here, borrower)) == ["owned"]
+
+
 def test_of_what_was_borrowed_no_more_is_taken_for_one_that_borrows() -> None:
     """Two pods leave a quota that has borrowed one; the owner of a guarantee may have both."""
     here = Neighbours("n1", "n2")
