@@ -92,11 +92,14 @@ class Agreement:
                 return "; ".join([answer["summary"], *filter(None, (answer.get("group"),)), *causes])
         return "nothing"
 
+    def _snapshot(self) -> Snapshot:
+        """The cluster as it is."""
+        snapshot = Snapshot.of(self._server)
+        return snapshot if "current_offers" in self._features else snapshot.unbounded()
+
     async def why(self) -> None:
         """Ask why each single pod waits, and try every remedy."""
-        leader, snapshot = self._leader(), Snapshot.of(self._server)
-        if "current_offers" not in self._features:
-            snapshot = snapshot.unbounded()
+        leader, snapshot = self._leader(), self._snapshot()
         for pod in snapshot.waiting:
             if leader is None or pod.group:
                 continue
@@ -104,8 +107,9 @@ class Agreement:
                 answer = await leader.ask("why", {"namespace": pod.namespace, "pod": pod.name})
             except CallError:
                 continue
-            # A guarantee may be used up by what is promised to its pods that wait.
-            either = snapshot, snapshot.with_promises(pod.uid, LOWEST)
+            # Pods may have left meanwhile. A guarantee may be used up by what is promised to its pods that wait.
+            views = snapshot, self._snapshot()
+            either = [*views, *(one.with_promises(pod.uid, LOWEST) for one in views)]
             for change in answer.get("changes", ()):
                 self.remedies += 1
                 if not any(self._helps(one, pod, change) for one in either):
@@ -137,7 +141,9 @@ class Agreement:
         """
         rooms = [replace(snapshot.without(move["uid"] for move in moves), before=None)]
         for move in moves:
-            moved = next(one for one in snapshot.bound if one.uid == move["uid"])
+            moved = next((one for one in snapshot.bound if one.uid == move["uid"]), None)
+            if moved is None:
+                return False
             wish = replace(moved, node="", places=())
             rooms = [after for room in rooms for after in room.placing(wish, move["toNode"], judged=False)]
         return any(room.room(pod) for room in rooms)
