@@ -16,9 +16,10 @@ guaranteed, only its own limits can keep it from there.
 
 A hold ends when the pod gets its place, goes, or loses its nomination: where all have been told to leave, 30 s after
 that, because kube-scheduler takes it away, too, when it has seen them go and filter has not yet. It ends as well when
-the pod could not use the place: a card has failed, a pod that was to leave has not ended in time, or its own limits
-close it (`review`). A fresh extender learns of nominations from the pods themselves. What grows: an entry for each
-waiting pod that was nominated or whose preemption was asked for.
+the pod could not use the place: a card has failed, a pod that was to leave has not ended in time, its own limits close
+it, or it awaits what others leave on a node that has taken no pods for 30 s (`review`). A fresh extender learns of
+nominations from the pods themselves. What grows: an entry for each waiting pod that was nominated or whose preemption
+was asked for.
 """
 
 import itertools
@@ -30,7 +31,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from aliquot.host import HostShare
+from aliquot.host import NO_HOST, HostShare
 from aliquot.kube.objects import Pod
 from aliquot.placement import Placement
 from aliquot.request import PodRequest
@@ -141,6 +142,7 @@ class Holds:
 
     def review(self) -> None:
         """Hold nothing any more that its pod could not use, or has not come for; called from time to time."""
+        self._limit_waits()
         for uid in [uid for uid in self._expected if self._is_over(uid)]:
             self.expect_nothing(uid)
         for uid in {**self._nominated, **self._granted, **self._expected}:
@@ -155,6 +157,13 @@ class Holds:
                 self._lose(uid)
                 if entry:
                     self._waiting.something_changed()
+
+    def _limit_waits(self) -> None:
+        """Room on a node that takes no pods now is expected for a while only."""
+        limit = self._evictable.clock() + OVERDUE_SECONDS
+        for uid, (node, until) in self._expected.items():
+            if not self._ledger.hosts.open_to([node], NO_HOST):
+                self._expected[uid] = node, min(until, limit)
 
     def _is_over(self, uid: str) -> bool:
         """Whether what was expected for a pod is awaited no longer: its time is over, or another pod has had it."""

@@ -65,10 +65,10 @@ class Evicting(Neighbours):
         self.where[uid] = where, gib, more
         return super().runs(uid, where, gib, **more)
 
-    def wants(self, pod: Pod) -> list[str]:
-        """kube-scheduler asks for a waiting pod; the node that it gets."""
+    def wants(self, pod: Pod, *offered: str) -> list[str]:
+        """kube-scheduler asks for a waiting pod, by default with all nodes; the node that it gets."""
         self.stored.setdefault(pod.metadata.name, pod)
-        found = self.place_of(pod)
+        found = self.place_of(pod, *offered)
         waiting = self.waiting.get(pod.metadata.uid)
         if waiting is not None:
             self.waiting.put(replace(waiting, asked=self.now, since=self.now - 3600))
