@@ -291,6 +291,11 @@ class Accounts:
         if useless:
             self._useless[node] = useless
 
+    def useless(self) -> Mapping[str, frozenset[str]]:
+        """The UUIDs of the cards of which nobody can have anything, as all their slots are taken, by node."""
+        self._settle()
+        return self._useless
+
     def _sort(self, node: str, kind: Kind) -> None:
         before = self._kind_of.pop(node, None)
         if before is not None:

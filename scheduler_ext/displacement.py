@@ -8,7 +8,7 @@ kube-scheduler it breaks no disruption budget.
 Where the room was lost all the same, others are chosen, after a time that doubles.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,9 +52,9 @@ class Displacement:
         """Whether a pod has waited for long enough for what others of lower priority have."""
         spec = waiter.pod.spec
         return (
-            self._might_help(waiter, borrowing)
-            and spec.preemption_policy != "Never"
+            spec.preemption_policy != "Never"
             and self.evictable.residents.any_below(spec.priority or 0)
+            and self._might_help(waiter, borrowing)
             and self.evictable.clock() - waiter.since >= self.patience_seconds
         )
 
@@ -64,12 +64,21 @@ class Displacement:
             return waiter.reason in _CURABLE_OR_UNKNOWN
         if borrowing.leaving:  # which may let it in when they have left
             return True
-        return bool(self._lower(waiter, borrowing))
+        return any(True for _ in self._lower(waiter, borrowing))
 
-    def _lower(self, waiter: Waiter, borrowing: Borrowing) -> list[Resident]:
-        """Pods of lower priority by whose departure a quota may let a pod in: of its own, and who has borrowed."""
+    def _lower(self, waiter: Waiter, borrowing: Borrowing) -> Iterator[Resident]:
+        """Pods of lower priority by whose departure a quota may let a pod in.
+
+        They are of its own, have borrowed, or are on cards that have room for nobody.
+        """
         residents, priority = self.evictable.residents, waiter.pod.spec.priority or 0
-        return residents.below(borrowing.helpful(waiter.request.namespace, residents.namespaces()), priority)
+        helpful = borrowing.helpful(waiter.request.namespace, residents.namespaces())
+        yield from residents.below(helpful, priority)
+        for node, cards in self.evictable.quotas.accounts.useless().items():
+            for pod, entry in residents.on(node):
+                is_lower = pod.priority < priority and pod.namespace not in helpful
+                if is_lower and not cards.isdisjoint(entry.charges):
+                    yield pod
 
     def departure(
         self,
@@ -100,7 +109,7 @@ class Displacement:
             within = QuotaPreemption(self.evictable, request, node, borrowing, may_go, objection)
             if planned is not None:
                 return within.departure([pod for pod in map(residents.get, planned) if pod is not None], gone)
-            return within.rather_own(self._lower(waiter, borrowing), gone)
+            return within.rather_own(list(self._lower(waiter, borrowing)), gone)
 
     def told(self, evictee: Evictee, waiter: Waiter, node: str) -> tuple[tuple[str, str], tuple[str, str]]:
         """Reason and message of the events: on the pod that has gone, and on the one that it was for."""

@@ -1,9 +1,10 @@
-"""Where a quota bars a pod beside the victims that kube-scheduler names for CPU, more pods of the node leave."""
+"""Where a quota bars a pod, others leave than those whose cards it needs, or than kube-scheduler names for CPU."""
 
 import pytest
 
 from tests.unit.scheduler_ext.evicting import Evicting
 from tests.unit.scheduler_ext.neighbours import Neighbours, budget, waiter
+from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import quota
 
 
@@ -75,3 +76,19 @@ def test_in_room_of_its_own_a_pod_is_held_to_its_own_limit_alone() -> None:
     here.quotas.put(quota("guest", "guest", limit=(20, None, None)))
     here.quotas.put(quota("owner", "owner", guaranteed=(24, None, None)))
     assert here.victims(pod, n1=["no-cards"]) == {"n1": {"no-cards", "mate"}}
+
+
+def test_a_pod_leaves_without_which_a_card_has_slots_where_a_quota_lacks_what_that_card_has() -> None:
+    """Its two slots are taken by small pods within their guarantee; the other card has room, and not all its time."""
+    here = Evicting()
+    here.ledger.put_node("n1", node(card("n1-a"), card("n1-b"), slices=2))
+    here.quotas.put(quota("owner", "owner", guaranteed=(16, 50, None)))
+    here.quotas.put(quota("mine", "mine", guaranteed=(8, None, None)))
+    for name, where in (("one", "n1-a"), ("two", "n1-b"), ("three", "n1-b")):
+        here.runs(name, where, 1, namespace="owner", priority=500 if name == "one" else 1)
+    pod = waiter(8, namespace="mine", **{"aliquot.dev/gpu-core": "100"})
+    here.wants(pod)
+    assert len(here.look(3)) == 1
+    assert here.evictions[0] in ("two", "three")
+    here.ends(here.evictions[0])
+    assert here.wants(pod) == ["n1"]
