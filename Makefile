@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 STAMPS := $(VENV)/stamps
 
-SHIM_SOURCES   := setup.py arbiter/_arbiter_build.py $(wildcard arbiter/src/*) scheduler_ext/laying/_laying_build.py $(wildcard scheduler_ext/laying/src/*) libshim/_pages_build.py libshim/Makefile $(wildcard libshim/include/* libshim/src/*.* libshim/src/hooks/* libshim/forwarder/*.def libshim/forwarder/forward* libshim/*.mk)
+SHIM_SOURCES   := setup.py arbiter/_arbiter_build.py $(wildcard arbiter/src/*) scheduler_ext/scoring/_scoring_build.py $(wildcard scheduler_ext/scoring/src/*) libshim/_pages_build.py libshim/Makefile $(wildcard libshim/include/* libshim/src/*.* libshim/src/hooks/* libshim/forwarder/*.def libshim/forwarder/forward* libshim/*.mk)
 DRIVER_SOURCES := $(wildcard sandbox/driver/Makefile $(foreach kind,c h def,sandbox/driver/*/*.$(kind)))
 
 # Without compiled modules every worker of the tests, and every service that they start, compiles all that it imports.
@@ -57,7 +57,7 @@ lint: setup-test setup-lint
 	$(MAKE) --no-print-directory -C libshim lint ZIG='$(CURDIR)/$(BIN)/python -m ziglang cc'
 	$(MAKE) --no-print-directory -C sandbox/driver lint ZIG='$(CURDIR)/$(BIN)/python -m ziglang cc'
 	$(MAKE) --no-print-directory -C arbiter lint ZIG='$(CURDIR)/$(BIN)/python -m ziglang cc'
-	$(MAKE) --no-print-directory -C scheduler_ext/laying lint ZIG='$(CURDIR)/$(BIN)/python -m ziglang cc'
+	$(MAKE) --no-print-directory -C scheduler_ext/scoring lint ZIG='$(CURDIR)/$(BIN)/python -m ziglang cc'
 
 format: setup-lint
 	$(BIN)/ruff check --fix --exit-zero .
@@ -87,7 +87,7 @@ $(WHEELS): wheel-%: setup-test
 native: $(STAMPS)/native
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info libshim/build libshim/*.so libshim/forwarder/*.so.1 libshim/_pages.c arbiter/*.so arbiter/_arbiter.c scheduler_ext/laying/*.so scheduler_ext/laying/_laying.c sandbox/driver/build \
+	rm -rf $(VENV) build dist *.egg-info libshim/build libshim/*.so libshim/forwarder/*.so.1 libshim/_pages.c arbiter/*.so arbiter/_arbiter.c scheduler_ext/scoring/*.so scheduler_ext/scoring/_scoring.c sandbox/driver/build \
 	  .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-CFFI = ("libshim/_pages_build.py", "arbiter/_arbiter_build.py", "scheduler_ext/laying/_laying_build.py")
+CFFI = ("libshim/_pages_build.py", "arbiter/_arbiter_build.py", "scheduler_ext/scoring/_scoring_build.py")
 FORWARDERS = ("libcuda.so.1", "libnvidia-ml.so.1")
 SIMULATED = (*FORWARDERS, "libjudge.so")
 ANYWHERE = f"-ffile-prefix-map={Path.cwd()}=."

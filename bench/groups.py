@@ -16,14 +16,14 @@ from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.kube.objects import Pod
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.request import ContainerKind, read_pod_request
-from aliquot.scheduler_ext.choose import Placer
-from aliquot.scheduler_ext.filter import Filter
-from aliquot.scheduler_ext.foreign import ForeignAgents
-from aliquot.scheduler_ext.gangs import Gangs
-from aliquot.scheduler_ext.ledger import Ledger
-from aliquot.scheduler_ext.passed_over import PassedOver
-from aliquot.scheduler_ext.waiting import Waiting
-from aliquot.scheduler_ext.wire import FilterArgs
+from aliquot.scheduler_ext.gang.coscheduling import Gangs
+from aliquot.scheduler_ext.handlers.filter import Filter
+from aliquot.scheduler_ext.kube_scheduler.wire import FilterArgs
+from aliquot.scheduler_ext.placement.placer import Placer
+from aliquot.scheduler_ext.state.foreign_plugins import ForeignPlugins
+from aliquot.scheduler_ext.state.ledger import Ledger
+from aliquot.scheduler_ext.state.node_backoff import NodeBackoff
+from aliquot.scheduler_ext.state.pending_pods import PendingPods
 
 NODES, CARDS, CARD_MIB, MEMBERS, GROUPS, CALLS = 5000, 8, 81920, 64, 10, 300
 NAMES = tuple(f"node-{n:04}" for n in range(NODES))
@@ -47,12 +47,12 @@ def cluster() -> Ledger:
 
 def extender(*, groups: bool) -> Filter:
     """Its deciding parts."""
-    ledger, waiting, passed_over = cluster(), Waiting(), PassedOver()
+    ledger, waiting, passed_over = cluster(), PendingPods(), NodeBackoff()
     ledger.on_change(waiting.something_changed)
     gangs = Gangs(ledger, waiting, passed_over, read_pod_request) if groups else None
     return Filter(
         ledger,
-        ForeignAgents(()),
+        ForeignPlugins(()),
         Placer(ledger.table),
         passed_over=passed_over,
         waiting=waiting,

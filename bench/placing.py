@@ -15,8 +15,8 @@ from dataclasses import replace
 from aliquot.host import HostShare
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
-from aliquot.scheduler_ext.choose import Placer
-from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.placement.placer import Placer
+from aliquot.scheduler_ext.state.ledger import Ledger
 
 NODES, CARDS, CARD_MIB, KINDS, TRIES = 5000, 8, 81920, 100, 60
 COLD_MS, WARM_MS = 20.0, 1.5

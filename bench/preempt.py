@@ -17,8 +17,8 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from aliquot.scheduler_ext.preempt import Preemption
-from aliquot.scheduler_ext.wire import read_preempt
+from aliquot.scheduler_ext.handlers.preempt import Preemption
+from aliquot.scheduler_ext.kube_scheduler.wire import read_preempt
 from tests.unit.scheduler_ext.neighbours import Neighbours, budget, running
 from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import quota

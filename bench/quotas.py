@@ -19,13 +19,13 @@ from aliquot.kube.objects import Pod
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.quota import GPUQuota
 from aliquot.request import ContainerKind
-from aliquot.scheduler_ext.choose import Placer
-from aliquot.scheduler_ext.filter import Filter
-from aliquot.scheduler_ext.foreign import ForeignAgents
-from aliquot.scheduler_ext.ledger import Ledger
-from aliquot.scheduler_ext.quotas import Quotas
-from aliquot.scheduler_ext.waiting import Waiting, Waker
-from aliquot.scheduler_ext.wire import FilterArgs
+from aliquot.scheduler_ext.handlers.filter import Filter
+from aliquot.scheduler_ext.kube_scheduler.wire import FilterArgs
+from aliquot.scheduler_ext.placement.placer import Placer
+from aliquot.scheduler_ext.quota.quotas import Quotas
+from aliquot.scheduler_ext.state.foreign_plugins import ForeignPlugins
+from aliquot.scheduler_ext.state.ledger import Ledger
+from aliquot.scheduler_ext.state.pending_pods import PendingPods, Waker
 
 NODES, CARDS, CARD_MIB, QUOTAS, CALLS, WAITING = 5000, 8, 81920, 100, 200, 1000
 NAMES = tuple(f"node-{n:04}" for n in range(NODES))
@@ -104,7 +104,7 @@ def event(ledger: Ledger) -> float:
 
 def wake(decide: Filter) -> float:
     """Seconds of one round over many pods of twenty kinds that all wait in vain."""
-    waiting = Waiting()
+    waiting = PendingPods()
     for n in range(WAITING):
         made = pod(200 + n % 20)
         made = msgspec.structs.replace(
@@ -128,7 +128,7 @@ def main() -> None:
     for word, count in (("without", 0), ("with", QUOTAS)):
         ledger = cluster()
         worlds.append(
-            (word, Filter(ledger, ForeignAgents(()), Placer(ledger.table), quotas=quotas_of(ledger, count)))
+            (word, Filter(ledger, ForeignPlugins(()), Placer(ledger.table), quotas=quotas_of(ledger, count)))
         )
     for _ in range(CALLS):
         for word, decide in worlds:

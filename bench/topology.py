@@ -21,9 +21,9 @@ from aliquot.host import HostShare
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.links import Level, Link, write_links
 from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
-from aliquot.scheduler_ext.choose import Placer
-from aliquot.scheduler_ext.ledger import Ledger
-from aliquot.scheduler_ext.topology import Shape, shape_of
+from aliquot.scheduler_ext.cards.topology import Shape, shape_of
+from aliquot.scheduler_ext.placement.placer import Placer
+from aliquot.scheduler_ext.state.ledger import Ledger
 from aliquot.topology import Topology
 
 CARDS, NODES, PODS, WARM = 8, 32, 1600, 600

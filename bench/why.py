@@ -19,13 +19,13 @@ from aliquot.kube.objects import Pod
 from aliquot.kube.resources import Resource
 from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.request import ContainerKind
-from aliquot.scheduler_ext.choose import Placer
-from aliquot.scheduler_ext.dryrun import DryRun, read_dry_run
-from aliquot.scheduler_ext.filter import Filter
-from aliquot.scheduler_ext.foreign import ForeignAgents
-from aliquot.scheduler_ext.imagined import Imagination, Known
-from aliquot.scheduler_ext.ledger import Ledger
-from aliquot.scheduler_ext.why import Why
+from aliquot.scheduler_ext.explain.filter_dry_run import DryRun, read_dry_run
+from aliquot.scheduler_ext.explain.hypothetical_nodes import HypotheticalNodes, KnownNodes
+from aliquot.scheduler_ext.explain.why import Why
+from aliquot.scheduler_ext.handlers.filter import Filter
+from aliquot.scheduler_ext.placement.placer import Placer
+from aliquot.scheduler_ext.state.foreign_plugins import ForeignPlugins
+from aliquot.scheduler_ext.state.ledger import Ledger
 
 NODES, CARDS, CARD_MIB = 5000, 8, 81920
 ASKING = {
@@ -116,11 +116,11 @@ def tell(name: str, value: float) -> None:
 def main() -> None:
     """Print the figures."""
     ledger = cluster(random.Random(1))  # noqa: S311 - figures, no secrets
-    decide = Filter(ledger, ForeignAgents(()), Placer(ledger.table))
-    dry_run, names = DryRun(decide, Imagination(Known())), sorted(ledger.table.nodes())
+    decide = Filter(ledger, ForeignPlugins(()), Placer(ledger.table))
+    dry_run, names = DryRun(decide, HypotheticalNodes(KnownNodes())), sorted(ledger.table.nodes())
     for name, containers in ASKING.items():
         asks = document(name, containers)
-        why = Why(Api(ledger, asks), decide, Known())
+        why = Why(Api(ledger, asks), decide, KnownNodes())
         took, longest = min(asyncio.run(answer(why, name)) for _ in range(3))
         tell(f"why.{name}", took)
         tell(f"why.{name}.longest_hold", longest)

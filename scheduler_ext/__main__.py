@@ -12,15 +12,15 @@ from aliquot.guard import guard_of
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
 from aliquot.kube.tracker import RestoredError
-from aliquot.scheduler_ext.collector import Collector
-from aliquot.scheduler_ext.election import WRITE_SECONDS, DeposedError, Election
-from aliquot.scheduler_ext.forward import Forwarder
-from aliquot.scheduler_ext.loop_watchdog import LoopWatchdog
-from aliquot.scheduler_ext.metrics import ReplicaMetrics
-from aliquot.scheduler_ext.office import Office, Worker
+from aliquot.scheduler_ext.app import App
+from aliquot.scheduler_ext.http.forward import Forwarder
+from aliquot.scheduler_ext.http.metrics import ReplicaMetrics
+from aliquot.scheduler_ext.http.server import Extender
 from aliquot.scheduler_ext.options import candidate, parse_arguments
-from aliquot.scheduler_ext.parts import Parts
-from aliquot.scheduler_ext.server import Extender
+from aliquot.scheduler_ext.runtime.election import WRITE_SECONDS, DeposedError, Election
+from aliquot.scheduler_ext.runtime.gc_tuning import GcTuning
+from aliquot.scheduler_ext.runtime.leader import Leadership, Worker
+from aliquot.scheduler_ext.runtime.loop_watchdog import LoopWatchdog
 from aliquot.tls import CertificatePair, server_context
 
 AGENT = "aliquot-scheduler-ext"
@@ -45,9 +45,9 @@ async def run_alone(options: argparse.Namespace) -> bool:
     """Serve as the only extender; False when what it knows is true no more."""
     tls = server_context(options.tls_cert, options.tls_key, options.client_ca) if options.tls_cert else None
     async with Api.from_kubeconfig(options.kubeconfig, user_agent=AGENT) as api:
-        parts = Parts(api, options)
+        parts = App(api, options)
         ReplicaMetrics(parts.registry, leads=lambda: True, transitions=lambda: 0)
-        workers: tuple[Worker, ...] = (Collector(parts.feeds), *parts.feeds, *parts.workers)
+        workers: tuple[Worker, ...] = (GcTuning(parts.feeds), *parts.feeds, *parts.workers)
         return await serve(parts.extender(guard=guard_of(options, api)), options, tls, *workers)
 
 
@@ -59,8 +59,8 @@ async def run_replica(options: argparse.Namespace) -> bool:
     async with own:
         election = Election(own, candidate(options), lambda: not parts.missing())
         async with Api.from_kubeconfig(options.kubeconfig, user_agent=AGENT, fence=election.fence) as api:
-            parts = Parts(api, options)
-            office = Office(election, parts.catch_up, parts.workers)
+            parts = App(api, options)
+            office = Leadership(election, parts.catch_up, parts.workers)
             counted = ReplicaMetrics(
                 parts.registry, leads=lambda: not office.closed(), transitions=lambda: election.transitions
             )
@@ -78,7 +78,7 @@ async def run_replica(options: argparse.Namespace) -> bool:
                 extender,
                 options,
                 tls,
-                Collector(parts.feeds),
+                GcTuning(parts.feeds),
                 *parts.feeds,
                 election,
                 office,

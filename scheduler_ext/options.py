@@ -6,13 +6,13 @@ from pathlib import Path
 
 from aliquot import guard, log, resource_domain
 from aliquot.policy import DEFAULT, Policy, PolicyError, read_policy
-from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS as PREEMPTION_SECONDS
-from aliquot.scheduler_ext.election import LEASE_SECONDS, WRITE_SECONDS, Candidate
-from aliquot.scheduler_ext.gangs import HOLD_SECONDS
-from aliquot.scheduler_ext.keeper import RESERVATION_SECONDS
-from aliquot.scheduler_ext.reclaim import EVICTIONS_PER_MINUTE
-from aliquot.scheduler_ext.saving import PATIENCE_SECONDS
-from aliquot.scheduler_ext.stale_gangs import GRACE_SECONDS
+from aliquot.scheduler_ext.controllers.incomplete_gangs import GRACE_SECONDS
+from aliquot.scheduler_ext.controllers.ledger_cleanup import RESERVATION_SECONDS
+from aliquot.scheduler_ext.gang.coscheduling import HOLD_SECONDS
+from aliquot.scheduler_ext.gang.partial_reservations import PATIENCE_SECONDS
+from aliquot.scheduler_ext.preemption.extender_preemption import PATIENCE_SECONDS as PREEMPTION_SECONDS
+from aliquot.scheduler_ext.preemption.reclaim import EVICTIONS_PER_MINUTE
+from aliquot.scheduler_ext.runtime.election import LEASE_SECONDS, WRITE_SECONDS, Candidate
 
 VOLCANO = "volcano"
 BY_EXTENDER, BY_KUBE_SCHEDULER, BY_NOBODY = PREEMPTIONS = ("extender", "kube-scheduler", "none")

@@ -35,7 +35,7 @@ NATIVE: Final = {
     "libnvidia-ml.so.1": ("libshim/forwarder", "libshim/src/hooks"),
     "_pages": ("libshim/include", "libshim/_pages_build.py"),
     "_arbiter": ("arbiter/src", "arbiter/_arbiter_build.py", "libshim/include"),
-    "_laying": ("scheduler_ext/laying/src", "scheduler_ext/laying/_laying_build.py"),
+    "_scoring": ("scheduler_ext/scoring/src", "scheduler_ext/scoring/_scoring_build.py"),
 }
 """Our parts in C, each with its sources."""
 SOURCES: Final = {".c", ".h", ".def", ".map", ".mk", ".py"}

@@ -20,9 +20,9 @@ import numpy as np
 
 from aliquot.placement import Placement
 from aliquot.policy import Preference
-from aliquot.scheduler_ext.choose import Placer
-from aliquot.scheduler_ext.ledger import Ledger
+from aliquot.scheduler_ext.placement.placer import Placer
 from aliquot.scheduler_ext.replay.trace import WHOLE_CARD, TraceNode, TracePod
+from aliquot.scheduler_ext.state.ledger import Ledger
 
 FEWEST_SAMPLED: Final = 100
 """kube-scheduler never looks at fewer feasible nodes than this."""

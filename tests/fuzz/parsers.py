@@ -30,8 +30,8 @@ from aliquot.plugin.checkpoint import read_checkpoint
 from aliquot.plugin.tenants import living
 from aliquot.processes import Processes
 from aliquot.request import RequestError, read_pod_request
-from aliquot.scheduler_ext.dryrun import read_dry_run
-from aliquot.scheduler_ext.wire import WireError, read_bind, read_filter, read_preempt
+from aliquot.scheduler_ext.explain.filter_dry_run import read_dry_run
+from aliquot.scheduler_ext.kube_scheduler.wire import WireError, read_bind, read_filter, read_preempt
 from aliquot.units import QuantityError, format_bytes, parse_bytes, parse_count, parse_percent, parse_quantity
 from aliquot.webhook.metrics import WebhookMetrics
 from aliquot.webhook.mutate import Mutator

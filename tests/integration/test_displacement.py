@@ -9,7 +9,7 @@ import yaml
 
 from aliquot.sandbox.cluster.cluster import PocketCluster
 from aliquot.sandbox.cluster.processes import wait_for
-from aliquot.scheduler_ext.evictor import OFFER_SECONDS
+from aliquot.scheduler_ext.controllers.evictor import OFFER_SECONDS
 from tests.integration.evictions import (
     bound,
     end,

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aliquot.desk import Call, Reply
 from aliquot.kube.tracker import RestoredError
-from aliquot.scheduler_ext.election import DeposedError, Election
-from aliquot.scheduler_ext.forward import FORWARDED_HEADER, Forwarder, ForwardError
-from aliquot.scheduler_ext.metrics import ReplicaMetrics
-from aliquot.scheduler_ext.office import Office
+from aliquot.scheduler_ext.app import App
+from aliquot.scheduler_ext.http.forward import FORWARDED_HEADER, Forwarder, ForwardError
+from aliquot.scheduler_ext.http.metrics import ReplicaMetrics
 from aliquot.scheduler_ext.options import candidate, parse_arguments
-from aliquot.scheduler_ext.parts import Parts
+from aliquot.scheduler_ext.runtime.election import DeposedError, Election
+from aliquot.scheduler_ext.runtime.leader import Leadership
 from aliquot.tls import CertificatePair
 from tests.model.api_server import ApiServer, Line, VirtualApi
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from aliquot.scheduler_ext.server import Extender
+    from aliquot.scheduler_ext.http.server import Extender
 
 CALL_SECONDS: Final = 10.0
 """`httpTimeout` of kube-scheduler's configuration."""
@@ -74,7 +74,7 @@ class Replica:
         self.starts = 0
         self._server = server
         self._options = _options(name, flags)
-        self._office: Office | None = None
+        self._office: Leadership | None = None
         self._task: asyncio.Task[None] | None = None
         self.replicas: list[Replica] = []
 
@@ -103,8 +103,8 @@ class Replica:
     async def _serve_once(self) -> None:
         own = VirtualApi(self._server, self.line)
         election = Election(own, candidate(self._options), lambda: not parts.missing())
-        parts = Parts(VirtualApi(self._server, self.line, election.fence), self._options)
-        office = Office(election, parts.catch_up, parts.workers)
+        parts = App(VirtualApi(self._server, self.line, election.fence), self._options)
+        office = Leadership(election, parts.catch_up, parts.workers)
         counted = ReplicaMetrics(
             parts.registry, leads=lambda: not office.closed(), transitions=lambda: election.transitions
         )

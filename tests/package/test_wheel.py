@@ -28,7 +28,7 @@ NATIVE = {
     "aliquot/sandbox/driver/build/libcuda.so.1",
     "aliquot/sandbox/driver/build/libjudge.so",
     "aliquot/sandbox/driver/build/libnvidia-ml.so.1",
-    "aliquot/scheduler_ext/laying/_laying.abi3.so",
+    "aliquot/scheduler_ext/scoring/_scoring.abi3.so",
 }
 
 

@@ -11,8 +11,8 @@ from aliquot.kube.objects import Pod
 from aliquot.pool import GPUPool
 from aliquot.request import read_pod_request
 from aliquot.resize import encode_status, read_asks
-from aliquot.scheduler_ext.groups import terms_of
-from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.gang.pod_groups import terms_of
+from aliquot.scheduler_ext.state.pods import PlacedPod
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PODS = [

@@ -14,7 +14,7 @@ from aliquot.quota import Most, ResourceQuota, hard_limits
 from aliquot.request import PodRequest, RequestError, read_pod_request
 from aliquot.resource_domain import LONGEST, ResourceDomainError, names_of
 from aliquot.scheduler_ext.options import parse_arguments as parse_extender
-from aliquot.scheduler_ext.pods import PlacedPod, pods_of
+from aliquot.scheduler_ext.state.pods import PlacedPod, pods_of
 from aliquot.webhook.__main__ import parse_arguments as parse_webhook
 
 NAMES = ResourceNames.of("gpu.example.com")

@@ -3,9 +3,9 @@
 import pytest
 
 from aliquot.sandbox.cluster.processes import wait_for
-from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS
-from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
-from aliquot.scheduler_ext.pod_events import COMPONENT
+from aliquot.scheduler_ext.preemption.candidates import OVERDUE_SECONDS
+from aliquot.scheduler_ext.preemption.extender_preemption import PATIENCE_SECONDS
+from aliquot.scheduler_ext.state.pod_events import COMPONENT
 from tests.cluster.faults.field import SOON_S, Field
 from tests.integration.extenders import Document, manifest
 

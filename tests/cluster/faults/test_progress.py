@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from aliquot.sandbox.cluster.processes import wait_for
-from aliquot.scheduler_ext.displacement import PATIENCE_SECONDS
-from aliquot.scheduler_ext.evictable import OVERDUE_SECONDS
+from aliquot.scheduler_ext.preemption.candidates import OVERDUE_SECONDS
+from aliquot.scheduler_ext.preemption.extender_preemption import PATIENCE_SECONDS
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import field as fields
 from tests.cluster.faults.field import CARD_MIB, NODES, SOON_S, Field

@@ -13,7 +13,7 @@ from aliquot.inventory import GPUNodeStatus
 from aliquot.links import Level, Link
 from aliquot.sandbox.gpus import SimCard, SimMachine
 from aliquot.sandbox.sysfs import PciPlace, SimNic, write_sysfs
-from aliquot.scheduler_ext.topology import Shape, shape_of
+from aliquot.scheduler_ext.cards.topology import Shape, shape_of
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.test_plugin_registration import published
 from tests.integration.plugin.world import REPOSITORY, MakeWorld, World

@@ -11,8 +11,8 @@ from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.kube.listing import Listing
 from aliquot.kube.objects import Node
 from aliquot.kube.resources import NODES
-from aliquot.scheduler_ext.confines import Tenant
-from aliquot.scheduler_ext.why import Why
+from aliquot.scheduler_ext.explain.why import Why
+from aliquot.scheduler_ext.state.node_constraints import Tenant
 from tests.unit.scheduler_ext.clusters import Cluster, pod_document, read
 from tests.unit.scheduler_ext.placing import GIB
 from tests.unit.scheduler_ext.world import World, WorldPod

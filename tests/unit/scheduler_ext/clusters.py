@@ -14,14 +14,14 @@ from aliquot.inventory import HEALTHY, UNHEALTHY, Card, GPUNode, GPUNodeStatus, 
 from aliquot.kube.objects import Node, ObjectMeta, Pod
 from aliquot.pool import GPUPool, PoolSpec, pooled_as
 from aliquot.quota import GPUQuota
-from aliquot.scheduler_ext.choose import Placer
-from aliquot.scheduler_ext.dryrun import DryRun
-from aliquot.scheduler_ext.filter import Filter
-from aliquot.scheduler_ext.foreign import ForeignAgents
-from aliquot.scheduler_ext.imagined import Imagination, Known
-from aliquot.scheduler_ext.ledger import Ledger
-from aliquot.scheduler_ext.quotas import Quotas
-from aliquot.scheduler_ext.wire import FilterArgs, FilterResult
+from aliquot.scheduler_ext.explain.filter_dry_run import DryRun
+from aliquot.scheduler_ext.explain.hypothetical_nodes import HypotheticalNodes, KnownNodes
+from aliquot.scheduler_ext.handlers.filter import Filter
+from aliquot.scheduler_ext.kube_scheduler.wire import FilterArgs, FilterResult
+from aliquot.scheduler_ext.placement.placer import Placer
+from aliquot.scheduler_ext.quota.quotas import Quotas
+from aliquot.scheduler_ext.state.foreign_plugins import ForeignPlugins
+from aliquot.scheduler_ext.state.ledger import Ledger
 from tests.unit.scheduler_ext.placing import GIB
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Cluster:
 
     nodes: dict[str, GPUNodeStatus]
     quotas_of: list[GPUQuota] = field(default_factory=list)
-    known: Known = field(default_factory=lambda: Known({}, {}, {"loose": POOL}))
+    known: KnownNodes = field(default_factory=lambda: KnownNodes({}, {}, {"loose": POOL}))
     dialects: tuple[Dialect, ...] = ()
     offered: dict[str, int] = field(default_factory=dict)
 
@@ -56,9 +56,9 @@ class Cluster:
         self.ledger = Ledger(lambda: self.now)
         self.quotas = Quotas(self.ledger.accounts)
         self.placer = Placer(self.ledger.table)
-        foreign = ForeignAgents(self.dialects)
+        foreign = ForeignPlugins(self.dialects)
         self.filter = Filter(self.ledger, foreign, self.placer, dialects=self.dialects, quotas=self.quotas)
-        self.dry_run = DryRun(self.filter, Imagination(self.known))
+        self.dry_run = DryRun(self.filter, HypotheticalNodes(self.known))
         for name, status in self.nodes.items():
             self.put(name, status)
         for name, slices in self.offered.items():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from aliquot.scheduler_ext.evictions import Evictions
-from aliquot.scheduler_ext.gang_grounds import GangDisplacement, GangReclaim
-from aliquot.scheduler_ext.gang_preemption import GangPreemption
-from aliquot.scheduler_ext.ledger import Stage
+from aliquot.scheduler_ext.controllers.gang_preemption import GangPreemption
+from aliquot.scheduler_ext.controllers.gang_reasons import GangExtenderPreemption, GangReclaim
+from aliquot.scheduler_ext.preemption.evictions import Evictions
+from aliquot.scheduler_ext.state.ledger import Stage
 from tests.unit.scheduler_ext.drill import pod_in
-from tests.unit.scheduler_ext.test_lone_members import Preempting
+from tests.unit.scheduler_ext.preemption.test_lone_members import Preempting
 
 if TYPE_CHECKING:
     from aliquot.kube.objects import Pod
@@ -33,7 +33,7 @@ class Contended(Preempting):
             self.evictable,
             self.holds,
             evictions=Evictions(self.world, self.evictable, lambda: self.now),
-            grounds=[reclaim, GangDisplacement()],
+            grounds=[reclaim, GangExtenderPreemption()],
             clock=lambda: self.now,
             patience_seconds=PATIENCE,
         )

@@ -14,16 +14,23 @@ import msgspec
 from aliquot.host import HostShare
 from aliquot.policy import Policy, Preference
 from aliquot.request import ContainerKind, PodRequest, SliceRequest
-from aliquot.scheduler_ext.cards import CardState, Load
-from aliquot.scheduler_ext.demand import Typical
-from aliquot.scheduler_ext.fit import turn
-from aliquot.scheduler_ext.fragments import AHEAD, FILL
-from aliquot.scheduler_ext.pod_class import BEFORE_ALL, BETWEEN_ALIKE, GRAIN, NOT_TOGETHER, OWN, QUANTUM
-from aliquot.scheduler_ext.rests import STEPS, worths
-from aliquot.scheduler_ext.sets import LACK
-from aliquot.scheduler_ext.table import CardTable
-from aliquot.scheduler_ext.topology import Shape
-from aliquot.scheduler_ext.waste import Waste
+from aliquot.scheduler_ext.cards.card_sets import LACK
+from aliquot.scheduler_ext.cards.card_state import CardState, Load
+from aliquot.scheduler_ext.cards.card_table import CardTable
+from aliquot.scheduler_ext.cards.fit import turn
+from aliquot.scheduler_ext.cards.topology import Shape
+from aliquot.scheduler_ext.placement.cluster_fragmentation import ClusterFragmentation
+from aliquot.scheduler_ext.placement.fragmentation import AHEAD, FILL
+from aliquot.scheduler_ext.placement.pod_class import (
+    BEFORE_ALL,
+    BETWEEN_ALIKE,
+    GRAIN,
+    NOT_TOGETHER,
+    OWN,
+    QUANTUM,
+)
+from aliquot.scheduler_ext.placement.residual_value import STEPS, worths
+from aliquot.scheduler_ext.placement.workload_model import Typical
 from aliquot.topology import Rdma, Topology
 from tests.unit.scheduler_ext.machines import lack, lacking, links_within, meets, rest, score
 
@@ -96,10 +103,10 @@ class Measure:
     _worths: dict[tuple[int, int], Sequence[float]] = field(default_factory=dict)
 
     @staticmethod
-    def of(waste: Waste) -> "Measure":
+    def of(waste: ClusterFragmentation) -> "Measure":
         """The same measure."""
         prices = dict(zip(waste.table.models, waste.prices.tolist(), strict=False))
-        return Measure(waste.typical, waste.yard.memory_weight, waste.flow, prices)
+        return Measure(waste.typical, waste.fragmentation.memory_weight, waste.flow, prices)
 
     def fragment(self, cards: Sequence[CardState], empty: Sequence[CardState], hosts: Hosts) -> float:
         """Of a node with these cards; `empty` are the same with nobody on them."""

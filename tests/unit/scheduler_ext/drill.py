@@ -12,18 +12,18 @@ import msgspec
 from aliquot.kube.objects import Pod
 from aliquot.pod_groups import PLUGINS, GroupKey
 from aliquot.request import read_pod_request
-from aliquot.scheduler_ext.bind import Binder, BindError
-from aliquot.scheduler_ext.choose import Placer
-from aliquot.scheduler_ext.filter import Filter
-from aliquot.scheduler_ext.foreign import ForeignAgents
-from aliquot.scheduler_ext.gangs import Gangs
-from aliquot.scheduler_ext.groups import Terms
-from aliquot.scheduler_ext.ledger import Ledger, Stage
-from aliquot.scheduler_ext.passed_over import PassedOver
-from aliquot.scheduler_ext.pods import PlacedPod
-from aliquot.scheduler_ext.quotas import Quotas
-from aliquot.scheduler_ext.waiting import Waiting
-from aliquot.scheduler_ext.wire import BindArgs, FilterArgs, FilterResult
+from aliquot.scheduler_ext.gang.coscheduling import Gangs
+from aliquot.scheduler_ext.gang.pod_groups import Terms
+from aliquot.scheduler_ext.handlers.bind import Binder, BindError
+from aliquot.scheduler_ext.handlers.filter import Filter
+from aliquot.scheduler_ext.kube_scheduler.wire import BindArgs, FilterArgs, FilterResult
+from aliquot.scheduler_ext.placement.placer import Placer
+from aliquot.scheduler_ext.quota.quotas import Quotas
+from aliquot.scheduler_ext.state.foreign_plugins import ForeignPlugins
+from aliquot.scheduler_ext.state.ledger import Ledger, Stage
+from aliquot.scheduler_ext.state.node_backoff import NodeBackoff
+from aliquot.scheduler_ext.state.pending_pods import PendingPods
+from aliquot.scheduler_ext.state.pods import PlacedPod
 from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.world import World, WorldPod
 
@@ -77,10 +77,10 @@ class Drill:
         self.world = World()
         self.ledger = Ledger(lambda: self.now)
         self.quotas = Quotas(self.ledger.accounts)
-        self.waiting = Waiting()
+        self.waiting = PendingPods()
         self.ledger.on_change(self.waiting.something_changed)
         self.quotas.on_change(self.waiting.something_changed)
-        passed_over = PassedOver(lambda: self.now)
+        passed_over = NodeBackoff(lambda: self.now)
         self.gangs = Gangs(
             self.ledger,
             self.waiting,
@@ -93,7 +93,7 @@ class Drill:
         )
         self.filter = Filter(
             self.ledger,
-            ForeignAgents(()),
+            ForeignPlugins(()),
             Placer(self.ledger.table),
             passed_over=passed_over,
             quotas=self.quotas,

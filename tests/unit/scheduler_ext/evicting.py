@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from aliquot.kube.answers import ApiError
-from aliquot.scheduler_ext.displacement import Displacement
-from aliquot.scheduler_ext.dryrun import DryRun, DryRunArgs
-from aliquot.scheduler_ext.evictions import Evictions
-from aliquot.scheduler_ext.evictor import Evictor
-from aliquot.scheduler_ext.imagined import Imagination, Known
-from aliquot.scheduler_ext.ledger import Stage
-from aliquot.scheduler_ext.reclaim import Reclaim
+from aliquot.scheduler_ext.controllers.evictor import Evictor
+from aliquot.scheduler_ext.explain.filter_dry_run import DryRun, DryRunArgs
+from aliquot.scheduler_ext.explain.hypothetical_nodes import HypotheticalNodes, KnownNodes
+from aliquot.scheduler_ext.preemption.evictions import Evictions
+from aliquot.scheduler_ext.preemption.extender_preemption import ExtenderPreemption
+from aliquot.scheduler_ext.preemption.reclaim import Reclaim
+from aliquot.scheduler_ext.state.ledger import Stage
 from tests.unit.scheduler_ext.neighbours import Neighbours, running
 from tests.unit.scheduler_ext.placing import card, node
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from aliquot.kube.objects import Pod
     from aliquot.kube.resources import Resource
-    from aliquot.scheduler_ext.waiting import Waiter
+    from aliquot.scheduler_ext.state.pending_pods import PendingPod
 
 GRACE_SECONDS = 30
 """From an eviction to the moment by which the kubelet has ended the pod."""
@@ -52,7 +52,7 @@ class Evicting(Neighbours):
             evictions=Evictions(self, self.evictable, clock),
             grounds=[
                 Reclaim(self.evictable),
-                Displacement(self.evictable, self.holds, self.waiting, patience_seconds=0.0),
+                ExtenderPreemption(self.evictable, self.holds, self.waiting, patience_seconds=0.0),
             ],
             touch=self.touch,
             clock=clock,
@@ -96,7 +96,7 @@ class Evicting(Neighbours):
 
     # ---- what the worker asks of the API server ----
 
-    async def touch(self, waiter: Waiter) -> float:
+    async def touch(self, waiter: PendingPod) -> float:
         """Have kube-scheduler ask again; it does when the test says so."""
         return float(waiter.rest.times)
 
@@ -155,7 +155,7 @@ class Evicting(Neighbours):
 def dry_run(here: Evicting, pod: Pod) -> list[str]:
     """The nodes that a dry run names."""
     return (
-        DryRun(here.filter, Imagination(Known()))
+        DryRun(here.filter, HypotheticalNodes(KnownNodes()))
         .answer(DryRunArgs(Pod=pod, NodeNames=("n1", "n2")))
         .NodeNames
     )

@@ -6,7 +6,7 @@ from itertools import combinations
 
 from aliquot.inventory import Card, GPUNodeStatus, Nic
 from aliquot.links import Level, Link, write_links
-from aliquot.scheduler_ext.topology import Shape
+from aliquot.scheduler_ext.cards.topology import Shape
 from aliquot.topology import Rdma, Topology
 
 Pairs = dict[frozenset[int], Link]

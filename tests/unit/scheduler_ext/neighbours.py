@@ -12,22 +12,22 @@ from aliquot.kube.objects import Pod
 from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
 from aliquot.request import ContainerKind, read_pod_request
-from aliquot.scheduler_ext.choose import Placer
-from aliquot.scheduler_ext.disruption import Budget, Budgets
-from aliquot.scheduler_ext.evictable import Evictable
-from aliquot.scheduler_ext.feed import Feed
-from aliquot.scheduler_ext.filter import Filter
-from aliquot.scheduler_ext.foreign import ForeignAgents
-from aliquot.scheduler_ext.gangs import Gangs
-from aliquot.scheduler_ext.holds import Holds
-from aliquot.scheduler_ext.ledger import Ledger
-from aliquot.scheduler_ext.passed_over import PassedOver
-from aliquot.scheduler_ext.pods import PlacedPod
-from aliquot.scheduler_ext.preempt import Preemption
-from aliquot.scheduler_ext.quotas import Quotas
-from aliquot.scheduler_ext.residents import Residents
-from aliquot.scheduler_ext.waiting import Waiting
-from aliquot.scheduler_ext.wire import FilterArgs, read_preempt
+from aliquot.scheduler_ext.controllers.cluster_informer import ClusterInformer
+from aliquot.scheduler_ext.gang.coscheduling import Gangs
+from aliquot.scheduler_ext.handlers.filter import Filter
+from aliquot.scheduler_ext.handlers.preempt import Preemption
+from aliquot.scheduler_ext.kube_scheduler.wire import FilterArgs, read_preempt
+from aliquot.scheduler_ext.placement.placer import Placer
+from aliquot.scheduler_ext.preemption.candidates import Candidates
+from aliquot.scheduler_ext.preemption.disruption_budgets import Budget, Budgets
+from aliquot.scheduler_ext.preemption.nominations import Nominations
+from aliquot.scheduler_ext.quota.quotas import Quotas
+from aliquot.scheduler_ext.state.foreign_plugins import ForeignPlugins
+from aliquot.scheduler_ext.state.ledger import Ledger
+from aliquot.scheduler_ext.state.node_backoff import NodeBackoff
+from aliquot.scheduler_ext.state.pending_pods import PendingPods
+from aliquot.scheduler_ext.state.pods import PlacedPod
+from aliquot.scheduler_ext.state.running_pods import RunningPods
 from tests.unit.scheduler_ext.placing import GIB, card, node, resizer
 from tests.unit.scheduler_ext.world import World
 
@@ -42,14 +42,14 @@ class Neighbours:
 
     def __init__(self, *nodes: str, min_run_seconds: float = 0.0, lends: bool = True) -> None:
         self.now = BEGUN + 3600
-        self.ledger, self.waiting = Ledger(lambda: self.now), Waiting()
+        self.ledger, self.waiting = Ledger(lambda: self.now), PendingPods()
         self.quotas, self.budgets = Quotas(self.ledger.accounts, lends=lends), Budgets()
-        self.residents = Residents(self.ledger)
-        self.evictable = Evictable(
+        self.residents = RunningPods(self.ledger)
+        self.evictable = Candidates(
             self.ledger, self.residents, self.budgets, self.quotas, min_run_seconds, lambda: self.now
         )
-        self.holds = Holds(self.ledger, self.waiting, self.evictable)
-        foreign, passed_over = ForeignAgents(()), PassedOver()
+        self.holds = Nominations(self.ledger, self.waiting, self.evictable)
+        foreign, passed_over = ForeignPlugins(()), NodeBackoff()
         self.gangs = Gangs(self.ledger, self.waiting, passed_over, read_pod_request)
         self.filter = Filter(
             self.ledger,
@@ -62,7 +62,7 @@ class Neighbours:
             holds=self.holds,
         )
         self.preemption = Preemption(self.filter, self.evictable, self.holds)
-        self.feed = Feed(
+        self.feed = ClusterInformer(
             None,  # type: ignore[arg-type] - its reflectors never run
             self.ledger,
             foreign,

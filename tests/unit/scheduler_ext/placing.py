@@ -4,13 +4,13 @@ from prometheus_client import CollectorRegistry
 
 from aliquot.inventory import HEALTHY, UNHEALTHY, Card, GPUNodeStatus
 from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
-from aliquot.scheduler_ext.cards import CardState
-from aliquot.scheduler_ext.choose import Placer
-from aliquot.scheduler_ext.ledger import Ledger
-from aliquot.scheduler_ext.metrics import ExtenderMetrics
-from aliquot.scheduler_ext.quotas import Quotas
-from aliquot.scheduler_ext.resize import PatchApi, Resizer
-from aliquot.scheduler_ext.waste import Waste
+from aliquot.scheduler_ext.cards.card_state import CardState
+from aliquot.scheduler_ext.handlers.resize import PatchApi, Resizer
+from aliquot.scheduler_ext.http.metrics import ExtenderMetrics
+from aliquot.scheduler_ext.placement.cluster_fragmentation import ClusterFragmentation
+from aliquot.scheduler_ext.placement.placer import Placer
+from aliquot.scheduler_ext.quota.quotas import Quotas
+from aliquot.scheduler_ext.state.ledger import Ledger
 
 GIB = 1024
 """In MiB."""
@@ -71,6 +71,6 @@ def unburdened(kept: Placer) -> Placer:
     fresh = Placer(table)
     fresh.demand, fresh._version = kept.demand, kept._version
     assert kept._waste
-    fresh._waste = Waste(table, kept._waste.typical, tuple(kept.demand.asked()))
+    fresh._waste = ClusterFragmentation(table, kept._waste.typical, tuple(kept.demand.asked()))
     fresh._waste.prices, fresh._waste.flow = kept._waste.prices, kept._waste.flow
     return fresh

@@ -9,13 +9,13 @@ import msgspec
 
 from aliquot.kube.objects import Pod
 from aliquot.quota import GPUQuota, ResourceQuota
-from aliquot.scheduler_ext.bind import Binder
-from aliquot.scheduler_ext.choose import Placer
-from aliquot.scheduler_ext.filter import Filter
-from aliquot.scheduler_ext.foreign import ForeignAgents
-from aliquot.scheduler_ext.ledger import Ledger
-from aliquot.scheduler_ext.quotas import Quotas
-from aliquot.scheduler_ext.wire import FilterArgs, FilterResult
+from aliquot.scheduler_ext.handlers.bind import Binder
+from aliquot.scheduler_ext.handlers.filter import Filter
+from aliquot.scheduler_ext.kube_scheduler.wire import FilterArgs, FilterResult
+from aliquot.scheduler_ext.placement.placer import Placer
+from aliquot.scheduler_ext.quota.quotas import Quotas
+from aliquot.scheduler_ext.state.foreign_plugins import ForeignPlugins
+from aliquot.scheduler_ext.state.ledger import Ledger
 from tests.unit.scheduler_ext.placing import GIB, card, node
 from tests.unit.scheduler_ext.world import World
 
@@ -64,7 +64,7 @@ class Teams:
         self.world = World()
         self.ledger = Ledger(lambda: self.now)
         self.quotas = Quotas(self.ledger.accounts)
-        self.filter = Filter(self.ledger, ForeignAgents(()), Placer(self.ledger.table), quotas=self.quotas)
+        self.filter = Filter(self.ledger, ForeignPlugins(()), Placer(self.ledger.table), quotas=self.quotas)
         self.binder = Binder(self.world, self.ledger, Placer(self.ledger.table), quotas=self.quotas)
         for name in ("n1", "n2"):
             self.ledger.put_node(name, node(card(f"{name}-a"), card(f"{name}-b")))

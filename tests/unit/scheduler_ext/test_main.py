@@ -30,7 +30,7 @@ def test_certificate_and_key_belong_together(capsys: pytest.CaptureFixture[str])
 @pytest.mark.slow
 def test_a_process_has_no_threads_for_matrices():
     """Numpy would start one for every core; where the environment says how many, it has its way."""
-    count = "import os, aliquot.scheduler_ext.parts; print(len(os.listdir('/proc/self/task')))"
+    count = "import os, aliquot.scheduler_ext.app; print(len(os.listdir('/proc/self/task')))"
     bare = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     for said, threads in (({}, 1), ({"OPENBLAS_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1))):
         command = [sys.executable, "-c", count]

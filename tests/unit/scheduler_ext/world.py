@@ -12,7 +12,7 @@ from aliquot.kube.answers import ApiError
 from aliquot.kube.listing import Listing
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from aliquot.kube.resources import Resource
-from aliquot.scheduler_ext.pods import PlacedPod
+from aliquot.scheduler_ext.state.pods import PlacedPod
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Loops that run on the leader: informers, evictions, and clean-up."""

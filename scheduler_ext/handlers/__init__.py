@@ -1,0 +1,1 @@
+"""What kube-scheduler's calls do: filter, bind, preempt; and resizes."""

@@ -1,0 +1,1 @@
+"""The HTTP servers and clients of the extender, and its metrics."""

@@ -1,0 +1,1 @@
+"""Leader election, and what keeps the process responsive."""

@@ -1,0 +1,1 @@
+"""What the extender knows of pods and nodes, and what it has promised."""
