@@ -13,9 +13,9 @@ from aliquot.allocator import share_heaps
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
 from aliquot.plugin.agent import Agent, AlreadyRunningError, only_agent
-from aliquot.plugin.cards import CardsError, PyNvml, SessionOverError
-from aliquot.plugin.driver_files import nvml_files
-from aliquot.plugin.driver_tree import load_nvml
+from aliquot.plugin.devices.driver_files import nvml_files
+from aliquot.plugin.devices.driver_root import load_nvml
+from aliquot.plugin.devices.nvml_cards import CardsError, PyNvml, SessionOverError
 from aliquot.plugin.settings import Settings, parse_settings
 
 log = logging.getLogger("aliquot.plugin")

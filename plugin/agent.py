@@ -25,45 +25,45 @@ from aliquot.guard import make_guard
 from aliquot.inventory import GPUNodeStatus
 from aliquot.kube.api import Api
 from aliquot.metrics import Metrics, add_routes
-from aliquot.plugin.arbiter_metrics import ArbiterCollector
-from aliquot.plugin.card_table import CardTable
-from aliquot.plugin.cards import Card, CardsError, Nvml
-from aliquot.plugin.cdi_spec import CdiSpecs
-from aliquot.plugin.checkpoint import FILE_NAME
-from aliquot.plugin.device_plugin import Device, DevicePlugin
-from aliquot.plugin.events import Events
-from aliquot.plugin.files import make_private
-from aliquot.plugin.gate import Gate
-from aliquot.plugin.granter import Granter
-from aliquot.plugin.health import Health
-from aliquot.plugin.housekeeping import Housekeeper
-from aliquot.plugin.identity import Identifier
-from aliquot.plugin.interceptor import install_interceptor
-from aliquot.plugin.inventory import Publisher, describe
-from aliquot.plugin.journal import Journal
-from aliquot.plugin.leases import Leases
-from aliquot.plugin.ledger import Ledger
-from aliquot.plugin.limits import Limits
+from aliquot.plugin.cluster.events import Events
+from aliquot.plugin.cluster.gpu_node import GpuNodePublisher, describe
+from aliquot.plugin.cluster.node_summary import NodeSummary
+from aliquot.plugin.cluster.own_node import OwnNode
+from aliquot.plugin.cluster.pods import Pods
+from aliquot.plugin.cluster.pools import Pools
+from aliquot.plugin.container.cdi_spec import CdiSpecs
+from aliquot.plugin.container.interceptor import install_interceptor
+from aliquot.plugin.container.tenant_pages import TenantDirectories
+from aliquot.plugin.devices.health import Health
+from aliquot.plugin.devices.nvml_cards import Card, CardsError, Nvml
+from aliquot.plugin.devices.sysfs import pcie_root, rdma_nics
+from aliquot.plugin.gate.control_words import ControlWords
+from aliquot.plugin.gate.garbage_collection import GarbageCollector
+from aliquot.plugin.gate.gate import Gate
+from aliquot.plugin.gate.live_limits import LiveLimits
+from aliquot.plugin.gate.pod_locks import PodLocks
+from aliquot.plugin.gate.preferred_allocation import SlicePreference, choose_any, slice_id
+from aliquot.plugin.gate.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
+from aliquot.plugin.kubelet.allocation_journal import AllocationJournal
+from aliquot.plugin.kubelet.checkpoint import FILE_NAME
+from aliquot.plugin.kubelet.container_identity import ContainerIdentity
+from aliquot.plugin.kubelet.device_plugin import Device, DevicePlugin
+from aliquot.plugin.kubelet.pod_resources import PodResources, PodResourcesError
+from aliquot.plugin.kubelet.registration import Registration
+from aliquot.plugin.kubelet.usage_volumes import UsageVolumes
 from aliquot.plugin.metrics import NodeCollector
-from aliquot.plugin.overhead import Overheads
-from aliquot.plugin.own_node import OwnNode
-from aliquot.plugin.pod_resources import PodResources, PodResourcesError
-from aliquot.plugin.pods import Pods
-from aliquot.plugin.pools import Pools
-from aliquot.plugin.preference import SlicePreference, choose_any, slice_id
-from aliquot.plugin.quanta import Quanta
-from aliquot.plugin.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
-from aliquot.plugin.registration import Registration
 from aliquot.plugin.settings import Settings
-from aliquot.plugin.summary import Summaries
-from aliquot.plugin.sysfs import pcie_root, rdma_nics
-from aliquot.plugin.tenancies import Tenancies
-from aliquot.plugin.tenants import Tenants
-from aliquot.plugin.terms import Terms
-from aliquot.plugin.turns import Turns
-from aliquot.plugin.usage_volumes import UsageVolumes
-from aliquot.plugin.watchdog import Watchdog
-from aliquot.plugin.watched import Watched
+from aliquot.plugin.sharing.arbiter_metrics import ArbiterCollector
+from aliquot.plugin.sharing.burst_grants import BurstGrants
+from aliquot.plugin.sharing.lease_length import LeaseLength
+from aliquot.plugin.sharing.leases import Leases
+from aliquot.plugin.sharing.overhead import Overheads
+from aliquot.plugin.sharing.watchdog import Watchdog
+from aliquot.plugin.state.admitted_pods import AdmittedPods
+from aliquot.plugin.state.card_table import CardTable
+from aliquot.plugin.state.node_ledger import NodeLedger
+from aliquot.plugin.util.atomic_files import make_private
+from aliquot.plugin.util.latest_value import LatestValue
 from aliquot.processes import ProcessTable, may_trace
 from aliquot.tls import server_context
 
@@ -112,10 +112,10 @@ class Agent:
         self._settings = settings
         self._nvml = nvml
         self._api = api
-        self._cards: Watched[tuple[Card, ...]] = Watched(())
+        self._cards: LatestValue[tuple[Card, ...]] = LatestValue(())
         self._health = Health(nvml, self._cards)
-        self._status = Watched(GPUNodeStatus(slices_per_card=settings.slices_per_card))
-        self._devices: dict[str, Watched[tuple[Device, ...]]] = {}
+        self._status = LatestValue(GPUNodeStatus(slices_per_card=settings.slices_per_card))
+        self._devices: dict[str, LatestValue[tuple[Device, ...]]] = {}
         self._registrations: list[Registration] = []
         self._registry = CollectorRegistry()
         self._calls = Metrics(self._registry, "plugin").timer(
@@ -125,17 +125,17 @@ class Agent:
         self._pools = Pools(api, self._node, settings.state_dir / "pools.json")
         self._pools.on_change(self._follow_pools)
         self._table = CardTable(settings.reserve_mib, settings.proc_root, self._pools.of)
-        self._journal = Journal(settings.state_dir / "journal")
-        self._tenancies = Tenancies(settings.state_dir / "tenancies")
-        self._tenants = Tenants(settings.run_dir, settings.processes)
-        self._ledger = Ledger({})
-        self._turns = Turns()
+        self._journal = AllocationJournal(settings.state_dir / "journal")
+        self._tenancies = AdmittedPods(settings.state_dir / "tenancies")
+        self._tenants = TenantDirectories(settings.run_dir, settings.processes)
+        self._ledger = NodeLedger({})
+        self._turns = PodLocks()
         self._arbiter = Arbiter() if settings.arbiter else None
         self._leases = Leases(self._arbiter)
         self._processes = ProcessTable()
         self._pods = Pods(api, settings.node, settings.state_dir / "pods")
         self._ledger.on_change(self._pods.notify)
-        self._terms = Terms(self._table, self._pods, self._ledger, self._leases, settings.enforcement)
+        self._terms = ControlWords(self._table, self._pods, self._ledger, self._leases, settings.enforcement)
         self._pod_resources = PodResources(settings.pod_resources_socket)
         self._checkpoint = settings.device_plugins / FILE_NAME
         self._specs = CdiSpecs(
@@ -146,19 +146,21 @@ class Agent:
         )
         self._specs.prepare()
         self._housekeeper = self._build_housekeeper()
-        self._granter = Granter(self._ledger, self._tenancies, self._tenants)
+        self._granter = BurstGrants(self._ledger, self._tenancies, self._tenants)
         self._gate = self._build_gate()
         self._events = Events(api, settings.node)
         self._limits = self._build_limits()
         self._watchdog = self._build_watchdog()
-        self._quanta = Quanta(self._table, self._tenants, self._leases)
+        self._quanta = LeaseLength(self._table, self._tenants, self._leases)
         self._overheads = Overheads(
             nvml, self._table, self._tenants, self._tenancies, settings.processes.proc
         )
-        self._publisher = Publisher(api, self._node, self._status, Summaries(self._pods, self._ledger))
+        self._publisher = GpuNodePublisher(
+            api, self._node, self._status, NodeSummary(self._pods, self._ledger)
+        )
 
-    def _build_housekeeper(self) -> Housekeeper:
-        return Housekeeper(
+    def _build_housekeeper(self) -> GarbageCollector:
+        return GarbageCollector(
             pods=self._pods,
             pod_resources=self._pod_resources,
             checkpoint=self._checkpoint,
@@ -176,7 +178,7 @@ class Agent:
         return Gate(
             node=self._settings.node,
             names=self._settings.names,
-            identifier=Identifier(self._journal, self._pod_resources, self._checkpoint, self._pods),
+            identifier=ContainerIdentity(self._journal, self._pod_resources, self._checkpoint, self._pods),
             pods=self._pods,
             ledger=self._ledger,
             tenancies=self._tenancies,
@@ -196,8 +198,8 @@ class Agent:
         """Limits know of the gate, which was built first."""
         self._limits.look_again(uid)
 
-    def _build_limits(self) -> Limits:
-        return Limits(
+    def _build_limits(self) -> LiveLimits:
+        return LiveLimits(
             pods=self._pods,
             ledger=self._ledger,
             tenancies=self._tenancies,
@@ -331,7 +333,7 @@ class Agent:
         listed = self._listed(cards, reasons)
         for resource in listed.keys() | self._devices.keys():
             devices = tuple(listed.get(resource, ()))
-            self._devices.setdefault(resource, Watched(())).set(devices)
+            self._devices.setdefault(resource, LatestValue(())).set(devices)
         described = tuple(
             describe(
                 card,

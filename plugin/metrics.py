@@ -26,11 +26,11 @@ from aliquot.libshim.control_page import (
 from aliquot.libshim.page_file import REJECTIONS, PageError
 from aliquot.libshim.usage_page import CardUsage, read_usage
 from aliquot.placement import Charge
-from aliquot.plugin.cards import Card
-from aliquot.plugin.ledger import Capacity, Ledger
-from aliquot.plugin.tenancies import Tenancies
-from aliquot.plugin.tenants import TenantPages, Tenants, living_processes
-from aliquot.plugin.usage_bounds import TimeBounds, bounded
+from aliquot.plugin.container.tenant_pages import TenantDirectories, TenantPages, living_processes
+from aliquot.plugin.container.usage_bounds import TimeBounds, bounded
+from aliquot.plugin.devices.nvml_cards import Card
+from aliquot.plugin.state.admitted_pods import AdmittedPods
+from aliquot.plugin.state.node_ledger import Capacity, NodeLedger
 from aliquot.processes import ProcessTable
 from aliquot.units import MIB
 
@@ -170,9 +170,9 @@ class NodeCollector(Collector):
     unwell: Callable[[], Iterable[str]]
     alive: Callable[[], ProcessTable]
     errors: Callable[[], Mapping[tuple[str, str], int]]
-    ledger: Ledger
-    tenancies: Tenancies
-    tenants: Tenants
+    ledger: NodeLedger
+    tenancies: AdmittedPods
+    tenants: TenantDirectories
     _times: dict[tuple[str, ...], TimeBounds] = field(default_factory=dict)
     """By pod, container and card, while the pod is here: a page that cannot be read for once begins nothing anew."""
 

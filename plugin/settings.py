@@ -9,7 +9,7 @@ from pathlib import Path
 from aliquot import guard, log, resource_domain
 from aliquot.libshim.library import forwarder_path, library_path
 from aliquot.names import ResourceNames
-from aliquot.plugin.driver_tree import DriverTree
+from aliquot.plugin.devices.driver_root import DriverRoot
 from aliquot.pool import Enforcement
 from aliquot.processes import Processes
 from aliquot.units import QuantityError, parse_bytes, to_mib
@@ -31,7 +31,7 @@ class Settings:
     cdi_dir: Path
     slices_per_card: int
     reserve_mib: int
-    driver: DriverTree
+    driver: DriverRoot
     dev_root: Path
     processes: Processes
     proc_root: Path
@@ -77,7 +77,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> Settings:
         cdi_dir=given.cdi_dir,
         slices_per_card=given.slices_per_card,
         reserve_mib=given.reserve,
-        driver=DriverTree(given.driver_root, given.host_driver_root or given.driver_root),
+        driver=DriverRoot(given.driver_root, given.host_driver_root or given.driver_root),
         dev_root=given.dev_root,
         processes=Processes(given.proc, given.pod_cgroups),
         proc_root=given.proc_root or given.proc,

@@ -2,7 +2,7 @@
 
 The page is a file that the container's processes write, so it can be made as large as the file system it is on. In a
 memory volume of this size it fills nothing else. The agent lays the page in the volume before the container starts
-(`aliquot.plugin.usage_volumes`). The container sees the page alone, and so can neither remove nor replace it.
+(`aliquot.plugin.kubelet.usage_volumes`). The container sees the page alone, and so can neither remove nor replace it.
 """
 
 import posixpath

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aliquot.arbiter import Arbiter
-from aliquot.plugin.card_table import CardTable
-from aliquot.plugin.cards import Card
-from aliquot.plugin.leases import Leases
-from aliquot.plugin.quanta import LOOK_EVERY_S, Quanta
-from aliquot.plugin.tenants import Tenants
+from aliquot.plugin.container.tenant_pages import TenantDirectories
+from aliquot.plugin.devices.nvml_cards import Card
+from aliquot.plugin.sharing.lease_length import LOOK_EVERY_S, LeaseLength
+from aliquot.plugin.sharing.leases import Leases
+from aliquot.plugin.state.card_table import CardTable
 
 
-def quanta_over(arbiter: Arbiter, run_dir: Path, uuids: Sequence[str], card_mib: int) -> Quanta:
+def quanta_over(arbiter: Arbiter, run_dir: Path, uuids: Sequence[str], card_mib: int) -> LeaseLength:
     """The agent's own, for tenants whose pages are below `<run_dir>/tenants`."""
     cards = CardTable(0, Path("/proc"))
     cards.set([Card(uuid, index, index, "simulated", card_mib, -1, "0") for index, uuid in enumerate(uuids)])
-    return Quanta(cards, Tenants(run_dir), Leases(arbiter))
+    return LeaseLength(cards, TenantDirectories(run_dir), Leases(arbiter))
 
 
 @contextlib.contextmanager

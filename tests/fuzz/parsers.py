@@ -26,8 +26,8 @@ from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import create_usage, read_card_usages, read_newest_wish, read_usage
 from aliquot.names import ResourceNames
 from aliquot.placement import PlacementError, decode_placement, encode_placement
-from aliquot.plugin.checkpoint import read_checkpoint
-from aliquot.plugin.tenants import living
+from aliquot.plugin.container.tenant_pages import living
+from aliquot.plugin.kubelet.checkpoint import read_checkpoint
 from aliquot.processes import Processes
 from aliquot.request import RequestError, read_pod_request
 from aliquot.scheduler_ext.explain.filter_dry_run import read_dry_run

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from aliquot.libshim.control_page import CardLimit
-from aliquot.plugin.arrears import Arrears
-from aliquot.plugin.watchdog import LOOK_EVERY_S
+from aliquot.plugin.sharing.unreported_time import UnreportedTime
+from aliquot.plugin.sharing.watchdog import LOOK_EVERY_S
 from aliquot.sandbox.gpus import SimMachine
 from tests.native.leases import Lessor
 from tests.native.sims import wait_for
@@ -75,7 +75,7 @@ def test_work_behind_a_launch_that_was_refused_is_charged(machine: SimMachine, t
 def test_a_long_kernel_is_not_taken_for_silence(machine: SimMachine, tenant: Callable[..., Tenant]):
     """What the agent sees of it while it runs, by the card's record, is believed to be said when it ends."""
     own = tenant(limits=[CardLimit(machine.cards[0].uuid, GIB, core_share_bp=3000, core_most_percent=30)])
-    arrears, looked, said = Arrears(), time.monotonic_ns(), 0
+    arrears, looked, said = UnreportedTime(), time.monotonic_ns(), 0
     with Lessor(own) as lessor, spinning(own) as spinner:
         lessor.open()
         spinner.do("1 2000000 1 0")

@@ -20,7 +20,7 @@ from aliquot.libshim.control_page import (
 )
 from aliquot.libshim.page_file import PageFile
 from aliquot.libshim.usage_page import clear_usage, create_usage, read_card_usages, read_usage
-from aliquot.plugin.tenants import Tenants
+from aliquot.plugin.container.tenant_pages import TenantDirectories
 from tests.native.sims import wait_for
 
 AT_ONCE_S = 10
@@ -132,7 +132,7 @@ def test_one_link_is_followed_and_no_other(tmp_path: Path, kind: Callable[[Path]
 
 def test_the_pages_of_a_pod_that_is_gone_are_closed(tmp_path: Path):
     """Soon, beside whoever removes them, and though somebody still knows them."""
-    tenants = Tenants(tmp_path)
+    tenants = TenantDirectories(tmp_path)
     made = tenants.prepare("uid", "main", Control("a/b/main", (CardLimit("GPU-1", 1 << 30),)))
     read_usage(made.usage)
     assert open_below(tmp_path)

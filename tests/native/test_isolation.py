@@ -14,10 +14,10 @@ from aliquot.libshim.control_page import CardLimit, Control, create_control
 from aliquot.libshim.library import forwarder_path, library_path
 from aliquot.libshim.usage_page import create_usage, read_usage
 from aliquot.names import LIBRARY_PATH
-from aliquot.plugin.cdi_spec import CdiSpecs
-from aliquot.plugin.driver_tree import DriverTree
-from aliquot.plugin.interceptor import install_interceptor
-from aliquot.plugin.tenants import TenantPages
+from aliquot.plugin.container.cdi_spec import CdiSpecs
+from aliquot.plugin.container.interceptor import install_interceptor
+from aliquot.plugin.container.tenant_pages import TenantPages
+from aliquot.plugin.devices.driver_root import DriverRoot
 from aliquot.sandbox.gpus import SimMachine
 from tests.native.box import OTHER_USER, Box, make_box, unshare
 from tests.native.forwarded import SONAMES
@@ -173,7 +173,7 @@ def box(
         forwarders = tuple(map(forwarder_path, SONAMES)) if cell.forwarded else ()
         interceptor = install_interceptor(library_path(), tmp_path / "state", forwarders)
         specs = CdiSpecs(
-            tmp_path / "cdi", DriverTree(machine.lib_dir, machine.lib_dir), machine.dev_dir, interceptor
+            tmp_path / "cdi", DriverRoot(machine.lib_dir, machine.lib_dir), machine.dev_dir, interceptor
         )
         spec = specs.spec("nonce", ["nvidia0"], pages, by_file=cell.by_file)
         edits = spec.devices[0].container_edits

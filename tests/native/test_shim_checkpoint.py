@@ -8,7 +8,7 @@ import pytest
 
 from aliquot.libshim.control_page import CardLimit
 from aliquot.libshim.overhead import Overhead
-from aliquot.plugin.overhead import identified
+from aliquot.plugin.sharing.overhead import identified
 from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.native.shells import OUT, OUT_OF_MEMORY, SUCCESS, Shell
 from tests.native.sims import PRELUDE, wait_for

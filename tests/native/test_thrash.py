@@ -15,7 +15,7 @@ import pytest
 from aliquot.arbiter import Arbiter, Terms
 from aliquot.libshim.control_page import OVERFLOW_CARDS, CardLimit, Control, create_control
 from aliquot.libshim.usage_page import create_usage, read_card_usages
-from aliquot.plugin.quanta import quantum_ns
+from aliquot.plugin.sharing.lease_length import quantum_ns
 from aliquot.sandbox.gpus import SimCard, SimMachine
 from bench.timeshare.cases import all_cases
 from bench.timeshare.fitting import quanta_over

@@ -10,12 +10,12 @@ import pytest
 
 from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.kube.api import Api
-from aliquot.plugin.inventory import Publisher
-from aliquot.plugin.ledger import Capacity, Ledger
-from aliquot.plugin.own_node import OwnNode
-from aliquot.plugin.pods import Pods
-from aliquot.plugin.summary import Summaries
-from aliquot.plugin.watched import Watched
+from aliquot.plugin.cluster.gpu_node import GpuNodePublisher
+from aliquot.plugin.cluster.node_summary import NodeSummary
+from aliquot.plugin.cluster.own_node import OwnNode
+from aliquot.plugin.cluster.pods import Pods
+from aliquot.plugin.state.node_ledger import Capacity, NodeLedger
+from aliquot.plugin.util.latest_value import LatestValue
 from aliquot.sandbox.cluster.kubectl import Kubectl
 from aliquot.sandbox.cluster.objects import Obj
 from tests.cluster.policies.manifests import TEAM
@@ -36,9 +36,9 @@ def publisher(kubeconfig: Path, cache: Path) -> Iterator[None]:
         async with Api.from_kubeconfig(kubeconfig) as api, asyncio.TaskGroup() as group:
             node, summaries = (
                 OwnNode(api, NODE),
-                Summaries(Pods(api, NODE, cache), Ledger({"GPU-c": Capacity(16384)})),
+                NodeSummary(Pods(api, NODE, cache), NodeLedger({"GPU-c": Capacity(16384)})),
             )
-            publisher = Publisher(api, node, Watched(STATUS), summaries)
+            publisher = GpuNodePublisher(api, node, LatestValue(STATUS), summaries)
             works = [group.create_task(work) for work in (node.run(), publisher.run())]
             await asyncio.to_thread(over.wait)
             for work in works:

@@ -7,7 +7,7 @@ import pytest
 
 from aliquot.libshim.control_page import read_control
 from aliquot.libshim.usage_page import read_usage
-from aliquot.plugin.tenants import pristine
+from aliquot.plugin.container.tenant_pages import pristine
 from aliquot.processes import ProcessName
 from tests.integration.faults.disks import Disk, can_mount, disks
 from tests.integration.faults.test_cards import admitted

@@ -103,7 +103,7 @@ STEPS: dict[str, Callable[[Scene, Document], None]] = {
 def test_killed_at_a_step_it_leaves_no_ghost(scene: Scene, step: str, deleted: bool) -> None:
     """The next process completes what was begun, or nothing is left of it; the Binding may come when it is there.
 
-    One that comes later still, when its cards are another's, is the node's to refuse (`plugin/gate.py`).
+    One that comes later still, when its cards are another's, is the node's to refuse (`plugin/gate/gate.py`).
     """
     pod, other = create(scene.cluster, gib=12), create(scene.cluster, gib=12)
     assert scene.extender.filter(pod, "n1")["NodeNames"] == ["n1"]

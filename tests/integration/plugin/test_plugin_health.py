@@ -12,7 +12,7 @@ from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.world import GPU, REPOSITORY, MakeWorld, World
 
 LIST_TWICE = """
-from aliquot.plugin.cards import PyNvml
+from aliquot.plugin.devices.nvml_cards import PyNvml
 nvml = PyNvml()
 print(*(card.uuid for card in nvml.cards()), flush=True)
 input()

@@ -28,7 +28,7 @@ LIST_LINKS = """
 import json
 import sys
 from aliquot.links import write_links
-from aliquot.plugin.cards import PyNvml
+from aliquot.plugin.devices.nvml_cards import PyNvml
 nvml = PyNvml()
 more = "first"
 while more:

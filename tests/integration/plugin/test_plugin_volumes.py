@@ -9,7 +9,7 @@ import pytest
 from aliquot.libshim._pages import lib
 from aliquot.libshim.usage_page import read_usage
 from aliquot.placement import CardShare
-from aliquot.plugin.tenants import pristine
+from aliquot.plugin.container.tenant_pages import pristine
 from aliquot.processes import ProcessName
 from tests.integration.faults.disks import can_mount, disks
 from tests.integration.faults.test_files import refused

@@ -8,11 +8,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from aliquot.metrics import Metrics
-from aliquot.plugin import registration
-from aliquot.plugin.device_plugin import Device, DevicePlugin
-from aliquot.plugin.journal import Journal
-from aliquot.plugin.registration import Registration
-from aliquot.plugin.watched import Watched
+from aliquot.plugin.kubelet import registration
+from aliquot.plugin.kubelet.allocation_journal import AllocationJournal
+from aliquot.plugin.kubelet.device_plugin import Device, DevicePlugin
+from aliquot.plugin.kubelet.registration import Registration
+from aliquot.plugin.util.latest_value import LatestValue
 from tests.integration.plugin.small_kubelet import DEADLINE_S, SmallKubelet
 from tests.integration.plugin.world import GPU
 
@@ -28,8 +28,10 @@ def plugin_of(directory: Path) -> DevicePlugin:
     calls = Metrics(CollectorRegistry(), "agent").timer(
         "call", "Calls", ("ok", "refused"), ("call", "resource")
     )
-    devices = Watched((Device("card::0"),))
-    return DevicePlugin(GPU, devices, Journal(directory / "journal"), open_gate, lambda *_: (), calls)
+    devices = LatestValue((Device("card::0"),))
+    return DevicePlugin(
+        GPU, devices, AllocationJournal(directory / "journal"), open_gate, lambda *_: (), calls
+    )
 
 
 async def told(kubelet: SmallKubelet, registrations: int) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from aliquot.libshim.control_page import CardLimit, Control
 from aliquot.libshim.usage_page import read_usage
+from aliquot.plugin.container.tenant_pages import TenantDirectories
 from aliquot.plugin.metrics import read_slices
-from aliquot.plugin.tenants import Tenants
 from aliquot.processes import Processes
 from aliquot.units import MIB
 from tests.unit.host import OTHER, POD, process
@@ -21,7 +21,7 @@ def test_only_its_own_processes_use_memory_and_keep_a_page(tmp_path: Path, owner
     """What the metrics tell, and what a container that starts again finds."""
     name = process(tmp_path / "proc", 70, f"0::/kubepods/pod{owner}/a")
     processes = Processes(tmp_path / "proc")
-    tenants = Tenants(tmp_path / "run", processes)
+    tenants = TenantDirectories(tmp_path / "run", processes)
     tenant = tenants.prepare(POD, "main", CONTROL)
     write_usage(tenant.usage, 100 * MIB, owner=(name.pid, name.pid_namespace, name.start_time))
     (found,) = read_slices(tenant, processes.read())

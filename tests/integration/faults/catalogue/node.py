@@ -144,7 +144,7 @@ NODE = (
         "what was promised is found elsewhere, and nothing is promised twice",
         (
             f"{FAULTS}/test_files.py::test_damaged_files_of_pods_at_the_gate_and_behind_it_promise_nothing_twice",
-            "tests/unit/plugin/test_tenancies.py::test_any_flipped_bit_is_noticed_or_changes_nothing",
+            "tests/unit/plugin/state/test_admitted_pods.py::test_any_flipped_bit_is_noticed_or_changes_nothing",
             f"{PLUGIN}/test_plugin_recovery.py::test_a_damaged_tenancy_is_recovered_from_the_pages",
             f"{PLUGIN}/test_plugin_recovery.py::test_with_all_files_lost_kubelet_and_api_server_know_enough",
         ),

@@ -1,0 +1,1 @@
+"""The kubelet's protocols: device plugin, PodResources, checkpoint."""

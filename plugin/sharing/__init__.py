@@ -1,0 +1,1 @@
+"""How tenants share a card's time and memory while they run."""

@@ -1,0 +1,1 @@
+"""What the pods that were admitted on this node have of its cards."""
