@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from aliquot.names import USAGE_VOLUME_SIZE
+from aliquot.api.names import USAGE_VOLUME_SIZE
 from aliquot.sandbox.cluster.processes import wait_for
 from aliquot.sandbox.gpus import SimCard
 from tests.cluster.installation import Installation

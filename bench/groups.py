@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from aliquot.inventory import Card, GPUNodeStatus
+from aliquot.crds.gpu_node import Card, GPUNodeStatus
 from aliquot.kube.objects import Pod
-from aliquot.placement import CardShare, ContainerPlacement, Placement
-from aliquot.request import ContainerKind, read_pod_request
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement
+from aliquot.request.pod_request import ContainerKind, read_pod_request
 from aliquot.scheduler_ext.gang.coscheduling import Gangs
 from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.kube_scheduler.wire import FilterArgs

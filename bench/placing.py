@@ -12,9 +12,9 @@ import statistics
 import time
 from dataclasses import replace
 
-from aliquot.host import HostShare
-from aliquot.inventory import Card, GPUNodeStatus
-from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
+from aliquot.crds.gpu_node import Card, GPUNodeStatus
+from aliquot.request.host_resources import HostShare
+from aliquot.request.pod_request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
 from aliquot.scheduler_ext.placement.placer import Placer
 from aliquot.scheduler_ext.state.ledger import Ledger
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aliquot.cli.replay_http import OverHttp
-from aliquot.policy import Policy, Preference, read_policy
+from aliquot.request.placement_policy import Policy, Preference, read_policy
 from aliquot.scheduler_ext.replay.run import InProcess, quiet
 from aliquot.scheduler_ext.replay.study import Spread, Study
 from aliquot.scheduler_ext.replay.trace import read_nodes, read_pods

@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from aliquot.inventory import Card, GPUNodeStatus
+from aliquot.crds.gpu_node import Card, GPUNodeStatus
+from aliquot.crds.gpu_quota import GPUQuota
 from aliquot.kube.objects import Pod
-from aliquot.placement import CardShare, ContainerPlacement, Placement
-from aliquot.quota import GPUQuota
-from aliquot.request import ContainerKind
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement
+from aliquot.request.pod_request import ContainerKind
 from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.kube_scheduler.wire import FilterArgs
 from aliquot.scheduler_ext.placement.placer import Placer

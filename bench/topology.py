@@ -17,14 +17,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations
 
-from aliquot.host import HostShare
-from aliquot.inventory import Card, GPUNodeStatus
-from aliquot.links import Level, Link, write_links
-from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
+from aliquot.api.links import Level, Link, write_links
+from aliquot.crds.gpu_node import Card, GPUNodeStatus
+from aliquot.request.host_resources import HostShare
+from aliquot.request.pod_request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
+from aliquot.request.topology import Topology
 from aliquot.scheduler_ext.cards.topology import Shape, shape_of
 from aliquot.scheduler_ext.placement.placer import Placer
 from aliquot.scheduler_ext.state.ledger import Ledger
-from aliquot.topology import Topology
 
 CARDS, NODES, PODS, WARM = 8, 32, 1600, 600
 SIZES, WEIGHTS = (1, 2, 4, 8), (50, 25, 15, 10)

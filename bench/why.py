@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from aliquot.inventory import Card, GPUNodeStatus
+from aliquot.crds.gpu_node import Card, GPUNodeStatus
 from aliquot.kube.listing import Listing
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import Resource
-from aliquot.placement import CardShare, ContainerPlacement, Placement
-from aliquot.request import ContainerKind
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement
+from aliquot.request.pod_request import ContainerKind
 from aliquot.scheduler_ext.explain.filter_dry_run import DryRun, read_dry_run
 from aliquot.scheduler_ext.explain.hypothetical_nodes import HypotheticalNodes, KnownNodes
 from aliquot.scheduler_ext.explain.why import Why

@@ -8,15 +8,15 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from aliquot import log as logs
-from aliquot.allocator import share_heaps
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
+from aliquot.node.malloc_tuning import share_heaps
 from aliquot.plugin.agent import Agent, AlreadyRunningError, only_agent
 from aliquot.plugin.devices.driver_files import nvml_files
 from aliquot.plugin.devices.driver_root import load_nvml
 from aliquot.plugin.devices.nvml_cards import CardsError, PyNvml, SessionOverError
 from aliquot.plugin.settings import Settings, parse_settings
+from aliquot.server import log as logs
 
 log = logging.getLogger("aliquot.plugin")
 

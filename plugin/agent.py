@@ -18,13 +18,10 @@ from typing import IO
 
 from prometheus_client import CollectorRegistry
 
-from aliquot import service
 from aliquot.arbiter import Arbiter
-from aliquot.certificate_metrics import CertificateCollector
-from aliquot.guard import make_guard
-from aliquot.inventory import GPUNodeStatus
+from aliquot.crds.gpu_node import GPUNodeStatus
 from aliquot.kube.api import Api
-from aliquot.metrics import Metrics, add_routes
+from aliquot.node.processes import ProcessTable, may_trace
 from aliquot.plugin.cluster.events import Events
 from aliquot.plugin.cluster.gpu_node import GpuNodePublisher, describe
 from aliquot.plugin.cluster.node_summary import NodeSummary
@@ -64,8 +61,11 @@ from aliquot.plugin.state.card_table import CardTable
 from aliquot.plugin.state.node_ledger import NodeLedger
 from aliquot.plugin.util.atomic_files import make_private
 from aliquot.plugin.util.latest_value import LatestValue
-from aliquot.processes import ProcessTable, may_trace
-from aliquot.tls import server_context
+from aliquot.server import service
+from aliquot.server.authn import make_guard
+from aliquot.server.certificate_metrics import CertificateCollector
+from aliquot.server.metrics import Metrics, add_routes
+from aliquot.server.tls import server_context
 
 log = logging.getLogger(__name__)
 

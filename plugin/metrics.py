@@ -25,13 +25,13 @@ from aliquot.libshim.control_page import (
 )
 from aliquot.libshim.page_file import REJECTIONS, PageError
 from aliquot.libshim.usage_page import CardUsage, read_usage
-from aliquot.placement import Charge
+from aliquot.node.processes import ProcessTable
 from aliquot.plugin.container.tenant_pages import TenantDirectories, TenantPages, living_processes
 from aliquot.plugin.container.usage_bounds import TimeBounds, bounded
 from aliquot.plugin.devices.nvml_cards import Card
 from aliquot.plugin.state.admitted_pods import AdmittedPods
 from aliquot.plugin.state.node_ledger import Capacity, NodeLedger
-from aliquot.processes import ProcessTable
+from aliquot.request.placement import Charge
 from aliquot.units import MIB
 
 log = logging.getLogger(__name__)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aliquot import guard, log, resource_domain
+from aliquot.api import resource_domain
+from aliquot.api.names import ResourceNames
+from aliquot.crds.gpu_pool import Enforcement
 from aliquot.libshim.library import forwarder_path, library_path
-from aliquot.names import ResourceNames
+from aliquot.node.processes import Processes
 from aliquot.plugin.devices.driver_root import DriverRoot
-from aliquot.pool import Enforcement
-from aliquot.processes import Processes
+from aliquot.server import authn, log
 from aliquot.units import QuantityError, parse_bytes, to_mib
 
 WAIT_S = 10.0
@@ -182,7 +183,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--tls-cert", type=Path, help="certificate for the metrics, reloaded when it changes; default: HTTP")
     add("--tls-key", type=Path, help="key of the certificate")
     resource_domain.add_arguments(parser)
-    guard.add_arguments(parser)
+    authn.add_arguments(parser)
     add("--placement-wait", type=float, default=WAIT_S, metavar="SECONDS", help="longest wait before a start")
     log.add_arguments(parser)
     return parser
@@ -192,7 +193,7 @@ def _complaint(given: argparse.Namespace) -> str:
     """What does not fit together."""
     if bool(given.tls_cert) != bool(given.tls_key):
         return "--tls-cert and --tls-key belong together"
-    return guard.complaint(given)
+    return authn.complaint(given)
 
 
 def positive(text: str) -> int:

@@ -7,8 +7,6 @@ import ssl
 import sys
 from collections.abc import Callable
 
-from aliquot import service
-from aliquot.guard import guard_of
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
 from aliquot.kube.tracker import RestoredError
@@ -21,7 +19,9 @@ from aliquot.scheduler_ext.runtime.election import WRITE_SECONDS, DeposedError, 
 from aliquot.scheduler_ext.runtime.gc_tuning import GcTuning
 from aliquot.scheduler_ext.runtime.leader import Leadership, Worker
 from aliquot.scheduler_ext.runtime.loop_watchdog import LoopWatchdog
-from aliquot.tls import CertificatePair, server_context
+from aliquot.server import service
+from aliquot.server.authn import guard_of
+from aliquot.server.tls import CertificatePair, server_context
 
 AGENT = "aliquot-scheduler-ext"
 HANDOVER_SECONDS = WRITE_SECONDS + 1

@@ -5,8 +5,6 @@ import time
 
 from prometheus_client import CollectorRegistry
 
-from aliquot.certificate_metrics import CertificateCollector
-from aliquot.guard import OPEN, Guard
 from aliquot.kube.api import Api
 from aliquot.scheduler_ext.cluster_state import ClusterState
 from aliquot.scheduler_ext.controllers.cluster_informer import ClusterInformer
@@ -47,6 +45,8 @@ from aliquot.scheduler_ext.quota.metrics import QuotaCollector
 from aliquot.scheduler_ext.runtime.leader import Worker
 from aliquot.scheduler_ext.state.pending_pods import Waker
 from aliquot.scheduler_ext.state.status_rate_limit import StatusRateLimit
+from aliquot.server.authn import OPEN, Guard
+from aliquot.server.certificate_metrics import CertificateCollector
 
 
 class App:

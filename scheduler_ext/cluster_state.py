@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
+from aliquot.api.names import ResourceNames
 from aliquot.dialects import Dialect, load_dialects
 from aliquot.kube.objects import Pod
-from aliquot.names import ResourceNames
-from aliquot.policy import Preference
-from aliquot.request import PodRequest, read_pod_request
+from aliquot.request.placement_policy import Preference
+from aliquot.request.pod_request import PodRequest, read_pod_request
 from aliquot.scheduler_ext.gang.coscheduling import Gangs
 from aliquot.scheduler_ext.placement.placer import Placer
 from aliquot.scheduler_ext.preemption.candidates import Candidates

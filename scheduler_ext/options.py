@@ -4,8 +4,8 @@ import argparse
 import socket
 from pathlib import Path
 
-from aliquot import guard, log, resource_domain
-from aliquot.policy import DEFAULT, Policy, PolicyError, read_policy
+from aliquot.api import resource_domain
+from aliquot.request.placement_policy import DEFAULT, Policy, PolicyError, read_policy
 from aliquot.scheduler_ext.controllers.incomplete_gangs import GRACE_SECONDS
 from aliquot.scheduler_ext.controllers.ledger_cleanup import RESERVATION_SECONDS
 from aliquot.scheduler_ext.gang.coscheduling import HOLD_SECONDS
@@ -13,6 +13,7 @@ from aliquot.scheduler_ext.gang.partial_reservations import PATIENCE_SECONDS
 from aliquot.scheduler_ext.preemption.extender_preemption import PATIENCE_SECONDS as PREEMPTION_SECONDS
 from aliquot.scheduler_ext.preemption.reclaim import EVICTIONS_PER_MINUTE
 from aliquot.scheduler_ext.runtime.election import LEASE_SECONDS, WRITE_SECONDS, Candidate
+from aliquot.server import authn, log
 
 VOLCANO = "volcano"
 BY_EXTENDER, BY_KUBE_SCHEDULER, BY_NOBODY = PREEMPTIONS = ("extender", "kube-scheduler", "none")
@@ -56,7 +57,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="whether /metrics tells of every card, in four series each; the node agents tell of their own",
     )
     _add_election(parser)
-    guard.add_arguments(parser)
+    authn.add_arguments(parser)
     log.add_arguments(parser)
     options = parser.parse_args(arguments)
     options.volcano = () if options.volcano is None else options.volcano or (VOLCANO,)
@@ -199,7 +200,7 @@ def _complaint(options: argparse.Namespace) -> str:
     """What does not fit together."""
     if bool(options.tls_cert) != bool(options.tls_key):
         return "--tls-cert and --tls-key belong together"
-    return guard.complaint(options) or (_election_complaint(options) if options.leader_elect else "")
+    return authn.complaint(options) or (_election_complaint(options) if options.leader_elect else "")
 
 
 def _election_complaint(options: argparse.Namespace) -> str:

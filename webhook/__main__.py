@@ -9,12 +9,13 @@ from pathlib import Path
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from aliquot import guard, log, resource_domain, service
-from aliquot.certificate_metrics import CertificateCollector
+from aliquot.api import resource_domain
 from aliquot.dialects import load_dialects
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
-from aliquot.tls import server_context
+from aliquot.server import authn, log, service
+from aliquot.server.certificate_metrics import CertificateCollector
+from aliquot.server.tls import server_context
 from aliquot.webhook.metrics import WebhookMetrics
 from aliquot.webhook.mutate import Mutator
 from aliquot.webhook.quota_feed import QuotaFeed
@@ -38,10 +39,10 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="where to read quotas and check tokens; default: the pod's service account",
     )
     resource_domain.add_arguments(parser)
-    guard.add_arguments(parser)
+    authn.add_arguments(parser)
     log.add_arguments(parser)
     options = parser.parse_args(arguments)
-    complaint = guard.complaint(options)
+    complaint = authn.complaint(options)
     if complaint:
         parser.error(complaint)
     return options
@@ -61,12 +62,12 @@ async def run(options: argparse.Namespace) -> None:
         if api and options.quotas:
             feed = QuotaFeed(api)
         tls = server_context(options.tls_cert, options.tls_key, options.client_ca)
-        app = _app(options, feed, guard.guard_of(options, api))
+        app = _app(options, feed, authn.guard_of(options, api))
         serving = service.serving(app, options.host, options.port, tls)
         await _follow(feed, await stack.enter_async_context(serving))
 
 
-def _app(options: argparse.Namespace, feed: QuotaFeed | None, guards: guard.Guard) -> web.Application:
+def _app(options: argparse.Namespace, feed: QuotaFeed | None, guards: authn.Guard) -> web.Application:
     names, dialects = options.names, load_dialects(options.dialects)
     metrics = WebhookMetrics(CollectorRegistry())
     metrics.registry.register(CertificateCollector(options.tls_cert, options.client_ca))

@@ -1,8 +1,8 @@
 """Puts the interceptor first in a container's `LD_PRELOAD`, and keeps what the pod preloads itself."""
 
+from aliquot.api.names import INJECT_ANNOTATION, LIBRARY_PATH
+from aliquot.api.preload import VARIABLE, entries, position
 from aliquot.kube.objects import Container, EnvVar
-from aliquot.names import INJECT_ANNOTATION, LIBRARY_PATH
-from aliquot.preload import VARIABLE, entries, position
 from aliquot.webhook.patch import Patch, Path
 from aliquot.webhook.refusal import Refusal
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from aliquot.metrics import Metrics
+from aliquot.server.metrics import Metrics
 
 WORDS: Final = ("unchanged", "changed", "refused", "bad")
 """How a call can end."""

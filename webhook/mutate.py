@@ -7,8 +7,8 @@
 - The interceptor is preloaded, unless `aliquot.dev/inject: file` leaves that to the node.
 - Each container with a slice or a MIG instance gets a small volume of its own for its usage page.
 - What only the scheduler writes is taken off a new pod that brings it along (copied, or forged): placement, answer to
-  a resize, and what it notes of waiting pods (`aliquot.names.GRANTS`). An edit of it is undone: the node believes the
-  placement, and so does the scheduler after a restart.
+  a resize, and what it notes of waiting pods (`aliquot.api.names.GRANTS`). An edit of it is undone: the node believes
+  the placement, and so does the scheduler after a restart.
 
 Doing it again to the result changes nothing, which `reinvocationPolicy: IfNeeded` relies on. Pods that ask
 for nothing stay as they are; those that ask for MIG instances alone get that volume alone.
@@ -18,10 +18,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aliquot.annotations import written_for
-from aliquot.dialects import Dialect
-from aliquot.kube.objects import Container, Pod, ResourceRequirements
-from aliquot.names import (
+from aliquot.api.annotations import written_for
+from aliquot.api.names import (
     CARD_MODEL_ANNOTATION,
     CARD_POLICY_ANNOTATION,
     CARD_UUID_ANNOTATION,
@@ -47,8 +45,10 @@ from aliquot.names import (
     TOPOLOGY_ANNOTATION,
     ResourceNames,
 )
-from aliquot.pool import Enforcement, Overflow
-from aliquot.request import (
+from aliquot.crds.gpu_pool import Enforcement, Overflow
+from aliquot.dialects import Dialect
+from aliquot.kube.objects import Container, Pod, ResourceRequirements
+from aliquot.request.pod_request import (
     ManagedMemory,
     MemoryClass,
     PodRequest,
@@ -56,7 +56,7 @@ from aliquot.request import (
     SliceRequest,
     read_pod_request,
 )
-from aliquot.resize import ResizeError, read_asks
+from aliquot.request.resize import ResizeError, read_asks
 from aliquot.webhook.environment import check_environment
 from aliquot.webhook.inject import inject
 from aliquot.webhook.patch import Patch, Path

@@ -1,9 +1,9 @@
 """Follows the GPUQuotas of a cluster, for the webhook."""
 
+from aliquot.crds.gpu_quota import GPUQuota, quota_of
+from aliquot.crds.resources import GPU_QUOTAS
 from aliquot.kube.api import Api
 from aliquot.kube.reflector import Reflector
-from aliquot.kube.resources import GPU_QUOTAS
-from aliquot.quota import GPUQuota, quota_of
 
 
 class QuotaFeed:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from aliquot.amounts import NAMES, asked
-from aliquot.annotations import written_for
-from aliquot.core_policy import CoreMode
+from aliquot.api.annotations import written_for
+from aliquot.api.names import CORE_MODE_ANNOTATION, ResourceNames
+from aliquot.crds.gpu_quota import GPUQuota, above_pod_max
 from aliquot.dialects import Dialect
 from aliquot.kube.objects import Container, Pod
-from aliquot.names import CORE_MODE_ANNOTATION, ResourceNames
-from aliquot.quota import GPUQuota, above_pod_max
-from aliquot.request import PodRequest
+from aliquot.request.amounts import NAMES, asked
+from aliquot.request.core_policy import CoreMode
+from aliquot.request.pod_request import PodRequest
 from aliquot.units import MIB, Quantity, QuantityError, format_bytes, parse_quantity
 from aliquot.webhook.refusal import Refusal
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from aliquot import service
-from aliquot.guard import OPEN, Guard
-from aliquot.metrics import add_routes
+from aliquot.server import service
+from aliquot.server.authn import OPEN, Guard
+from aliquot.server.metrics import add_routes
 from aliquot.webhook.metrics import WebhookMetrics
 from aliquot.webhook.mutate import Mutation, Mutator
 from aliquot.webhook.refusal import Refusal

@@ -9,8 +9,8 @@ import posixpath
 from collections.abc import Iterator
 from typing import Any
 
+from aliquot.api.names import USAGE_FILE, USAGE_PATH, USAGE_VOLUME, USAGE_VOLUME_SIZE
 from aliquot.kube.objects import Container, Pod, VolumeMount
-from aliquot.names import USAGE_FILE, USAGE_PATH, USAGE_VOLUME, USAGE_VOLUME_SIZE
 from aliquot.webhook.patch import Patch, Path
 from aliquot.webhook.refusal import Refusal
 

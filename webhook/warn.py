@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterator
 
+from aliquot.api.names import CONTROL_ENV, DEFAULT_SCHEDULER, GRANTS, SCHEDULER_NAME, USAGE_ENV
 from aliquot.kube.objects import Container, Pod
-from aliquot.names import CONTROL_ENV, DEFAULT_SCHEDULER, GRANTS, SCHEDULER_NAME, USAGE_ENV
 
 _POLICY = "leave it out: the admission policy aliquot-slices refuses it where it is on"
 _OVERRULED = {

@@ -16,8 +16,8 @@ from aliquot.cli.options import refuse_inside, simulate_option
 from aliquot.cli.runs import Registry, Run, processes_of
 from aliquot.cli.survey import Survey, survey
 from aliquot.cli.wording import one_line, pids, size, table
-from aliquot.core_policy import CoreMode
 from aliquot.libshim.usage_page import Usage
+from aliquot.request.core_policy import CoreMode
 from aliquot.units import MIB
 
 HEADINGS = ("id", "pid", "memory", "used", "core", "command")

@@ -13,17 +13,17 @@ from pathlib import Path
 import click
 from prometheus_client import CollectorRegistry
 
-from aliquot import guard, log, service
-from aliquot.certs import write_pair
+from aliquot.api.names import WEBHOOKS_NAME
 from aliquot.cli.options import Refusal, refuse_os_errors
-from aliquot.keeping import Keeper, Terms, Wanted, usual
 from aliquot.kube.access import AccessError
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.backoff import Backoff
-from aliquot.metrics import Metrics, add_routes
-from aliquot.names import WEBHOOKS_NAME
-from aliquot.tls import server_context
+from aliquot.server import authn, log, service
+from aliquot.server.cert_rotation import CertRotation, Terms, Wanted, usual
+from aliquot.server.certs import write_pair
+from aliquot.server.metrics import Metrics, add_routes
+from aliquot.server.tls import server_context
 
 LARGEST_BODY = 1 << 10
 GLANCE_S = 2.0
@@ -113,7 +113,7 @@ def _wanted(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tu
 @click.option(
     "--client-names",
     multiple=True,
-    default=guard.DEFAULT_NAMES,
+    default=authn.DEFAULT_NAMES,
     metavar="NAME[=RIGHT,…]",
     help="Common names of certificates that open metrics. May be repeated.",
     show_default=True,
@@ -149,11 +149,11 @@ def keep(
 
     async def work() -> None:
         async with Api.from_kubeconfig(kubeconfig, user_agent="aliquot-certs") as api:
-            keeper = Keeper(api, namespace, wanted, configuration, terms)
+            keeper = CertRotation(api, namespace, wanted, configuration, terms)
             if once:
                 await keeper.settle()
                 return
-            guards = guard.make_guard(client_names, api if accept_tokens else None) if own else guard.OPEN
+            guards = authn.make_guard(client_names, api if accept_tokens else None) if own else authn.OPEN
             with tempfile.TemporaryDirectory() as directory:
                 tls = _own_tls(keeper, own, Path(directory)) if own else None
                 await _serve(keeper, every, (metrics_host, metrics_port), tls, guards)
@@ -164,7 +164,7 @@ def keep(
         raise Refusal(str(error)) from error
 
 
-async def _wait(keeper: Keeper, pause: float) -> None:
+async def _wait(keeper: CertRotation, pause: float) -> None:
     """Until the next look is due, or a webhook wants it."""
     loop = asyncio.get_running_loop()
     end = loop.time() + pause
@@ -182,7 +182,7 @@ def _check_metrics(leaf: str | None, own: Wanted | None, *, accept_tokens: bool)
         raise click.UsageError("--accept-tokens needs --metrics-leaf: tokens are sent over TLS alone")
 
 
-def _own_tls(keeper: Keeper, own: Wanted, directory: Path) -> ssl.SSLContext:
+def _own_tls(keeper: CertRotation, own: Wanted, directory: Path) -> ssl.SSLContext:
     """A context that shows the newest of our own certificates that the keeper has seen; at first one without trust."""
     pair = write_pair(directory, own.names, days=1)
 
@@ -196,7 +196,11 @@ def _own_tls(keeper: Keeper, own: Wanted, directory: Path) -> ssl.SSLContext:
 
 
 async def _serve(
-    keeper: Keeper, every: float, address: tuple[str, int], tls: ssl.SSLContext | None, guards: guard.Guard
+    keeper: CertRotation,
+    every: float,
+    address: tuple[str, int],
+    tls: ssl.SSLContext | None,
+    guards: authn.Guard,
 ) -> None:
     """Look again and again until a signal says stop; metrics tell when certificates end."""
     registry = CollectorRegistry()

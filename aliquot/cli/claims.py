@@ -23,9 +23,9 @@ from typing import Annotated
 import click
 import msgspec
 
-from aliquot import names
+from aliquot.api import names
 from aliquot.cli.slices import Slice
-from aliquot.core_shares import WHOLE_PERCENT
+from aliquot.request.core_shares import WHOLE_PERCENT
 
 SHARED = Path("/dev/shm/aliquot-runs")  # noqa: S108 -- its mode and its files' owners are checked
 MODE = 0o1777

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import click
 import msgspec
 
+from aliquot.api.defragment import Defragmentation, Room
 from aliquot.cli.extender import Where, ask, extender_options
 from aliquot.cli.options import Refusal
 from aliquot.cli.why import moved, names_of
-from aliquot.defragment import Defragmentation, Room
 from aliquot.kube.objects import UNREADABLE
 
 

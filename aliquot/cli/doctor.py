@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from aliquot.api.names import DOMAIN, ResourceNames
+from aliquot.api.resource_domain import ENV, FLAG
 from aliquot.cli.options import Domain
 from aliquot.doctor.check import run
 from aliquot.doctor.checks import CLUSTER_CHECKS
@@ -20,8 +22,6 @@ from aliquot.doctor.release import helm_command
 from aliquot.doctor.report import lines
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
-from aliquot.names import DOMAIN, ResourceNames
-from aliquot.resource_domain import ENV, FLAG
 
 F = TypeVar("F", bound=Callable[..., Any])
 

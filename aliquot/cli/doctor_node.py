@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from aliquot.api.names import ResourceNames
 from aliquot.doctor.check import run
 from aliquot.doctor.checks import NODE_CHECKS
 from aliquot.doctor.finding import Finding
@@ -13,7 +14,6 @@ from aliquot.doctor.node_reader import read_node
 from aliquot.libshim.control_page import read_control
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import read_usage
-from aliquot.names import ResourceNames
 
 HOST_PROC = Path("/host/proc")
 HOST_DRIVER = Path("/host/driver")

@@ -19,12 +19,12 @@ import msgspec
 
 from aliquot.cli.options import Refusal
 from aliquot.doctor.installation import NAMESPACE, installed_in
-from aliquot.guard import TOKEN_HEADER
 from aliquot.kube.access import AccessError
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE
 from aliquot.kube.reviews import AUDIENCE
+from aliquot.server.authn import TOKEN_HEADER
 
 SERVICE = "aliquot-scheduler:9443"
 """The chart's, in its own namespace."""

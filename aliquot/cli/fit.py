@@ -10,8 +10,8 @@ from aliquot.cli.machine import Card
 from aliquot.cli.options import Refusal
 from aliquot.cli.slices import Slice
 from aliquot.cli.wording import size
-from aliquot.core_policy import NO_POLICY, CorePolicy
-from aliquot.request import ManagedMemory
+from aliquot.request.core_policy import NO_POLICY, CorePolicy
+from aliquot.request.pod_request import ManagedMemory
 from aliquot.units import MIB
 
 

@@ -9,11 +9,11 @@ import click
 import msgspec
 
 from aliquot.cli.options import Refusal
-from aliquot.inventory import GPUNode
+from aliquot.crds.gpu_node import GPUNode
+from aliquot.crds.resources import GPU_NODES
 from aliquot.kube.access import AccessError
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
-from aliquot.kube.resources import GPU_NODES
 from aliquot.units import MIB, QuantityError, format_bytes, parse_quantity
 
 HEADINGS = ("NODE", "CARDS", "HEALTHY", "MEMORY", "PROMISED", "FREE", "LARGEST FREE SLICE", "MODEL")

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from aliquot import names
-from aliquot.names import ResourceNames
-from aliquot.resource_domain import ResourceDomainError, names_of
+from aliquot.api import names
+from aliquot.api.names import ResourceNames
+from aliquot.api.resource_domain import ResourceDomainError, names_of
 from aliquot.units import QuantityError, parse_percent
 
 

@@ -15,7 +15,7 @@ from aliquot.libshim.control_page import read_control
 from aliquot.libshim.overhead import Identity, Overhead, context_cost
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import read_usage
-from aliquot.processes import identity_of
+from aliquot.node.processes import identity_of
 
 LOOK_EVERY_S = 0.5
 

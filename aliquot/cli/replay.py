@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from aliquot.cli.options import Refusal
-from aliquot.policy import Policy, Preference, read_policy
+from aliquot.request.placement_policy import Policy, Preference, read_policy
 from aliquot.scheduler_ext.replay.run import Heard, quiet
 from aliquot.scheduler_ext.replay.study import Spread, Study, summed_up
 from aliquot.scheduler_ext.replay.trace import TraceError, read_nodes, read_pods

@@ -14,8 +14,8 @@ from typing import Any, Self
 
 import urllib3
 
-from aliquot.names import CARD_MODEL_ANNOTATION, PLACEMENT_ANNOTATION, ResourceNames
-from aliquot.policy import Preference
+from aliquot.api.names import CARD_MODEL_ANNOTATION, PLACEMENT_ANNOTATION, ResourceNames
+from aliquot.request.placement_policy import Preference
 from aliquot.sandbox.cluster.cluster import PocketCluster
 from aliquot.sandbox.cluster.processes import free_port
 from aliquot.scheduler_ext.replay.trace import TraceNode, TracePod

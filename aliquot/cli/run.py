@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from aliquot import names
+from aliquot.api import names
 from aliquot.cli.amounts import Core, CoreAmount, Memory, MemoryAmount
 from aliquot.cli.arbitrate import Arbitration
 from aliquot.cli.claims import Claims
@@ -24,9 +24,15 @@ from aliquot.cli.survey import survey
 from aliquot.cli.visible import refuse_hidden, visible
 from aliquot.cli.wording import core as core_words
 from aliquot.cli.wording import size
-from aliquot.core_policy import HIGHEST_PRIORITY, CoreMode, CorePolicy, problem_of_limit, problem_of_mode
 from aliquot.libshim.library import library_path
-from aliquot.request import ManagedMemory
+from aliquot.request.core_policy import (
+    HIGHEST_PRIORITY,
+    CoreMode,
+    CorePolicy,
+    problem_of_limit,
+    problem_of_mode,
+)
+from aliquot.request.pod_request import ManagedMemory
 
 
 def _print_library(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:

@@ -27,10 +27,10 @@ import msgspec
 from aliquot.cli.claims import Claims
 from aliquot.cli.options import refuse_os_errors
 from aliquot.cli.slices import Slice, promised
-from aliquot.core_shares import Promised
 from aliquot.libshim.control_page import CardLimit, Control, change_control, create_control, read_control
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import Usage, create_usage, read_usage
+from aliquot.request.core_shares import Promised
 from aliquot.units import MIB
 
 TENANT_PREFIX = "run/"

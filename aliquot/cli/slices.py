@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import msgspec
 
-from aliquot.core_policy import NO_POLICY, CorePolicy, CoreRules, CoreTerms
-from aliquot.core_shares import Promised, core_part
 from aliquot.libshim.control_page import CardLimit
-from aliquot.request import ManagedMemory
+from aliquot.request.core_policy import NO_POLICY, CorePolicy, CoreRules, CoreTerms
+from aliquot.request.core_shares import Promised, core_part
+from aliquot.request.pod_request import ManagedMemory
 
 
 class Slice(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from aliquot.api.why import Answer, CauseKind, Change, Move, State
 from aliquot.cli.extender import Where, ask, extender_options
 from aliquot.cli.options import Refusal
 from aliquot.kube.access import AccessError
@@ -17,7 +18,6 @@ from aliquot.kube.kubeconfig import load_access
 from aliquot.kube.objects import UNREADABLE
 from aliquot.kube.resources import PODS
 from aliquot.units import MIB, format_bytes
-from aliquot.why import Answer, CauseKind, Change, Move, State
 
 
 @click.command()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from aliquot.cli.slices import Slice
-from aliquot.core_policy import CoreMode
+from aliquot.request.core_policy import CoreMode
 from aliquot.units import MIB, format_bytes
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from aliquot.api.names import ResourceNames
 from aliquot.kube.objects import Pod, ResourceRequirements
-from aliquot.names import ResourceNames
 from aliquot.units import Quantity
 
 
@@ -44,7 +44,7 @@ class Dialect(Protocol):
 
     @property
     def amounts(self) -> Mapping[str, tuple[str, int]]:
-        """Resource → the amount of `aliquot.amounts` that a quota of it bounds, and how much of that one unit is."""
+        """Resource → the amount of `aliquot.request.amounts` that a quota of it bounds, and its size for one unit."""
 
     def check(self, pod: Pod) -> None:
         """Refuse what a pod with a slice says in the project's words beside amounts, where it is not honoured.

@@ -15,10 +15,10 @@ is not honoured (`hami_unsupported`).
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aliquot.api.names import ResourceNames
 from aliquot.dialects import DialectError, Translation
 from aliquot.dialects.hami_unsupported import Unsupported, unsupported
 from aliquot.kube.objects import Pod, ResourceRequirements
-from aliquot.names import ResourceNames
 from aliquot.units import MIB, Quantity, QuantityError, parse_count, parse_percent
 
 _WHOLE = 100

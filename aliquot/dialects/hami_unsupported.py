@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from aliquot.kube.objects import Container, Pod
-from aliquot.names import (
+from aliquot.api.names import (
     CARD_MODEL_ANNOTATION,
     CARD_POLICY_ANNOTATION,
     CARD_UUID_ANNOTATION,
@@ -26,6 +25,7 @@ from aliquot.names import (
     SCHEDULER_NAME,
     TOPOLOGY_ANNOTATION,
 )
+from aliquot.kube.objects import Container, Pod
 
 SCHEDULER: Final = "hami-scheduler"
 IGNORE_LABEL: Final = "hami.io/webhook"

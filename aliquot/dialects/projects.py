@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import Final
 
+from aliquot.api.names import DEFAULT_NAMES, ResourceNames
 from aliquot.dialects.hami import HamiDialect
 from aliquot.kube.objects import Pod
-from aliquot.names import DEFAULT_NAMES, ResourceNames
 
 NVIDIA_MIG: Final = "nvidia.com/mig-"
 _BY_PREFIX: Final = {

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from aliquot.api.names import API_VERSION
 from aliquot.doctor.cluster import COMPONENTS, Cluster
 from aliquot.doctor.fact import NotKnownError
 from aliquot.doctor.finding import UPGRADE, Told, count, failure, not_checked, ok, some, warning
 from aliquot.doctor.objects import Workload
-from aliquot.names import API_VERSION
 
 USUAL_REPLICAS = {"aliquot-certs": 1, "aliquot-webhook": 2, "aliquot-scheduler": 2}
 """As the chart has them, where its values do not say otherwise."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from aliquot.api.names import ENFORCEMENT_ANNOTATION
+from aliquot.crds.gpu_pool import Enforcement
 from aliquot.doctor.cluster import Cluster
 from aliquot.doctor.finding import UPGRADE, Told, not_checked, some, warning
 from aliquot.doctor.objects import Workload
-from aliquot.names import ENFORCEMENT_ANNOTATION
-from aliquot.pool import Enforcement
 
 
 def enforcement(cluster: Cluster) -> Iterator[Told]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from aliquot.api.names import DOMAIN, ResourceNames
 from aliquot.dialects.projects import in_other_domain
 from aliquot.doctor.cluster import Cluster
 from aliquot.doctor.finding import UPGRADE, Told, failure, some, warning
-from aliquot.names import DOMAIN, ResourceNames
 from aliquot.units import Quantity, QuantityError, parse_quantity
 
 PARTS = {

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from aliquot.api.names import ResourceNames
 from aliquot.doctor.cluster import Cluster, Pods, has_slice, holds
 from aliquot.doctor.finding import Told, count, failure, some, warning
 from aliquot.doctor.neighbours import CHANGERS, HANDERS, VISIBLE, Neighbour, is_tool
 from aliquot.doctor.objects import Node
 from aliquot.kube.objects import Container, Pod
-from aliquot.names import ResourceNames
 from aliquot.units import QuantityError, parse_quantity
 
 NO_CARDS = frozenset(("", "void", "none"))

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
+from aliquot.api.names import PLACEMENT_ANNOTATION, ResourceNames
+from aliquot.crds.gpu_node import GPUNode
 from aliquot.doctor.cluster import Cluster, holds
 from aliquot.doctor.finding import Told, count, failure, not_checked, ok, some, warning
 from aliquot.doctor.objects import Workload
-from aliquot.inventory import GPUNode
 from aliquot.kube.objects import Node, Pod
-from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
-from aliquot.placement import PlacementError, read_placement
+from aliquot.request.placement import PlacementError, read_placement
 from aliquot.units import QuantityError, parse_quantity
 
 ENDING_S = 600

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from aliquot.api.names import DEFAULT_SCHEDULER, ResourceNames
 from aliquot.dialects.projects import HAMI, speaks
 from aliquot.doctor.cluster import Cluster, holds
 from aliquot.doctor.finding import Told, count, failure, some, warning
 from aliquot.kube.objects import Container
-from aliquot.names import DEFAULT_SCHEDULER, ResourceNames
 
 
 def unscheduled(cluster: Cluster) -> Iterator[Told]:

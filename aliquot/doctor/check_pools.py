@@ -3,14 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from aliquot.core_policy import WHOLE
+from aliquot.api.names import PLACEMENT_ANNOTATION
+from aliquot.crds.gpu_node import Card
+from aliquot.crds.gpu_pool import GPUPool, PooledAs, PoolSpec, pooled_as
 from aliquot.doctor.cluster import Cluster
 from aliquot.doctor.finding import Told, count, failure, some, warning
-from aliquot.inventory import Card
 from aliquot.kube.objects import Pod
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import Charge, PlacementError, read_placement
-from aliquot.pool import GPUPool, PooledAs, PoolSpec, pooled_as
+from aliquot.request.core_policy import WHOLE
+from aliquot.request.placement import Charge, PlacementError, read_placement
 from aliquot.units import MIB, format_bytes
 
 

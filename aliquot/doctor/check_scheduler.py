@@ -5,9 +5,9 @@ from typing import Any
 
 import yaml
 
+from aliquot.api.names import SCHEDULER_NAME
 from aliquot.doctor.cluster import Cluster
 from aliquot.doctor.finding import UPGRADE, Told, failure, not_checked, some, warning
-from aliquot.names import SCHEDULER_NAME
 
 EVERY_NODE = 100
 IGNORED_S = 60

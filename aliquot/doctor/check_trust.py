@@ -13,11 +13,11 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from aliquot.certs import alternative
 from aliquot.doctor.cluster import COMPONENTS, Cluster
 from aliquot.doctor.fact import NotKnownError
 from aliquot.doctor.finding import UPGRADE, Told, count, failure, not_checked, ok, some, warning
-from aliquot.keeping import CERT, KEY, TRUSTED, Secret, certificates_in
+from aliquot.server.cert_rotation import CERT, KEY, TRUSTED, Secret, certificates_in
+from aliquot.server.certs import alternative
 
 LAST_PART = 1 / 5
 """Of a certificate's life: it should have been renewed long before."""

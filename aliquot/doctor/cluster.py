@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+from aliquot.api.names import DEFAULT_NAMES, DOMAIN, ResourceNames
+from aliquot.crds.gpu_node import GPUNode
+from aliquot.crds.gpu_pool import GPUPool
 from aliquot.doctor.fact import UNREAD, Fact
 from aliquot.doctor.finding import Told, not_checked, ok
 from aliquot.doctor.installation import NAMESPACE
@@ -20,11 +23,8 @@ from aliquot.doctor.objects import (
     Workload,
 )
 from aliquot.doctor.rights import Right
-from aliquot.inventory import GPUNode
-from aliquot.keeping import Secret
 from aliquot.kube.objects import Container, KubeObject, Pod
-from aliquot.names import DEFAULT_NAMES, DOMAIN, ResourceNames
-from aliquot.pool import GPUPool
+from aliquot.server.cert_rotation import Secret
 
 COMPONENTS: Final = ("aliquot-certs", "aliquot-webhook", "aliquot-scheduler", "aliquot-agent")
 

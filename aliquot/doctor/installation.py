@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from aliquot.api.names import WEBHOOKS_NAME
 from aliquot.doctor.objects import WEBHOOKS
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE
-from aliquot.names import WEBHOOKS_NAME
 
 NAMESPACE: Final = "aliquot-system"
 """Where docs/install.md installs."""

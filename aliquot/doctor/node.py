@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aliquot.api.names import DEFAULT_NAMES, ResourceNames
 from aliquot.doctor.fact import UNREAD, Fact
-from aliquot.names import DEFAULT_NAMES, ResourceNames
 
 
 def usual(path: Path) -> Path:
@@ -14,7 +14,7 @@ def usual(path: Path) -> Path:
 
 
 Identity = tuple[int, int, int]
-"""A process as its own namespace knows it: pid, inode of the pid namespace, start time (aliquot.processes)."""
+"""A process as its own namespace knows it: pid, inode of the pid namespace, start time (aliquot.node.processes)."""
 
 
 @dataclass(frozen=True)

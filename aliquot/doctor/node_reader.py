@@ -12,13 +12,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
+from aliquot.api.names import CONTROL_PATH
 from aliquot.doctor.fact import Fact, NotKnownError
 from aliquot.doctor.node import Driver, Node, Places, Process, Spec, Tenant, usual
 from aliquot.doctor.nvml import libraries, read_driver
 from aliquot.doctor.runtime_files import on_host, read_runtime, read_toolkit
 from aliquot.kube.objects import UNREADABLE
-from aliquot.names import CONTROL_PATH
-from aliquot.processes import Processes, identity_of, pod_of
+from aliquot.node.processes import Processes, identity_of, pod_of
 
 T = TypeVar("T")
 

@@ -14,6 +14,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from aliquot.api.names import (
+    API_GROUP,
+    DEFAULT_NAMES,
+    PLACEMENT_ANNOTATION,
+    SCHEDULER_NAME,
+    WEBHOOKS_NAME,
+    ResourceNames,
+)
+from aliquot.crds.resources import GPU_NODES, GPU_POOLS
 from aliquot.dialects.projects import HAMI, in_other_domain, speaks
 from aliquot.doctor import objects
 from aliquot.doctor.check_admission import SECRETS_POLICY
@@ -23,19 +32,11 @@ from aliquot.doctor.finding import some
 from aliquot.doctor.neighbours import VISIBLE, is_neighbour
 from aliquot.doctor.objects import Workload
 from aliquot.doctor.rights import KUBE_SCHEDULER, RIGHTS, Right
-from aliquot.keeping import SECRETS
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE, KubeObject, Pod
-from aliquot.kube.resources import GPU_NODES, GPU_POOLS, PODS, Resource
-from aliquot.names import (
-    API_GROUP,
-    DEFAULT_NAMES,
-    PLACEMENT_ANNOTATION,
-    SCHEDULER_NAME,
-    WEBHOOKS_NAME,
-    ResourceNames,
-)
+from aliquot.kube.resources import PODS, Resource
+from aliquot.server.cert_rotation import SECRETS
 
 T = TypeVar("T")
 F = TypeVar("F")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from aliquot.names import API_GROUP
+from aliquot.api.names import API_GROUP
 
 
 @dataclass(frozen=True, order=True)

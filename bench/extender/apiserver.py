@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from aliquot.names import PLACEMENT_ANNOTATION
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from bench.extender import world
 
 FIRST_VERSION = 1000

@@ -12,8 +12,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from aliquot.certs import write_pair
 from aliquot.sandbox.cluster.processes import free_port
+from aliquot.server.certs import write_pair
 from bench.extender.wire import Wire
 
 ROOT = Path(__file__).parents[2]

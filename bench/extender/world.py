@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
-from aliquot.request import ContainerKind
+from aliquot.api.names import PLACEMENT_ANNOTATION
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request.pod_request import ContainerKind
 
 Document = dict[str, Any]
 

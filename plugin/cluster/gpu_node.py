@@ -17,14 +17,15 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from aliquot.inventory import HEALTHY, KIND, UNHEALTHY, GPUNode, GPUNodeStatus
-from aliquot.inventory import Card as InventoryCard
+from aliquot.api.links import write_links
+from aliquot.api.names import API_GROUP, API_VERSION
+from aliquot.crds.gpu_node import HEALTHY, KIND, UNHEALTHY, GPUNode, GPUNodeStatus
+from aliquot.crds.gpu_node import Card as InventoryCard
+from aliquot.crds.resources import GPU_NODES
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.backoff import Backoff
-from aliquot.kube.resources import GPU_NODES, NODES
-from aliquot.links import write_links
-from aliquot.names import API_GROUP, API_VERSION
+from aliquot.kube.resources import NODES
 from aliquot.plugin.cluster.node_summary import NodeSummary
 from aliquot.plugin.cluster.own_node import OwnNode
 from aliquot.plugin.devices.nvml_cards import Card

@@ -7,11 +7,11 @@ the scheduler has reserved for pods that are not bound is its own knowledge and 
 
 from collections.abc import Iterable, Iterator
 
-from aliquot.inventory import Card, GPUNodeStatus, Summary
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import Charge, PlacementError, read_placement
+from aliquot.api.names import PLACEMENT_ANNOTATION
+from aliquot.crds.gpu_node import Card, GPUNodeStatus, Summary
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.state.node_ledger import Charges, NodeLedger, total
+from aliquot.request.placement import Charge, PlacementError, read_placement
 from aliquot.units import MIB, format_bytes
 
 LOOK_EVERY_S = 60.0

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE, Pod
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import PODS
-from aliquot.names import PLACEMENT_ANNOTATION
 from aliquot.plugin.kubelet.container_identity import PodName
 from aliquot.plugin.util.atomic_files import quarantine, remove_leftovers, write_whole
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
+from aliquot.crds.gpu_pool import GPUPool, PoolSpec, pool_of
+from aliquot.crds.resources import GPU_POOLS
 from aliquot.kube.api import Api
 from aliquot.kube.objects import UNREADABLE, Node
 from aliquot.kube.reflector import Reflector
-from aliquot.kube.resources import GPU_POOLS
 from aliquot.plugin.cluster.own_node import OwnNode
 from aliquot.plugin.util.atomic_files import write_whole
-from aliquot.pool import GPUPool, PoolSpec, pool_of
 
 log = logging.getLogger(__name__)
 

@@ -10,14 +10,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliquot.cdi import ContainerEdits, Device, DeviceNode, Mount, Spec, remove_spec, spec_path, write_spec
-from aliquot.names import (
+from aliquot.api.names import (
     CONTROL_ENV,
     CONTROL_PATH,
     LIBRARY_PATH,
     PRELOAD_FILE,
     USAGE_ENV,
     USAGE_PATH,
+)
+from aliquot.node.cdi import (
+    ContainerEdits,
+    Device,
+    DeviceNode,
+    Mount,
+    Spec,
+    remove_spec,
+    spec_path,
+    write_spec,
 )
 from aliquot.plugin.container.interceptor import Interceptor
 from aliquot.plugin.container.tenant_pages import TenantPages

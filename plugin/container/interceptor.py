@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliquot.names import LIBRARY_PATH
+from aliquot.api.names import LIBRARY_PATH
 from aliquot.plugin.util.atomic_files import write_durable
 
 HASH_LENGTH = 16

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from aliquot.api.names import USAGE_FILE
 from aliquot.libshim.control_page import (
     CardLimit,
     Control,
@@ -26,9 +27,8 @@ from aliquot.libshim.control_page import (
 )
 from aliquot.libshim.page_file import PageError, PageFile
 from aliquot.libshim.usage_page import ProcessUsage, Usage, clear_usage, create_usage, read_usage
-from aliquot.names import USAGE_FILE
+from aliquot.node.processes import Processes, ProcessName, ProcessTable
 from aliquot.plugin.util.atomic_files import make_private, remove_leftovers
-from aliquot.processes import Processes, ProcessName, ProcessTable
 
 log = logging.getLogger(__name__)
 EVERYBODY = Processes()

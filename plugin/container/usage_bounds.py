@@ -7,7 +7,7 @@
     memory it waits for       its limit                                            granter
     time busy                 the time that passed, and a quarter more             metrics; arbiter/src/guest.c
     time throttled            the time that passed, for each process there may be  metrics
-    processes                 those of its own pod, by cgroup                      aliquot/processes.py
+    processes                 those of its own pod, by cgroup                      aliquot/node/processes.py
     work in flight            what the driver sees on the card                     absent_work
     texts                     their fields, 64 and 512 bytes                       libshim/usage_page.py
 

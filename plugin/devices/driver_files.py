@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliquot.names import LIBRARY_DIR
+from aliquot.api.names import LIBRARY_DIR
 from aliquot.plugin.devices.driver_root import NVML, DriverRoot
 
 TRIPLET = f"{os.uname().machine}-linux-gnu"

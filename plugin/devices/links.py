@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aliquot.links import MOST_NVLINKS, UNKNOWN, Level, Link
+from aliquot.api.links import MOST_NVLINKS, UNKNOWN, Level, Link
 
 _SWITCH: Final = "switch"
 """In the place of a bus id: the other end of a link is an NVSwitch."""

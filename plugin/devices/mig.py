@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aliquot.inventory import MigInstance
+from aliquot.crds.gpu_node import MigInstance
 
 MIB = 1 << 20
 PROFILE_IN_NAME = re.compile(r"\bMIG (\S+)$")

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from aliquot.inventory import MigInstance
-from aliquot.links import Link
+from aliquot.api.links import Link
+from aliquot.crds.gpu_node import MigInstance
 from aliquot.plugin.devices.links import LinkReader
 from aliquot.plugin.devices.mig import read_instances
 from aliquot.plugin.devices.nvml_timeout import NoAnswerError, NvmlTimeout

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from aliquot.inventory import Nic
+from aliquot.crds.gpu_node import Nic
 
 MOST_NICS: Final = 64
 """As many as a GPUNode may list."""

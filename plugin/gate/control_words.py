@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from aliquot.annotations import written_for
-from aliquot.core_shares import Promised, core_part
+from aliquot.api.annotations import written_for
+from aliquot.api.names import MANAGED_ANNOTATION, OVERFLOW_ANNOTATION
+from aliquot.api.pod_groups import group_of
+from aliquot.crds.gpu_pool import STRICTNESS, GroupLeases, Overflow
+from aliquot.crds.gpu_pool import Enforcement as PoolEnforcement
 from aliquot.libshim.control_page import CardLimit, Control, Enforcement
-from aliquot.names import MANAGED_ANNOTATION, OVERFLOW_ANNOTATION
-from aliquot.placement import CardShare, ContainerPlacement
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.kubelet.container_identity import PodName
 from aliquot.plugin.sharing.leases import Leases, Membership, lease_name
 from aliquot.plugin.state.card_table import CardTable
 from aliquot.plugin.state.node_ledger import NodeLedger
-from aliquot.pod_groups import group_of
-from aliquot.pool import STRICTNESS, GroupLeases, Overflow
-from aliquot.pool import Enforcement as PoolEnforcement
-from aliquot.request import ManagedMemory
+from aliquot.request.core_shares import Promised, core_part
+from aliquot.request.placement import CardShare, ContainerPlacement
+from aliquot.request.pod_request import ManagedMemory
 from aliquot.units import MIB
 
 TENANT_NAME_BYTES = 127

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import read_usage
+from aliquot.node.processes import Processes, ProcessTable
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.container.cdi_spec import CdiSpecs
 from aliquot.plugin.container.tenant_pages import EVERYBODY, TenantDirectories, TenantPages, living
@@ -26,7 +27,6 @@ from aliquot.plugin.kubelet.pod_resources import PodResources, PodResourcesError
 from aliquot.plugin.sharing.leases import Leases, lease_name
 from aliquot.plugin.state.admitted_pods import AdmittedPod, AdmittedPods
 from aliquot.plugin.state.node_ledger import NodeLedger
-from aliquot.processes import Processes, ProcessTable
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 
-from aliquot.kube.objects import Pod
-from aliquot.libshim.control_page import CardLimit, Control, Enforcement
-from aliquot.libshim.page_file import PageError
-from aliquot.names import (
+from aliquot.api.names import (
     INJECT_ANNOTATION,
     INJECT_BY_FILE,
     PLACEMENT_ANNOTATION,
@@ -25,7 +22,10 @@ from aliquot.names import (
     ResourceNames,
     is_mig,
 )
-from aliquot.placement import Charge, ContainerPlacement, Placement, PlacementError, read_placement
+from aliquot.api.preload import has_interceptor_first
+from aliquot.kube.objects import Pod
+from aliquot.libshim.control_page import CardLimit, Control, Enforcement
+from aliquot.libshim.page_file import PageError
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.container.cdi_spec import CdiSpecs
 from aliquot.plugin.container.tenant_pages import TenantDirectories
@@ -41,8 +41,8 @@ from aliquot.plugin.state.card_table import CardTable
 from aliquot.plugin.state.node_ledger import LedgerError, NodeLedger
 from aliquot.plugin.state.placement_check import PlacementMismatchError, check_cover
 from aliquot.plugin.util.errors import GateError, NotYetError
-from aliquot.preload import has_interceptor_first
-from aliquot.request import RequestError, read_pod_request
+from aliquot.request.placement import Charge, ContainerPlacement, Placement, PlacementError, read_placement
+from aliquot.request.pod_request import RequestError, read_pod_request
 from aliquot.units import MIB
 
 log = logging.getLogger(__name__)

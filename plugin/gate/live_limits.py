@@ -18,11 +18,11 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from aliquot.libshim.control_page import Control
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import read_usage
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import Placement, PlacementError, read_placement
+from aliquot.node.processes import ProcessTable
 from aliquot.plugin.cluster.events import Events
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.container.tenant_pages import TenantDirectories, TenantPages, limit, living_processes
@@ -32,7 +32,7 @@ from aliquot.plugin.kubelet.container_identity import PodName
 from aliquot.plugin.sharing.leases import Leases, Membership
 from aliquot.plugin.state.admitted_pods import AdmittedPod, AdmittedPods
 from aliquot.plugin.state.node_ledger import LedgerError, NodeLedger
-from aliquot.processes import ProcessTable
+from aliquot.request.placement import Placement, PlacementError, read_placement
 
 log = logging.getLogger(__name__)
 

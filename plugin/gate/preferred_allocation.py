@@ -8,11 +8,11 @@ container gets.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from aliquot.kube.objects import Pod
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import PlacementError, read_placement
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.state.node_ledger import NodeLedger
+from aliquot.request.placement import PlacementError, read_placement
 
 SEPARATOR = "::"
 

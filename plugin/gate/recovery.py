@@ -9,19 +9,26 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from aliquot.core_policy import NO_POLICY, WHOLE, CoreMode, CorePolicy
+from aliquot.api.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.kube.objects import Pod
 from aliquot.libshim.control_page import CardLimit, Control, read_control
 from aliquot.libshim.page_file import PageError
-from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
-from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, PlacementError, read_placement
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.container.tenant_pages import TenantDirectories, TenantPages
 from aliquot.plugin.kubelet.checkpoint import read_checkpoint
 from aliquot.plugin.kubelet.pod_resources import Running
 from aliquot.plugin.state.admitted_pods import AdmittedPod, AdmittedPods
 from aliquot.plugin.state.node_ledger import Charges, LedgerError, NodeLedger
-from aliquot.request import ContainerKind
+from aliquot.request.core_policy import NO_POLICY, WHOLE, CoreMode, CorePolicy
+from aliquot.request.placement import (
+    CardShare,
+    Charge,
+    ContainerPlacement,
+    Placement,
+    PlacementError,
+    read_placement,
+)
+from aliquot.request.pod_request import ContainerKind
 from aliquot.units import MIB
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from aliquot.names import is_mig
+from aliquot.api.names import is_mig
 from aliquot.plugin.kubelet.allocation_journal import Allocation, AllocationJournal
 from aliquot.plugin.kubelet.checkpoint import Entry, read_checkpoint
 from aliquot.plugin.kubelet.pod_resources import Holder, PodResources, PodResourcesError, Running

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 import grpc
 
-from aliquot.metrics import Timer
-from aliquot.names import DOMAIN
+from aliquot.api.names import DOMAIN
 from aliquot.plugin.kubelet.allocation_journal import Allocation, AllocationJournal
 from aliquot.plugin.pb.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from aliquot.plugin.util.errors import GateError
 from aliquot.plugin.util.latest_value import LatestValue
+from aliquot.server.metrics import Timer
 
 log = logging.getLogger(__name__)
 

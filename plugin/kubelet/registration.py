@@ -16,7 +16,7 @@ from pathlib import Path
 
 import grpc
 
-from aliquot.names import DOMAIN
+from aliquot.api.names import DOMAIN
 from aliquot.plugin.kubelet.device_plugin import DevicePlugin, options
 from aliquot.plugin.pb.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from aliquot.plugin.util.directory_watch import DirectoryWatch

@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from aliquot.api.names import USAGE_PATH, USAGE_VOLUME
 from aliquot.kube.objects import Container
-from aliquot.names import USAGE_PATH, USAGE_VOLUME
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from aliquot.api.pod_groups import GroupKey
 from aliquot.arbiter import Arbiter, ArbiterError, TenantState, Terms
 from aliquot.libshim.control_page import Control
 from aliquot.plugin.container.tenant_pages import TenantPages
-from aliquot.pod_groups import GroupKey
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from aliquot.libshim.control_page import read_control
 from aliquot.libshim.overhead import Held, Overhead, Sample, context_cost
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import Usage, read_usage
+from aliquot.node.processes import PROC, identity_of
 from aliquot.plugin.container.tenant_pages import TenantDirectories, TenantPages
 from aliquot.plugin.devices.nvml_cards import CardsError, Nvml
 from aliquot.plugin.state.admitted_pods import AdmittedPods
 from aliquot.plugin.state.card_table import CardTable
-from aliquot.processes import PROC, identity_of
 
 log = logging.getLogger(__name__)
 

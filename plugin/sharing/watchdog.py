@@ -20,6 +20,7 @@ from aliquot.arbiter import TenantState
 from aliquot.libshim.control_page import read_control
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import read_usage
+from aliquot.node.processes import Processes, ProcessName, container_of, identity_of, pod_of
 from aliquot.plugin.cluster.events import Events
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.container.tenant_pages import EVERYBODY, TenantDirectories, TenantPages, name_in_page
@@ -29,7 +30,6 @@ from aliquot.plugin.sharing.absent_work import AbsentWork
 from aliquot.plugin.sharing.leases import Leases, lease_name
 from aliquot.plugin.sharing.unreported_time import UnreportedTime
 from aliquot.plugin.state.admitted_pods import AdmittedPods
-from aliquot.processes import Processes, ProcessName, container_of, identity_of, pod_of
 
 log = logging.getLogger(__name__)
 

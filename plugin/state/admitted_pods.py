@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from aliquot.placement import Placement, PlacementError, decode_placement, encode_placement
 from aliquot.plugin.util.atomic_files import quarantine, remove_leftovers, write_durable
+from aliquot.request.placement import Placement, PlacementError, decode_placement, encode_placement
 
 log = logging.getLogger(__name__)
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from aliquot.inventory import MigInstance
+from aliquot.crds.gpu_node import MigInstance
+from aliquot.crds.gpu_pool import NO_POOL, PoolSpec
 from aliquot.plugin.devices.mig import capability_nodes, read_minors
 from aliquot.plugin.devices.nvml_cards import Card
 from aliquot.plugin.state.context_costs import ContextCosts
 from aliquot.plugin.state.node_ledger import Capacity
 from aliquot.plugin.state.placement_check import Offer
 from aliquot.plugin.util.errors import NotYetError
-from aliquot.pool import NO_POOL, PoolSpec
-from aliquot.request import WHOLE
+from aliquot.request.pod_request import WHOLE
 
 
 class CardTable:

@@ -9,7 +9,7 @@ tenants and from what the kubelet says it runs.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from aliquot.placement import Charge
+from aliquot.request.placement import Charge
 
 WHOLE_CORES = 100
 

@@ -6,9 +6,9 @@ The amounts of a resized container are no longer those of its manifest: the sche
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aliquot.names import ResourceNames
-from aliquot.placement import CardShare, ContainerPlacement, Placement
-from aliquot.request import WHOLE, ContainerRequest, MemoryClass, PodRequest, SliceRequest
+from aliquot.api.names import ResourceNames
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement
+from aliquot.request.pod_request import WHOLE, ContainerRequest, MemoryClass, PodRequest, SliceRequest
 from aliquot.units import MIB, format_bytes
 
 

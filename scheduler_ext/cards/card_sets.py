@@ -24,10 +24,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from aliquot.links import Level, Link
+from aliquot.api.links import Level, Link
+from aliquot.request.topology import Rdma, Topology
 from aliquot.scheduler_ext.cards.topology import UNKNOWN_SHAPE, Shape
 from aliquot.scheduler_ext.scoring import lib, pointer
-from aliquot.topology import Rdma, Topology
 
 Masks = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

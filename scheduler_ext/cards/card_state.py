@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from aliquot.placement import CardShare, Charge
-from aliquot.request import SliceRequest
+from aliquot.request.placement import CardShare, Charge
+from aliquot.request.pod_request import SliceRequest
+from aliquot.request.topology import Rdma
 from aliquot.scheduler_ext.cards.card_sets import UNKNOWN_SETS, Sets
-from aliquot.topology import Rdma
 
 
 class CardState(msgspec.Struct, frozen=True, gc=False):

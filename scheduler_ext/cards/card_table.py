@@ -19,16 +19,16 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from aliquot.card_filter import CardFilter
-from aliquot.host import HostShare
-from aliquot.placement import Charge
-from aliquot.policy import SILENT, Preference
+from aliquot.request.card_filter import CardFilter
+from aliquot.request.host_resources import HostShare
+from aliquot.request.placement import Charge
+from aliquot.request.placement_policy import SILENT, Preference
+from aliquot.request.topology import Rdma
 from aliquot.scheduler_ext.cards.card_sets import UNKNOWN_SETS, Sets
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.cards.change_log import ChangeLog
 from aliquot.scheduler_ext.cards.topology import UNKNOWN_SHAPE, Shape
 from aliquot.scheduler_ext.scoring import Lent, lib, pointer
-from aliquot.topology import Rdma
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

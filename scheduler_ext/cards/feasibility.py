@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from aliquot.request import SliceRequest
+from aliquot.request.pod_request import SliceRequest
 from aliquot.scheduler_ext.cards.card_table import Bools, CardTable, Ints
 
 

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice
 from types import MappingProxyType
 
-from aliquot.placement import CardShare, ContainerPlacement, Placement
-from aliquot.policy import Policy
-from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement
+from aliquot.request.placement_policy import Policy
+from aliquot.request.pod_request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
+from aliquot.request.topology import Topology
 from aliquot.scheduler_ext.cards.card_sets import Wish
 from aliquot.scheduler_ext.cards.card_state import CardState, Load
-from aliquot.topology import Topology
 
 SEARCH_BUDGET = 512
 """Choices the search may take for one pod on one node before it says that the pod does not fit."""

@@ -16,13 +16,13 @@ from typing import Final
 
 import numpy as np
 
-from aliquot.request import SliceRequest
+from aliquot.request.pod_request import SliceRequest
+from aliquot.request.topology import Topology
 from aliquot.scheduler_ext.cards.card_sets import Sets, Wish
 from aliquot.scheduler_ext.cards.card_table import Bools, CardTable, Ints
 from aliquot.scheduler_ext.cards.feasibility import Feasibility
 from aliquot.scheduler_ext.cards.topology import MOST_CARDS, Shape
 from aliquot.scheduler_ext.scoring import Lent
-from aliquot.topology import Topology
 
 NEAR: Final = 1e4
 """More than any card is liked."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
-from aliquot.inventory import GPUNodeStatus
-from aliquot.links import UNKNOWN, Level, Link, read_links
-from aliquot.topology import Rdma
+from aliquot.api.links import UNKNOWN, Level, Link, read_links
+from aliquot.crds.gpu_node import GPUNodeStatus
+from aliquot.request.topology import Rdma
 
 MOST_CARDS: Final = 16
 """As many as a container can have. The links of nodes with more are not looked at."""

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from aliquot.host import read_host
-from aliquot.inventory import GPUNode
+from aliquot.api.names import DEFAULT_NAMES, ResourceNames
+from aliquot.crds.gpu_node import GPUNode
+from aliquot.crds.gpu_pool import PooledAs, pooled_as
+from aliquot.crds.resources import GPU_NODES, GPU_POOLS
 from aliquot.kube.api import Api
 from aliquot.kube.objects import Node, ObjectMeta, version_of
 from aliquot.kube.reflector import Reflector
-from aliquot.kube.resources import GPU_NODES, GPU_POOLS, NODES, Resource
+from aliquot.kube.resources import NODES, Resource
 from aliquot.kube.tracker import Tracker
-from aliquot.names import DEFAULT_NAMES, ResourceNames
-from aliquot.pool import PooledAs, pooled_as
+from aliquot.request.host_resources import read_host
 from aliquot.scheduler_ext.controllers.late_placement import LatePlacements
 from aliquot.scheduler_ext.explain.hypothetical_nodes import KnownNodes
 from aliquot.scheduler_ext.gang.coscheduling import Gangs
@@ -37,7 +38,7 @@ from aliquot.scheduler_ext.state.running_pods import RunningPods
 from aliquot.scheduler_ext.state.status_rate_limit import StatusRateLimit
 
 if TYPE_CHECKING:
-    from aliquot.placement import Placement
+    from aliquot.request.placement import Placement
 
 AGAIN_SECONDS: Final = 10.0
 """Between two attempts to take over the status of nodes that are rate limited."""

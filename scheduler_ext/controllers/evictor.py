@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from aliquot.host import NO_HOST
+from aliquot.api.names import RECLAIM_ANNOTATION
 from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
-from aliquot.names import RECLAIM_ANNOTATION
+from aliquot.request.host_resources import NO_HOST
 from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.preemption.candidates import Candidates, Departure
 from aliquot.scheduler_ext.preemption.eviction_plans import (

@@ -2,10 +2,10 @@
 
 import asyncio
 
+from aliquot.api.pod_groups import GroupKey
 from aliquot.kube.api import Api
 from aliquot.kube.reflector import Reflector
 from aliquot.kube.resources import Resource
-from aliquot.pod_groups import GroupKey
 from aliquot.scheduler_ext.gang.coscheduling import Gangs
 from aliquot.scheduler_ext.gang.pod_groups import RESOURCES, UNSAID, PodGroup
 

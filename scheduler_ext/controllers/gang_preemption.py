@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aliquot.amounts import NOTHING, Amounts
-from aliquot.host import NO_HOST
-from aliquot.placement import Placement
-from aliquot.pod_groups import GroupKey
+from aliquot.api.pod_groups import GroupKey
+from aliquot.request.amounts import NOTHING, Amounts
+from aliquot.request.host_resources import NO_HOST
+from aliquot.request.placement import Placement
 from aliquot.scheduler_ext.cards.fit import still_fits
 from aliquot.scheduler_ext.controllers.gang_reasons import GangDemand, GangReason, Rule
 from aliquot.scheduler_ext.gang.coscheduling import Gangs

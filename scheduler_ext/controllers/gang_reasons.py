@@ -10,8 +10,8 @@ from functools import reduce
 from operator import or_
 from typing import Protocol
 
-from aliquot.amounts import NOTHING, Amounts
 from aliquot.kube.objects import Pod
+from aliquot.request.amounts import NOTHING, Amounts
 from aliquot.scheduler_ext.gang.gang import Gang
 from aliquot.scheduler_ext.preemption.candidates import Objection
 from aliquot.scheduler_ext.preemption.eviction_plans import PREEMPTION, RECLAIM

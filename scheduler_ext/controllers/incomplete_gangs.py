@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aliquot.kube.answers import ApiError
-from aliquot.placement import Placement
+from aliquot.request.placement import Placement
 from aliquot.scheduler_ext.gang.coscheduling import Gangs
 from aliquot.scheduler_ext.gang.gang import Gang
 from aliquot.scheduler_ext.handlers.filter import Filter

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from aliquot.kube.answers import ApiError
 from aliquot.kube.backoff import Backoff
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import Placement, encode_placement
-from aliquot.request import PodRequest, RequestError
+from aliquot.request.placement import Placement, encode_placement
+from aliquot.request.pod_request import PodRequest, RequestError
 from aliquot.scheduler_ext.gang.search import Finder
 from aliquot.scheduler_ext.state.ledger import Entry, Ledger, Stage
 from aliquot.scheduler_ext.state.pods import PlacedPod

@@ -7,8 +7,8 @@ the pod is made.
 
 from typing import Final
 
+from aliquot.api.names import DEFAULT_NAMES, DEFAULT_SCHEDULER, ResourceNames
 from aliquot.kube.objects import Pod
-from aliquot.names import DEFAULT_NAMES, DEFAULT_SCHEDULER, ResourceNames
 from aliquot.scheduler_ext.state.pod_events import EventApi, write_event
 
 REASON: Final = "PastWebhook"

@@ -2,10 +2,10 @@
 
 import asyncio
 
+from aliquot.crds.gpu_quota import GPUQuota, ResourceQuota
+from aliquot.crds.resources import GPU_QUOTAS, RESOURCE_QUOTAS
 from aliquot.kube.api import Api
 from aliquot.kube.reflector import Reflector
-from aliquot.kube.resources import GPU_QUOTAS, RESOURCE_QUOTAS
-from aliquot.quota import GPUQuota, ResourceQuota
 from aliquot.scheduler_ext.quota.quotas import Quotas
 
 

@@ -4,10 +4,11 @@ import asyncio
 import logging
 from typing import Any, Protocol
 
-from aliquot.amounts import Amounts
+from aliquot.crds.gpu_quota import GPUQuota, Most, QuotaStatus
+from aliquot.crds.resources import GPU_QUOTAS
 from aliquot.kube.answers import ApiError
-from aliquot.kube.resources import GPU_QUOTAS, Resource
-from aliquot.quota import GPUQuota, Most, QuotaStatus
+from aliquot.kube.resources import Resource
+from aliquot.request.amounts import Amounts
 from aliquot.scheduler_ext.quota.pool_quotas import Bound
 from aliquot.scheduler_ext.quota.quotas import Quotas
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from aliquot.defragment import Defragmentation, Room, WrongRequestError
+from aliquot.api.defragment import Defragmentation, Room, WrongRequestError
 from aliquot.kube.objects import Pod
-from aliquot.request import PodRequest, RequestError
+from aliquot.request.pod_request import PodRequest, RequestError
 from aliquot.scheduler_ext.explain.moves import Moves, evict_any
 from aliquot.scheduler_ext.explain.verdicts import Judge
 from aliquot.scheduler_ext.handlers.filter import Filter

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from aliquot.kube.objects import UNREADABLE, Node, Pod
-from aliquot.request import PodRequest, RequestError
+from aliquot.request.pod_request import PodRequest, RequestError
 from aliquot.scheduler_ext.explain.hypothetical_nodes import HypotheticalNodes
 from aliquot.scheduler_ext.explain.verdicts import Imagined, Judge
 from aliquot.scheduler_ext.handlers.filter import Filter, deleted, only_where_it_is, refusal

@@ -17,12 +17,12 @@ from typing import Final
 
 import msgspec
 
-from aliquot.card_filter import plain_model
-from aliquot.inventory import HEALTHY, Card, GPUNode, GPUNodeStatus
+from aliquot.api.names import CARDS_LIKE, DEFAULT_NAMES, ResourceNames
+from aliquot.crds.gpu_node import HEALTHY, Card, GPUNode, GPUNodeStatus
+from aliquot.crds.gpu_pool import GPUPool, PooledAs, pooled_as
 from aliquot.kube.objects import Node
-from aliquot.names import CARDS_LIKE, DEFAULT_NAMES, ResourceNames
-from aliquot.pool import GPUPool, PooledAs, pooled_as
-from aliquot.request import PodRequest
+from aliquot.request.card_filter import plain_model
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.placement.placer import slices_of
 from aliquot.scheduler_ext.state.ledger import Ledger
 from aliquot.units import QuantityError, parse_count

@@ -16,10 +16,11 @@ from typing import Final
 
 import numpy as np
 
-from aliquot.host import NO_HOST, HostShare
-from aliquot.placement import Charge, Placement
-from aliquot.policy import Policy
-from aliquot.request import PodRequest, RequestError, SliceRequest
+from aliquot.api.why import Change, ChangeKind, Move
+from aliquot.request.host_resources import NO_HOST, HostShare
+from aliquot.request.placement import Charge, Placement
+from aliquot.request.placement_policy import Policy
+from aliquot.request.pod_request import PodRequest, RequestError, SliceRequest
 from aliquot.scheduler_ext.cards.card_table import CardTable
 from aliquot.scheduler_ext.cards.feasibility import Feasibility, memory_needed
 from aliquot.scheduler_ext.cards.fit import fit
@@ -31,7 +32,6 @@ from aliquot.scheduler_ext.preemption.victims import Victim, least
 from aliquot.scheduler_ext.state.ledger import Stage
 from aliquot.scheduler_ext.state.node_constraints import NodeConstraints, Reader, Tenant
 from aliquot.units import MIB, format_bytes
-from aliquot.why import Change, ChangeKind, Move
 
 MOST_NODES: Final = 64
 MOST_SETS: Final = 8

@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from aliquot.card_filter import ANY_CARD, CardFilter, plain_model
-from aliquot.core_policy import NO_POLICY
-from aliquot.names import (
+from aliquot.api.names import (
     CARD_MODEL_ANNOTATION,
     CARD_UUID_ANNOTATION,
     NOT_CARD_MODEL_ANNOTATION,
     NOT_CARD_UUID_ANNOTATION,
 )
-from aliquot.request import WHOLE, ContainerRequest, PodRequest, SliceRequest
+from aliquot.api.why import Change, ChangeKind
+from aliquot.request.card_filter import ANY_CARD, CardFilter, plain_model
+from aliquot.request.core_policy import NO_POLICY
+from aliquot.request.pod_request import WHOLE, ContainerRequest, PodRequest, SliceRequest
 from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.placement.node_survey import roomy
 from aliquot.units import MIB, format_bytes
-from aliquot.why import Change, ChangeKind
 
 LEAST_PART: Final = 10
 """What remains of an amount, at least, in percent."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aliquot.kube.objects import Node, Pod
-from aliquot.request import PodRequest
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.placement.node_survey import survey
 from aliquot.scheduler_ext.placement.reasons import Reason

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from aliquot.api.names import DEFAULT_SCHEDULER, ResourceNames
+from aliquot.api.why import Answer, Cause, CauseKind, Change, State
 from aliquot.dialects.projects import not_read
-from aliquot.host import HostShare
 from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
-from aliquot.names import DEFAULT_SCHEDULER, ResourceNames
-from aliquot.request import PodRequest, RequestError
+from aliquot.request.host_resources import HostShare
+from aliquot.request.pod_request import PodRequest, RequestError
 from aliquot.scheduler_ext.explain.hypothetical_nodes import KnownNodes
 from aliquot.scheduler_ext.explain.moves import Moves, evict_any
 from aliquot.scheduler_ext.explain.remedies import Remedies, count_nodes
@@ -24,7 +25,6 @@ from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.state.ledger import Stage
 from aliquot.scheduler_ext.state.node_constraints import Reader
 from aliquot.scheduler_ext.state.pending_pods import PendingPod
-from aliquot.why import Answer, Cause, CauseKind, Change, State
 
 ROOM: Final = "has room"
 GATED: Final = "SchedulingGated"

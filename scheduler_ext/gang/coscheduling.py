@@ -26,10 +26,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
+from aliquot.api.pod_groups import GroupKey, group_of
 from aliquot.kube.objects import Pod
-from aliquot.placement import Placement
-from aliquot.pod_groups import GroupKey, group_of
-from aliquot.request import PodRequest
+from aliquot.request.placement import Placement
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.cards.fit import still_fits
 from aliquot.scheduler_ext.gang.gang import Gang, Look
 from aliquot.scheduler_ext.gang.partial_reservations import PATIENCE_SECONDS, Saver

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from aliquot.amounts import NAMES, NOTHING, Amounts, asked
-from aliquot.host import NO_HOST, HostShare
-from aliquot.placement import Placement
-from aliquot.request import PodRequest
+from aliquot.request.amounts import NAMES, NOTHING, Amounts, asked
+from aliquot.request.host_resources import NO_HOST, HostShare
+from aliquot.request.placement import Placement
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.cards.card_table import CardTable
 from aliquot.scheduler_ext.placement.placer import Placer
 from aliquot.scheduler_ext.quota.pool_quotas import Bound

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from aliquot.pod_groups import GroupKey
+from aliquot.api.pod_groups import GroupKey
 from aliquot.scheduler_ext.gang.member import Member
 from aliquot.scheduler_ext.gang.pod_groups import UNSAID, Terms
 from aliquot.scheduler_ext.gang.runs import of_earlier_runs

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from aliquot.kube.objects import Pod
-from aliquot.request import PodRequest
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.cards.card_table import CardTable
 from aliquot.scheduler_ext.gang.empty_cluster import Candidate, EmptyCluster
 from aliquot.scheduler_ext.placement.reasons import Reason

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from aliquot.kube.objects import Pod
-from aliquot.request import PodRequest
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.gang.pod_groups import UNSAID, Terms
 from aliquot.scheduler_ext.state.pending_pods import PendingPod
 

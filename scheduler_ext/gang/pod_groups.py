@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from aliquot.api.names import GROUP_MIN_ANNOTATION, GROUP_SECONDS_ANNOTATION
+from aliquot.api.pod_groups import NATIVE, PLUGINS, VOLCANO
 from aliquot.kube.objects import KubeObject, KubeStruct, ObjectMeta
 from aliquot.kube.resources import Resource
-from aliquot.names import GROUP_MIN_ANNOTATION, GROUP_SECONDS_ANNOTATION
-from aliquot.pod_groups import NATIVE, PLUGINS, VOLCANO
 
 _MIN_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 MOST_SECONDS: Final = 24 * 3600.0

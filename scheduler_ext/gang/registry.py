@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from aliquot.api.pod_groups import GroupKey, group_of
 from aliquot.kube.objects import Pod
-from aliquot.pod_groups import GroupKey, group_of
-from aliquot.request import PodRequest, RequestError
+from aliquot.request.pod_request import PodRequest, RequestError
 from aliquot.scheduler_ext.gang.gang import Gang, Look
 from aliquot.scheduler_ext.gang.member import Member
 from aliquot.scheduler_ext.gang.pod_groups import UNSAID, Terms, terms_of

@@ -21,11 +21,11 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from aliquot.api.pod_groups import GroupKey
 from aliquot.kube.objects import Pod
-from aliquot.placement import Placement
-from aliquot.pod_groups import GroupKey
-from aliquot.policy import SILENT, Policy, Preference
-from aliquot.request import PodRequest, SliceRequest
+from aliquot.request.placement import Placement
+from aliquot.request.placement_policy import SILENT, Policy, Preference
+from aliquot.request.pod_request import PodRequest, SliceRequest
 from aliquot.scheduler_ext.cards.card_table import CardTable
 from aliquot.scheduler_ext.gang.empty_cluster import Candidate, EmptyCluster, Taken
 from aliquot.scheduler_ext.gang.gang import Gang, Look

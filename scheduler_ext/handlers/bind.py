@@ -14,13 +14,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeGuard
 
+from aliquot.api.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.dialects import Dialect
 from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
-from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
-from aliquot.placement import Placement, PlacementError, encode_placement, read_placement
-from aliquot.request import PodRequest, RequestError, read_pod_request
+from aliquot.request.placement import Placement, PlacementError, encode_placement, read_placement
+from aliquot.request.pod_request import PodRequest, RequestError, read_pod_request
 from aliquot.scheduler_ext.cards.fit import still_fits
 from aliquot.scheduler_ext.gang.coscheduling import GangError, Gangs
 from aliquot.scheduler_ext.kube_scheduler.wire import BindArgs

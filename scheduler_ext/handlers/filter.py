@@ -10,12 +10,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from aliquot.api.names import ResourceNames
 from aliquot.dialects import Dialect
-from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
-from aliquot.names import ResourceNames
-from aliquot.placement import Placement
-from aliquot.request import PodRequest, RequestError, read_pod_request
+from aliquot.request.host_resources import HostShare
+from aliquot.request.placement import Placement
+from aliquot.request.pod_request import PodRequest, RequestError, read_pod_request
 from aliquot.scheduler_ext.cards.fit import still_fits
 from aliquot.scheduler_ext.gang.coscheduling import Gangs
 from aliquot.scheduler_ext.gang.empty_cluster import beyond_quotas

@@ -7,7 +7,7 @@ kube-scheduler counts what it is about to bind.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from aliquot.request import PodRequest
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.preemption.nominations import Nominations
 from aliquot.scheduler_ext.state.ledger import Entry, Stage

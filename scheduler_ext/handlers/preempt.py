@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aliquot.kube.objects import Pod
-from aliquot.request import PodRequest, RequestError
+from aliquot.request.pod_request import PodRequest, RequestError
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.handlers.forgotten_reservations import release_forgotten

@@ -1,6 +1,6 @@
 """Answers asks for other limits: a bound pod's annotations, checked against the ledger, approved in one write.
 
-A pod asks by annotation (`aliquot.resize`). Its own cards are looked at and no others: a running pod does not
+A pod asks by annotation (`aliquot.request.resize`). Its own cards are looked at and no others: a running pod does not
 move. What was decided is written to the pod in one patch: the placement with the new amounts and the status,
 or the refusing status alone. The patch goes to `pods/status`, which people who may edit pods may not write, and
 carries the resource version the ask was read at, so that it can land once and only on that pod.
@@ -20,18 +20,18 @@ from typing import Any, Protocol
 
 from prometheus_client import Counter
 
-from aliquot.kube.answers import ApiError
-from aliquot.kube.backoff import Backoff
-from aliquot.kube.objects import Pod, version_of
-from aliquot.kube.resources import PODS, Resource
-from aliquot.names import (
+from aliquot.api.names import (
     PLACEMENT_ANNOTATION,
     RESIZE_CORE_ANNOTATION,
     RESIZE_MEMORY_ANNOTATION,
     RESIZE_STATUS_ANNOTATION,
 )
-from aliquot.placement import CardShare, Charge, Placement, encode_placement
-from aliquot.resize import Ask, ResizeError, encode_status, read_asks, resized
+from aliquot.kube.answers import ApiError
+from aliquot.kube.backoff import Backoff
+from aliquot.kube.objects import Pod, version_of
+from aliquot.kube.resources import PODS, Resource
+from aliquot.request.placement import CardShare, Charge, Placement, encode_placement
+from aliquot.request.resize import Ask, ResizeError, encode_status, read_asks, resized
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.handlers.bind import placement_of
 from aliquot.scheduler_ext.quota.quotas import Quotas

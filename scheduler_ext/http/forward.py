@@ -19,12 +19,12 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import Counter
 
-from aliquot.crowd import is_local
-from aliquot.guard import Right, refusal
 from aliquot.scheduler_ext.kube_scheduler.health import PATH as KUBE_SCHEDULER_HEALTH
 from aliquot.scheduler_ext.runtime.election import Election
 from aliquot.scheduler_ext.runtime.leader import Leadership
-from aliquot.tls import CertificatePair, client_context
+from aliquot.server.authn import Right, refusal
+from aliquot.server.connection_limits import is_local
+from aliquot.server.tls import CertificatePair, client_context
 
 FORWARDED_HEADER = "Aliquot-Forwarded-By"
 CONNECT_SECONDS = 1.0

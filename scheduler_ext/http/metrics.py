@@ -10,9 +10,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from aliquot.metrics import Metrics
 from aliquot.scheduler_ext.http.card_metrics import card_metrics
 from aliquot.scheduler_ext.state.ledger import Ledger, Stage
+from aliquot.server.metrics import Metrics
 
 _CALL: Final = ("forwarded", "bad")
 """How any call can end: another replica answered, or it was none."""

@@ -1,7 +1,7 @@
 """The HTTP side of what is asked and changes nothing: `/filter-dryrun`, `/why` and `/defragment`.
 
-Who may ask is the guard's business (`aliquot.guard`). They name nodes and quotas, and no pod but the one that was asked
-about. Replicas that do not lead pass them on, for reservations are known to the leader alone.
+Who may ask is the guard's business (`aliquot.server.authn`). They name nodes and quotas, and no pod but the one that
+was asked about. Replicas that do not lead pass them on, for reservations are known to the leader alone.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from http import HTTPStatus
 import msgspec
 from aiohttp import web
 
-from aliquot.defragment import WrongRequestError
+from aliquot.api.defragment import WrongRequestError
 from aliquot.kube.answers import ApiError
 from aliquot.scheduler_ext.explain.defragment import Defragmenter
 from aliquot.scheduler_ext.explain.filter_dry_run import DryRun, DryRunResult, read_dry_run

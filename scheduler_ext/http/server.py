@@ -1,6 +1,7 @@
 """The extender's HTTP side: `/filter`, `/preempt` and `/bind` for kube-scheduler, health for everybody.
 
-kube-scheduler's calls are answered as they come (`aliquot.desk`), filter and preempt at once where this replica leads.
+kube-scheduler's calls are answered as they come (`aliquot.server.fast_http`), filter and preempt at once where this
+replica leads.
 
 Where there are several replicas, only the leader answers; the others pass the calls on to it. Until the ledger has
 been read from the cluster, all calls answer an error, which makes kube-scheduler try the pod again; a guess could
@@ -17,10 +18,6 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from aiohttp import web
 
-from aliquot import service
-from aliquot.desk import Answer, Call, Desk, Reply, by_aiohttp
-from aliquot.guard import OPEN, Guard, Right
-from aliquot.metrics import Outcome, Timer, add_routes
 from aliquot.scheduler_ext.handlers.bind import Binder, BindError
 from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.handlers.preempt import Preemption
@@ -52,6 +49,10 @@ from aliquot.scheduler_ext.kube_scheduler.wire import (
     read_preempt,
 )
 from aliquot.scheduler_ext.placement.model_updates import Quiet
+from aliquot.server import service
+from aliquot.server.authn import OPEN, Guard, Right
+from aliquot.server.fast_http import Answer, Call, FastHttp, Reply, by_aiohttp
+from aliquot.server.metrics import Outcome, Timer, add_routes
 
 LARGEST_BODY = 32 << 20
 """In bytes: 100,000 node names and the largest pod that etcd takes."""
@@ -136,10 +137,10 @@ class Extender:
         """kube-scheduler's calls, by path."""
         return {"/filter": self.filter, "/preempt": self.preempt, "/bind": self.bind}
 
-    def desk(self) -> Desk:
+    def desk(self) -> FastHttp:
         """Who answers kube-scheduler's calls as they come."""
         heeded = frozenset((FORWARDED_HEADER.lower(),))
-        return Desk(self.answers, self._admits, self._quiet, heeded, {"/filter": self._foresee})
+        return FastHttp(self.answers, self._admits, self._quiet, heeded, {"/filter": self._foresee})
 
     def app(self) -> web.Application:
         """The web application, which answers everything."""

@@ -20,15 +20,15 @@ import msgspec
 from aiohttp import web
 
 from aliquot.kube.objects import UNREADABLE, Pod
-from aliquot.metrics import Timer
-from aliquot.placement import Placement
-from aliquot.request import PodRequest, RequestError
+from aliquot.request.placement import Placement
+from aliquot.request.pod_request import PodRequest, RequestError
 from aliquot.scheduler_ext.gang.gang import ON_ITS_WAY
 from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.http.forward import VOLCANO_CALLS, ForwardError
 from aliquot.scheduler_ext.http.query_api import Elsewhere
 from aliquot.scheduler_ext.kube_scheduler.wire import WireError
 from aliquot.scheduler_ext.state.ledger import Stage
+from aliquot.server.metrics import Timer
 
 BEST: Final = 100.0
 PIPELINED: Final = 1 << 2

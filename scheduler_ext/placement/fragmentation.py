@@ -30,7 +30,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from aliquot.request import MAX_CARDS, SliceRequest
+from aliquot.request.pod_request import MAX_CARDS, SliceRequest
 from aliquot.scheduler_ext.cards.card_sets import LACK, LATER, Sets
 from aliquot.scheduler_ext.cards.card_table import Bools, CardKind, CardTable, Ints
 from aliquot.scheduler_ext.placement.residual_value import STEPS, Amounts, Program

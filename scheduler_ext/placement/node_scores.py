@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aliquot.policy import Policy, Preference
-from aliquot.request import PodRequest
+from aliquot.request.placement_policy import Policy, Preference
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.cards.card_table import CardTable, Ints
 from aliquot.scheduler_ext.placement.cluster_fragmentation import ClusterFragmentation, chunks
 from aliquot.scheduler_ext.placement.pod_class import PodClass

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from aliquot.policy import Policy
-from aliquot.request import ContainerKind, PodRequest
+from aliquot.request.placement_policy import Policy
+from aliquot.request.pod_request import ContainerKind, PodRequest
 from aliquot.scheduler_ext.cards.card_table import UNKNOWN, Bools, CardTable, Ints
 from aliquot.scheduler_ext.cards.feasibility import Feasibility, memory_needed
 from aliquot.scheduler_ext.cards.fit import SEARCH_BUDGET, fit, turn

@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from aliquot.placement import Placement
-from aliquot.policy import DEFAULT, Policy, Preference
-from aliquot.request import PodRequest, SliceRequest
+from aliquot.request.placement import Placement
+from aliquot.request.placement_policy import DEFAULT, Policy, Preference
+from aliquot.request.pod_request import PodRequest, SliceRequest
 from aliquot.scheduler_ext.cards.card_table import UNKNOWN, Bools, CardTable, Ints
 from aliquot.scheduler_ext.cards.feasibility import Feasibility
 from aliquot.scheduler_ext.cards.fit import SEARCH_BUDGET, fit, fit_one

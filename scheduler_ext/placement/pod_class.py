@@ -8,14 +8,14 @@ from typing import Final
 
 import numpy as np
 
-from aliquot.policy import Policy, Preference
-from aliquot.request import ContainerKind, PodRequest, SliceRequest
+from aliquot.request.placement_policy import Policy, Preference
+from aliquot.request.pod_request import ContainerKind, PodRequest, SliceRequest
+from aliquot.request.topology import Rdma, Topology
 from aliquot.scheduler_ext.cards.card_sets import LACK
 from aliquot.scheduler_ext.cards.card_table import PLENTY, CardTable, Ints
 from aliquot.scheduler_ext.cards.fit import turn
 from aliquot.scheduler_ext.cards.linked_cards import HINT, NEAR, Linker
 from aliquot.scheduler_ext.scoring import Array, Lent, lib
-from aliquot.topology import Rdma, Topology
 
 QUANTUM: Final = 0.03
 """Differences below this part of a card are none; what is left on the node, or on the card, then decides."""

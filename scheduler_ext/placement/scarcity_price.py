@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from aliquot.card_filter import CardFilter
+from aliquot.request.card_filter import CardFilter
 from aliquot.scheduler_ext.cards.card_table import CardTable
 from aliquot.scheduler_ext.placement.workload_model import Wanted
 

@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
-from aliquot.card_filter import ANY_CARD, CardFilter, CardFilterError, read_card_filter
-from aliquot.host import HostShare
-from aliquot.names import DOMAIN, PLACEMENT_ANNOTATION
-from aliquot.placement import ContainerPlacement, Placement
-from aliquot.request import ContainerRequest, PodRequest, SliceRequest
+from aliquot.api.names import DOMAIN, PLACEMENT_ANNOTATION
+from aliquot.request.card_filter import ANY_CARD, CardFilter, CardFilterError, read_card_filter
+from aliquot.request.host_resources import HostShare
+from aliquot.request.placement import ContainerPlacement, Placement
+from aliquot.request.pod_request import ContainerRequest, PodRequest, SliceRequest
 from aliquot.scheduler_ext.placement.workload_model import WINDOW, WorkloadModel
 from aliquot.scheduler_ext.state.pods import PlacedPod, shared
 

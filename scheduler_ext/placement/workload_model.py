@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from aliquot.core_policy import NO_POLICY
-from aliquot.host import HostShare
-from aliquot.request import ContainerKind, PodRequest, SliceRequest
-from aliquot.topology import Rdma
+from aliquot.request.core_policy import NO_POLICY
+from aliquot.request.host_resources import HostShare
+from aliquot.request.pod_request import ContainerKind, PodRequest, SliceRequest
+from aliquot.request.topology import Rdma
 
 WINDOW: Final = 4000
 """Pods that are remembered."""

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from aliquot.placement import Placement
-from aliquot.policy import DEFAULT, Policy
-from aliquot.request import PodRequest
+from aliquot.request.placement import Placement
+from aliquot.request.placement_policy import DEFAULT, Policy
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.cards.fit import still_fits
 from aliquot.scheduler_ext.preemption.disruption_budgets import Budgets

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from aliquot.api.names import RECLAIM_ANNOTATION
 from aliquot.kube.objects import UNREADABLE
-from aliquot.names import RECLAIM_ANNOTATION
 from aliquot.scheduler_ext.preemption.candidates import Departure
 
 RECLAIM, PREEMPTION = "reclaim", "preemption"

@@ -31,10 +31,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from aliquot.host import NO_HOST, HostShare
 from aliquot.kube.objects import Pod
-from aliquot.placement import Placement
-from aliquot.request import PodRequest
+from aliquot.request.host_resources import NO_HOST, HostShare
+from aliquot.request.placement import Placement
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.preemption.candidates import OVERDUE_SECONDS, Candidates
 from aliquot.scheduler_ext.state.ledger import Entry, Ledger, Stage
 from aliquot.scheduler_ext.state.pending_pods import PendingPods

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from aliquot.request import PodRequest
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.preemption.candidates import Candidates, Departure, Objection, Rank
 from aliquot.scheduler_ext.quota.borrowing import Borrowing
 from aliquot.scheduler_ext.state.running_pods import RunningPod

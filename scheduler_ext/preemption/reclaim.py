@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from aliquot.amounts import asked
-from aliquot.request import PodRequest
+from aliquot.request.amounts import asked
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.preemption.candidates import Candidates, Departure
 from aliquot.scheduler_ext.preemption.eviction_plans import RECLAIM, Evictee
 from aliquot.scheduler_ext.preemption.quota_preemption import QuotaPreemption

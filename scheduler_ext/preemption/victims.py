@@ -19,12 +19,12 @@ from typing import Any, Final
 
 import msgspec
 
-from aliquot.placement import Charge, Placement
-from aliquot.policy import Policy
-from aliquot.request import PodRequest, SliceRequest
+from aliquot.request.placement import Charge, Placement
+from aliquot.request.placement_policy import Policy
+from aliquot.request.pod_request import PodRequest, SliceRequest
+from aliquot.request.topology import Rdma
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.cards.fit import fit
-from aliquot.topology import Rdma
 
 STEPS: Final = 512
 """Decisions about pods that the search may take for one card before it is content with the best that it has found."""

@@ -16,8 +16,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from aliquot.amounts import NAMES, NOTHING, Amounts
-from aliquot.request import PodRequest
+from aliquot.request.amounts import NAMES, NOTHING, Amounts
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.quota.pool_quotas import NO_QUOTA, Bound
 from aliquot.scheduler_ext.quota.quotas import Quotas
 from aliquot.scheduler_ext.state.namespace_usage import NO_RELIEF, Kind, Relief

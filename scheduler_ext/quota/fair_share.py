@@ -20,9 +20,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
-from aliquot.request import PodRequest
+from aliquot.request.host_resources import HostShare
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.placement.node_survey import roomy
 from aliquot.scheduler_ext.placement.placer import Placer
 from aliquot.scheduler_ext.quota.quotas import Quotas

@@ -5,7 +5,7 @@ The same pod gets the same words on every node of a kind, so that kube-scheduler
 
 from dataclasses import dataclass
 
-from aliquot.amounts import NAMES, Amounts, bare, spell
+from aliquot.request.amounts import NAMES, Amounts, bare, spell
 
 REMEDY = "wait for pods to end, ask for less, or have"
 

@@ -6,8 +6,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from aliquot.amounts import Amounts
-from aliquot.quota import Most
+from aliquot.crds.gpu_quota import Most
+from aliquot.request.amounts import Amounts
 from aliquot.scheduler_ext.quota.quotas import Quotas
 from aliquot.scheduler_ext.state.namespace_usage import ALL
 from aliquot.units import MIB

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from aliquot.amounts import NOTHING, Amounts
-from aliquot.quota import NO_BOUND, GPUQuota, Most
+from aliquot.crds.gpu_quota import NO_BOUND, GPUQuota, Most
+from aliquot.request.amounts import NOTHING, Amounts
 from aliquot.scheduler_ext.state.namespace_usage import ALL, NO_RELIEF, NamespaceUsage, Relief
 
 

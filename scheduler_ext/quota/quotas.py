@@ -22,12 +22,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from aliquot.amounts import NAMES, NOTHING, Amounts, asked
+from aliquot.api.names import DEFAULT_NAMES, ResourceNames
+from aliquot.crds.gpu_quota import NO_BOUND, GPUQuota, ResourceQuota, above_pod_max, hard_limits
 from aliquot.dialects import Dialect
-from aliquot.names import DEFAULT_NAMES, ResourceNames
-from aliquot.placement import Placement
-from aliquot.quota import NO_BOUND, GPUQuota, ResourceQuota, above_pod_max, hard_limits
-from aliquot.request import PodRequest
+from aliquot.request.amounts import NAMES, NOTHING, Amounts, asked
+from aliquot.request.placement import Placement
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.quota.messages import Asking, beyond_limit, cannot_borrow, kept_for_others
 from aliquot.scheduler_ext.quota.pool_quotas import NO_QUOTA, Bound, PoolQuotas
 from aliquot.scheduler_ext.state.namespace_usage import ALL, NO_RELIEF, Kind, NamespaceUsage, Relief

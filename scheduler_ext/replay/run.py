@@ -18,8 +18,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from aliquot.placement import Placement
-from aliquot.policy import Preference
+from aliquot.request.placement import Placement
+from aliquot.request.placement_policy import Preference
 from aliquot.scheduler_ext.placement.placer import Placer
 from aliquot.scheduler_ext.replay.trace import WHOLE_CARD, TraceNode, TracePod
 from aliquot.scheduler_ext.state.ledger import Ledger

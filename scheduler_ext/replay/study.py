@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aliquot.policy import Preference
+from aliquot.request.placement_policy import Preference
 from aliquot.scheduler_ext.replay.run import (
     Cluster,
     Heard,

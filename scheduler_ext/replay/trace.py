@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aliquot.card_filter import ANY_CARD, CardFilter, plain_model
-from aliquot.host import HostShare
-from aliquot.inventory import Card, GPUNodeStatus
-from aliquot.request import MAX_CARDS, ContainerKind, ContainerRequest, PodRequest, SliceRequest
+from aliquot.crds.gpu_node import Card, GPUNodeStatus
+from aliquot.request.card_filter import ANY_CARD, CardFilter, plain_model
+from aliquot.request.host_resources import HostShare
+from aliquot.request.pod_request import MAX_CARDS, ContainerKind, ContainerRequest, PodRequest, SliceRequest
 
 WHOLE_CARD: Final = 1000
 """MiB of every card."""

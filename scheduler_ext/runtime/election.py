@@ -28,11 +28,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from aliquot.api.names import LEADER_URL_ANNOTATION
 from aliquot.kube.answers import ApiError
 from aliquot.kube.fence import Fence
 from aliquot.kube.objects import Lease
 from aliquot.kube.resources import LEASES, Resource
-from aliquot.names import LEADER_URL_ANNOTATION
 
 LEASE_SECONDS = 7
 """How long a leader that is gone keeps the others waiting."""

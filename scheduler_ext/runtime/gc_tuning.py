@@ -4,7 +4,7 @@ A ledger of a large cluster is hundreds of thousands of objects that are no garb
 them: several times while they are read, and later in the middle of a call, for a tenth of a second.
 
 At the same moment what reading took is given back, and from then on memory is kept that calls will soon ask for again
-(`aliquot.allocator`).
+(`aliquot.node.malloc_tuning`).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import gc
 from collections.abc import Sequence
 from typing import Protocol
 
-from aliquot.allocator import give_back_freed_memory, keep_freed_memory
+from aliquot.node.malloc_tuning import give_back_freed_memory, keep_freed_memory
 
 
 class Feed(Protocol):

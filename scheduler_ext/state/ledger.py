@@ -29,12 +29,12 @@ from enum import Enum
 
 import msgspec
 
-from aliquot.host import NO_HOST
-from aliquot.inventory import Card, GPUNodeStatus
-from aliquot.placement import Charge, Placement
-from aliquot.policy import SILENT
-from aliquot.pool import NO_POOL, PoolSpec
-from aliquot.request import PodRequest
+from aliquot.crds.gpu_node import Card, GPUNodeStatus
+from aliquot.crds.gpu_pool import NO_POOL, PoolSpec
+from aliquot.request.host_resources import NO_HOST
+from aliquot.request.placement import Charge, Placement
+from aliquot.request.placement_policy import SILENT
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.cards.card_table import CardTable
 from aliquot.scheduler_ext.cards.topology import shape_of

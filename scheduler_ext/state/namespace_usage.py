@@ -15,8 +15,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from aliquot.amounts import NOTHING, Amounts, placed
-from aliquot.placement import Charge, Placement
+from aliquot.request.amounts import NOTHING, Amounts, placed
+from aliquot.request.placement import Charge, Placement
 from aliquot.scheduler_ext.cards.card_state import CardState
 
 ALL: Final = ""

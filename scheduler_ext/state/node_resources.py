@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from aliquot.host import NO_HOST, HostShare
+from aliquot.request.host_resources import NO_HOST, HostShare
 from aliquot.scheduler_ext.cards.card_table import PLENTY, UNKNOWN, CardTable
 
 LEAST: Final = HostShare(100, 64, 1)

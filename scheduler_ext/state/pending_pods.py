@@ -26,13 +26,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
+from aliquot.api.names import DEFAULT_SCHEDULER, RETRY_ANNOTATION
+from aliquot.api.pod_groups import group_of
 from aliquot.kube.answers import ApiError
 from aliquot.kube.listing import Listing
 from aliquot.kube.objects import Pod
 from aliquot.kube.resources import PODS, Resource
-from aliquot.names import DEFAULT_SCHEDULER, RETRY_ANNOTATION
-from aliquot.pod_groups import group_of
-from aliquot.request import PodRequest
+from aliquot.request.pod_request import PodRequest
 
 _log = logging.getLogger(__name__)
 

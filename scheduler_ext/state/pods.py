@@ -15,7 +15,8 @@ from typing import ClassVar, Final, cast
 
 import msgspec
 
-from aliquot.host import NO_HOST, HostShare, host_share
+from aliquot.api.names import DEFAULT_NAMES, PLACEMENT_ANNOTATION, SCHEDULER_NAME, ResourceNames
+from aliquot.api.pod_groups import GroupKey, group_of
 from aliquot.kube.objects import (
     Container,
     KubeObject,
@@ -27,8 +28,7 @@ from aliquot.kube.objects import (
     SchedulingGate,
     SchedulingGroup,
 )
-from aliquot.names import DEFAULT_NAMES, PLACEMENT_ANNOTATION, SCHEDULER_NAME, ResourceNames
-from aliquot.pod_groups import GroupKey, group_of
+from aliquot.request.host_resources import NO_HOST, HostShare, host_share
 
 OURS: Final = frozenset({"", "default-scheduler", SCHEDULER_NAME})
 """Schedulers that bind through the extender, or know nothing of cards."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from aliquot.kube.objects import ObjectMeta
-from aliquot.placement import Placement
+from aliquot.request.placement import Placement
 from aliquot.scheduler_ext.state.ledger import Entry, Ledger
 from aliquot.scheduler_ext.state.pods import PlacedPod, seconds_of
 

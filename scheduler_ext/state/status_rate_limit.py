@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from aliquot.inventory import GPUNodeStatus
+from aliquot.crds.gpu_node import GPUNodeStatus
 
 _log = logging.getLogger(__name__)
 MOST_AT_ONCE: Final = 10

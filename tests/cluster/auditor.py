@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from aliquot.libshim.control_page import read_control
-from aliquot.processes import POD_UID
+from aliquot.node.processes import POD_UID
 from aliquot.sandbox.cluster.pb.podresources.v1.api_pb2 import ListPodResourcesRequest
 from aliquot.sandbox.cluster.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
 from aliquot.sandbox.cluster.processes import wait_for

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from aliquot.certs import alternative
+from aliquot.server.certs import alternative
 
 LIFE = dt.timedelta(days=2)
 SKEW = dt.timedelta(minutes=5)

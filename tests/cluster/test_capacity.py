@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from msgspec import to_builtins
 
-from aliquot.inventory import Card, GPUNodeStatus, Summary
+from aliquot.crds.gpu_node import Card, GPUNodeStatus, Summary
 from aliquot.sandbox.cluster.kubectl import Kubectl
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fleet import CRDS, GPU_NODES

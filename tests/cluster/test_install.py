@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.names import PLACEMENT_ANNOTATION
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from aliquot.sandbox.cluster.client import ApiError
 from aliquot.sandbox.cluster.kubectl import Kubectl
 from aliquot.sandbox.cluster.processes import free_port, wait_for

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.certs import write_pair
 from aliquot.sandbox.cluster.kubectl import Kubectl
 from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.server.certs import write_pair
 from tests.cluster.access import is_served
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.custom_resources import CERT_MANAGER, PROMETHEUS_OPERATOR, Json, definitions

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from aliquot.cli.certs import certs, keep
-from aliquot.guard import Right, read_names
 from aliquot.plugin.settings import parse_settings
 from aliquot.scheduler_ext.options import parse_arguments as parse_extender
+from aliquot.server.authn import Right, read_names
 from aliquot.webhook.__main__ import parse_arguments as parse_webhook
 from tests.deploy.charts import CASES, NAMESPACE, ROOT, case, containers, objects, one
 

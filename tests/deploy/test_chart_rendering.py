@@ -8,7 +8,7 @@ import helm_python
 import pytest
 import yaml
 
-from aliquot.kube.resources import GPU_NODES, GPU_POOLS, GPU_QUOTAS
+from aliquot.crds.resources import GPU_NODES, GPU_POOLS, GPU_QUOTAS
 from tests.deploy.charts import (
     CASES,
     CHART,

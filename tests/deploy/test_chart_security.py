@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from aliquot.names import GRANTS
+from aliquot.api.names import GRANTS
 from tests.deploy.charts import CASES, NAMESPACE, ROOT, Json, case, containers, objects, one, workloads
 
 GOLDEN = ROOT / "tests/deploy/golden/rbac.yaml"
@@ -47,7 +47,7 @@ def test_the_control_plane_is_restricted(name: str):
 
 
 def test_webhook_and_policies_guard_the_same_annotations():
-    """Those that `aliquot.names` lists, at creation and at each edit; a new one is in all three or in none."""
+    """Those that `aliquot.api.names` lists, at creation and at each edit; a new one is in all three or in none."""
     literal = re.compile(r"\[('aliquot\.dev/placement'[^\]]*|\"aliquot\.dev/placement\"[^\]]*)\]")
     found = case("defaults")
     policy = one(found, "ValidatingAdmissionPolicy", "aliquot-placements")["spec"]

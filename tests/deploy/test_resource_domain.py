@@ -9,8 +9,8 @@ import helm_python
 import pytest
 import yaml
 
-from aliquot.names import DEFAULT_NAMES, ResourceNames
-from aliquot.resource_domain import VENDORS, ResourceDomainError, names_of
+from aliquot.api.names import DEFAULT_NAMES, ResourceNames
+from aliquot.api.resource_domain import VENDORS, ResourceDomainError, names_of
 from tests.deploy.charts import case, files, objects, one
 from tests.deploy.test_chart_flags import parsed
 

@@ -20,19 +20,26 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from aliquot.api.names import ResourceNames
 from aliquot.dialects.hami import HamiDialect
 from aliquot.libshim.control_page import CardLimit, Control, create_control, read_control
 from aliquot.libshim.page_file import PageError
 from aliquot.libshim.usage_page import create_usage, read_card_usages, read_newest_wish, read_usage
-from aliquot.names import ResourceNames
-from aliquot.placement import PlacementError, decode_placement, encode_placement
+from aliquot.node.processes import Processes
 from aliquot.plugin.container.tenant_pages import living
 from aliquot.plugin.kubelet.checkpoint import read_checkpoint
-from aliquot.processes import Processes
-from aliquot.request import RequestError, read_pod_request
+from aliquot.request.placement import PlacementError, decode_placement, encode_placement
+from aliquot.request.pod_request import RequestError, read_pod_request
 from aliquot.scheduler_ext.explain.filter_dry_run import read_dry_run
 from aliquot.scheduler_ext.kube_scheduler.wire import WireError, read_bind, read_filter, read_preempt
-from aliquot.units import QuantityError, format_bytes, parse_bytes, parse_count, parse_percent, parse_quantity
+from aliquot.units import (
+    QuantityError,
+    format_bytes,
+    parse_bytes,
+    parse_count,
+    parse_percent,
+    parse_quantity,
+)
 from aliquot.webhook.metrics import WebhookMetrics
 from aliquot.webhook.mutate import Mutator
 from aliquot.webhook.review import ReviewError, read_review
@@ -160,8 +167,8 @@ def seeds(target: str, root: Path) -> list[bytes]:
 
 def encode_example() -> str:
     """A placement as the scheduler writes it."""
-    from aliquot.placement import CardShare, ContainerPlacement, Placement
-    from aliquot.request import ContainerKind
+    from aliquot.request.placement import CardShare, ContainerPlacement, Placement
+    from aliquot.request.pod_request import ContainerKind
 
     share = CardShare("GPU-1", 1024, 30)
     containers = (ContainerPlacement("main", ContainerKind.REGULAR, (share,)),)

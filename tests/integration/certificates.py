@@ -16,9 +16,9 @@ import yaml
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from aliquot.keeping import CA_SECRET, certificates_in
 from aliquot.sandbox.cluster.cluster import FRUGAL, PocketCluster
 from aliquot.sandbox.cluster.processes import free_port, wait_for
+from aliquot.server.cert_rotation import CA_SECRET, certificates_in
 
 Document = dict[str, Any]
 

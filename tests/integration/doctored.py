@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
-from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
-from aliquot.request import ContainerKind
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request.pod_request import ContainerKind
 from aliquot.sandbox.cluster.cluster import PocketCluster
 from aliquot.sandbox.cluster.processes import free_port
 from tests.cluster.control_plane import healthy

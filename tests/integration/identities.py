@@ -7,8 +7,8 @@ from typing import Any
 
 import urllib3
 
-from aliquot.certs import Authority, new_authority, new_leaf
 from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.server.certs import Authority, new_authority, new_leaf
 
 Document = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"

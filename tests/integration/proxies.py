@@ -9,7 +9,7 @@ from pathlib import Path
 
 import urllib3
 
-from aliquot.certs import write_pair
+from aliquot.server.certs import write_pair
 
 HOP = frozenset(("connection", "content-length", "transfer-encoding", "keep-alive", "date", "server"))
 Lines = Callable[[str, Iterable[bytes]], Iterator[bytes]]

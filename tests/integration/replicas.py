@@ -8,9 +8,9 @@ from pathlib import Path
 
 import urllib3
 
-from aliquot.certs import write_pair
 from aliquot.sandbox.cluster.cluster import PocketCluster
 from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.server.certs import write_pair
 from tests.integration.extenders import Extender
 from tests.integration.wires import Wire
 

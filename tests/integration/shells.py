@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from aliquot import names
+from aliquot.api import names
 
 ALIQUOT = [sys.executable, "-m", "aliquot.cli"]
 WAIT_S = 60.0

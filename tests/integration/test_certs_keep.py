@@ -17,11 +17,11 @@ import pytest
 import urllib3
 from cryptography import x509
 
-from aliquot.certs import new_authority, new_leaf
-from aliquot.keeping import CA_SECRET, Keeper, Terms, Wanted, certificates_in, usual
 from aliquot.kube.api import Api
 from aliquot.sandbox.cluster.cluster import PocketCluster
 from aliquot.sandbox.cluster.processes import free_port, wait_for
+from aliquot.server.cert_rotation import CA_SECRET, CertRotation, Terms, Wanted, certificates_in, usual
+from aliquot.server.certs import new_authority, new_leaf
 from tests.integration.certificates import (
     DAY,
     LEAVES,
@@ -78,7 +78,7 @@ class Overtaken(Api):
 
     writes = 0
     overtaken_at = 1
-    other: Keeper
+    other: CertRotation
 
     async def request(self, method: str, path: str, **more: Any) -> bytes:
         """One request."""
@@ -112,7 +112,7 @@ def settle(cluster: PocketCluster, clock: Clock, *, dies_at: int = -1, after: bo
         api.dies_at, api.after = dies_at, after
         async with api:
             try:
-                await Keeper(api, NAMESPACE, usual(NAMESPACE), now=clock).settle()
+                await CertRotation(api, NAMESPACE, usual(NAMESPACE), now=clock).settle()
             except Dead:
                 assert api.writes == dies_at
             return api.writes
@@ -344,7 +344,7 @@ async def _overtaken(
     """How often it wrote, and what the other one had made; nothing if that one had not to."""
     made: dict[str, dict[str, bytes]] = {}
 
-    class Noting(Keeper):
+    class Noting(CertRotation):
         """Notes what there is when it has finished."""
 
         async def settle(self) -> None:
@@ -356,7 +356,7 @@ async def _overtaken(
     async with slow, Api.from_kubeconfig(cluster.kubeconfig) as fast:
         slow.overtaken_at = overtaken_at
         slow.other = Noting(fast, NAMESPACE, usual(NAMESPACE), now=clock)
-        await Keeper(slow, NAMESPACE, usual(NAMESPACE), now=clock).settle()
+        await CertRotation(slow, NAMESPACE, usual(NAMESPACE), now=clock).settle()
         return slow.writes, made
 
 
@@ -452,7 +452,7 @@ def test_terms_and_names_are_read(cluster: PocketCluster):
 
     async def keep(*names: str) -> None:
         async with Api.from_kubeconfig(cluster.kubeconfig) as api:
-            await Keeper(api, NAMESPACE, [Wanted("x-tls", names)], terms=Terms()).settle()
+            await CertRotation(api, NAMESPACE, [Wanted("x-tls", names)], terms=Terms()).settle()
 
     asyncio.run(keep("a.example"))
     first = secret(cluster, "x-tls")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aliquot.certs import write_pair
 from aliquot.sandbox.cluster.client import ApiError
 from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.server.certs import write_pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

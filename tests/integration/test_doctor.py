@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from aliquot.certs import new_authority, new_leaf
 from aliquot.sandbox.cluster.cluster import PocketCluster
+from aliquot.server.certs import new_authority, new_leaf
 from tests.integration.doctored import NAMESPACE, Doctored
 from tests.integration.identities import grant, make_account, token_of
 

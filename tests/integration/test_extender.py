@@ -9,9 +9,9 @@ import pytest
 import urllib3
 import yaml
 
-from aliquot.certs import write_pair
 from aliquot.sandbox.cluster.cluster import PocketCluster
 from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.server.certs import write_pair
 from tests.integration.extenders import (
     GPU,
     MEM,

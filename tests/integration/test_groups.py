@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aliquot.certs import write_pair
 from aliquot.sandbox.cluster.cluster import PocketCluster, extender_entry
 from aliquot.sandbox.cluster.processes import wait_for
+from aliquot.server.certs import write_pair
 from tests.integration.extenders import GPU, MEM, ROOT, Extender, add_node, manifest
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot import names
+from aliquot.api import names
 from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.integration.shells import TENANT, WAIT_S, Shell, Tenant, until
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.core_shares import WHOLE_BP
 from aliquot.libshim.control_page import read_control
+from aliquot.request.core_shares import WHOLE_BP
 from tests.integration.greedy import Bench, Greedy, greedy_load, holders, read_heartbeat
 from tests.integration.shells import Shell
 

@@ -13,13 +13,13 @@ import pytest
 import urllib3
 import yaml
 
-from aliquot.certs import write_pair
 from aliquot.sandbox.cluster.client import ApiError
 from aliquot.sandbox.cluster.cluster import PocketCluster
 from aliquot.sandbox.cluster.processes import Process, free_port, wait_for
+from aliquot.server.certs import write_pair
 
 if TYPE_CHECKING:
-    from aliquot.tls import CertificatePair
+    from aliquot.server.tls import CertificatePair
 
 Document = dict[str, Any]
 

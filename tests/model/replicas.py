@@ -7,7 +7,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from aliquot.desk import Call, Reply
 from aliquot.kube.tracker import RestoredError
 from aliquot.scheduler_ext.app import App
 from aliquot.scheduler_ext.http.forward import FORWARDED_HEADER, Forwarder, ForwardError
@@ -15,7 +14,8 @@ from aliquot.scheduler_ext.http.metrics import ReplicaMetrics
 from aliquot.scheduler_ext.options import candidate, parse_arguments
 from aliquot.scheduler_ext.runtime.election import DeposedError, Election
 from aliquot.scheduler_ext.runtime.leader import Leadership
-from aliquot.tls import CertificatePair
+from aliquot.server.fast_http import Call, Reply
+from aliquot.server.tls import CertificatePair
 from tests.model.api_server import ApiServer, Line, VirtualApi
 
 if TYPE_CHECKING:

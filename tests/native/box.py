@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from aliquot.cdi import ContainerEdits
-from aliquot.names import LIBRARY_PATH
+from aliquot.api.names import LIBRARY_PATH
+from aliquot.node.cdi import ContainerEdits
 
 OTHER_USER = 65534
 

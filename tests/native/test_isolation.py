@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.api.names import LIBRARY_PATH
 from aliquot.libshim.control_page import CardLimit, Control, create_control
 from aliquot.libshim.library import forwarder_path, library_path
 from aliquot.libshim.usage_page import create_usage, read_usage
-from aliquot.names import LIBRARY_PATH
 from aliquot.plugin.container.cdi_spec import CdiSpecs
 from aliquot.plugin.container.interceptor import install_interceptor
 from aliquot.plugin.container.tenant_pages import TenantPages

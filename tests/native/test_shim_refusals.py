@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot import names
+from aliquot.api import names
 from aliquot.libshim.control_page import CardLimit, Control, create_control
 from aliquot.libshim.usage_page import create_usage
 from aliquot.sandbox.gpus import SimMachine

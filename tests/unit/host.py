@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from aliquot.processes import ProcessName
+from aliquot.node.processes import ProcessName
 
 POD, OTHER = "579440e0-a5b1-4921-8e8c-c63689d36b11", "0e3fd2a5-2f5c-4d0e-9d5c-4c9d7f1f2f66"
 HOST_CGROUP = "0::/system.slice/sshd.service"

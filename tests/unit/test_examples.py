@@ -6,11 +6,11 @@ import msgspec
 import pytest
 import yaml
 
+from aliquot.crds.gpu_pool import GPUPool
 from aliquot.dialects import load_dialects
 from aliquot.kube.objects import Pod
-from aliquot.pool import GPUPool
-from aliquot.request import read_pod_request
-from aliquot.resize import encode_status, read_asks
+from aliquot.request.pod_request import read_pod_request
+from aliquot.request.resize import encode_status, read_asks
 from aliquot.scheduler_ext.gang.pod_groups import terms_of
 from aliquot.scheduler_ext.state.pods import PlacedPod
 

@@ -15,12 +15,12 @@ from typing import Any, Self
 import urllib3
 import yaml
 
-from aliquot.certs import write_pair
 from aliquot.sandbox.cluster.cluster import PocketCluster
 from aliquot.sandbox.cluster.kubectl import Kubectl
 from aliquot.sandbox.cluster.processes import free_port
 from aliquot.sandbox.gpus import SimCard, SimMachine
-from aliquot.tls import CertificatePair
+from aliquot.server.certs import write_pair
+from aliquot.server.tls import CertificatePair
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
 MANIFESTS = Path(__file__).parent / "manifests"

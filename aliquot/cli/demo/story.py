@@ -12,11 +12,11 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from aliquot.cli.demo import witness
 from aliquot.cli.demo.stack import Stack
 from aliquot.cli.demo.witness import MIB, Seen
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import CardShare, Placement, decode_placement
+from aliquot.request.placement import CardShare, Placement, decode_placement
 from aliquot.sandbox.cluster.processes import wait_for
 
 PATIENCE_S = 60.0

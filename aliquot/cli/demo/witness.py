@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aliquot.api.names import CONTROL_ENV
 from aliquot.cli.demo.stack import Node, Stack
-from aliquot.names import CONTROL_ENV
 from aliquot.sandbox.cluster.client import ApiError
 
 MIB = 1 << 20

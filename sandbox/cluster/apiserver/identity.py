@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from aliquot.certs import write_pair
+from aliquot.server.certs import write_pair
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import cast
 
 import yaml
 
-from aliquot.inventory import HEALTHY, UNHEALTHY
+from aliquot.crds.gpu_node import HEALTHY, UNHEALTHY
 from aliquot.sandbox.cluster.client import ApiError
 from aliquot.sandbox.cluster.cluster import PocketCluster
 from aliquot.sandbox.cluster.kubectl import Kubectl

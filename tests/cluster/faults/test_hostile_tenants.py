@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.api.names import CARD_UUID_ANNOTATION, LIBRARY_PATH
 from aliquot.libshim._pages import lib
-from aliquot.names import CARD_UUID_ANNOTATION, LIBRARY_PATH
-from aliquot.processes import identity_of
+from aliquot.node.processes import identity_of
 from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.faults.pods import LATER_S, LIMIT_HOLDS, MOST_OF_A_CARD, card_of, hostile, seconds_to_start
 from tests.cluster.installation import NAMESPACE, RUN, Installation

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.inventory import Card, GPUNodeStatus
+from aliquot.crds.gpu_node import Card, GPUNodeStatus
 from aliquot.kube.api import Api
 from aliquot.plugin.cluster.gpu_node import GpuNodePublisher
 from aliquot.plugin.cluster.node_summary import NodeSummary

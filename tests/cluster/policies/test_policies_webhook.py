@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import urllib3
 
-from aliquot.certs import write_pair
-from aliquot.names import GRANTS
+from aliquot.api.names import GRANTS
 from aliquot.sandbox.cluster.client import ApiError
 from aliquot.sandbox.cluster.objects import Obj
 from aliquot.sandbox.cluster.processes import Process, free_port, wait_for
+from aliquot.server.certs import write_pair
 from tests.cluster.policies.attempts import MERGE, SLICES, annotated, creating, pods
 from tests.cluster.policies.manifests import LIBRARY, PLACEMENT, TEAM, binding, container, pod
 from tests.cluster.policies.world import ROOT, World, render

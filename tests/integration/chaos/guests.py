@@ -5,7 +5,7 @@ import os
 import signal
 from typing import Any
 
-from aliquot.names import PLACEMENT_ANNOTATION
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from aliquot.sandbox.cluster.client import ApiError
 from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.chaos.chaos import Act, Chaos

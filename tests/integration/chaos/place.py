@@ -10,7 +10,7 @@ from uuid import UUID
 from aliquot.cli.demo.stack import LOOPBACK, Node, Stack
 from aliquot.sandbox.cluster.processes import free_port
 from aliquot.sandbox.gpus import SimCard, SimMig
-from aliquot.tls import CertificatePair
+from aliquot.server.tls import CertificatePair
 from tests.integration.wires import Mode, Wire
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.names import PLACEMENT_ANNOTATION
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from aliquot.sandbox.cluster.processes import wait_for
 from aliquot.sandbox.gpus import SimMig
 from tests.integration.chaos import auditor

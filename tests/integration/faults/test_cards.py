@@ -7,7 +7,7 @@ from collections import defaultdict
 import pytest
 
 from aliquot.libshim.control_page import read_control
-from aliquot.placement import CardShare
+from aliquot.request.placement import CardShare
 from aliquot.sandbox.gpus import SimCard, SimMig
 from tests.integration.plugin.small_kubelet import DEADLINE_S, Held, until
 from tests.integration.plugin.test_plugin_health import published

@@ -7,8 +7,8 @@ import pytest
 
 from aliquot.libshim.control_page import read_control
 from aliquot.libshim.usage_page import read_usage
+from aliquot.node.processes import ProcessName
 from aliquot.plugin.container.tenant_pages import pristine
-from aliquot.processes import ProcessName
 from tests.integration.faults.disks import Disk, can_mount, disks
 from tests.integration.faults.test_cards import admitted
 from tests.integration.faults.test_files import contents, refused

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from aliquot.certs import CertificatePair
 from aliquot.cli.demo.stack import LOOPBACK, Node, Stack
 from aliquot.libshim.control_page import read_control
 from aliquot.sandbox.cluster.client import ApiError
 from aliquot.sandbox.cluster.processes import wait_for
 from aliquot.sandbox.gpus import SimCard
+from aliquot.server.certs import CertificatePair
 from tests.deploy import charts
 from tests.integration.journey.auditor import placement_of
 from tests.integration.journey.pods import WAIT, container, plain, pod

@@ -16,10 +16,10 @@ from statistics import median
 
 import pytest
 
+from aliquot.api.names import CONTROL_ENV, USAGE_ENV
 from aliquot.libshim.control_page import read_control
 from aliquot.libshim.library import library_path
 from aliquot.libshim.usage_page import read_card_usages
-from aliquot.names import CONTROL_ENV, USAGE_ENV
 from aliquot.sandbox.gpus import SimCard
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.test_plugin_metrics import fetch, start_and_serve

@@ -15,8 +15,8 @@ import pytest
 from aliquot.libshim._pages import ffi, lib
 from aliquot.libshim.control_page import read_control
 from aliquot.libshim.usage_page import read_usage
-from aliquot.placement import CardShare
-from aliquot.processes import ProcessName, name_of
+from aliquot.node.processes import ProcessName, name_of
+from aliquot.request.placement import CardShare
 from aliquot.sandbox.gpus import SimCard
 from tests.integration.plugin.confinement import ConfinedWorld, can_confine
 from tests.integration.plugin.conftest import short_directory
@@ -146,7 +146,7 @@ def test_a_force_deleted_pods_process_is_seen(own_api: ApiServer, capabilities: 
 ASK = """
 import sys
 from pathlib import Path
-from aliquot.processes import identity_of
+from aliquot.node.processes import identity_of
 print(identity_of(int(sys.argv[1]), Path("/host/proc")))
 """
 

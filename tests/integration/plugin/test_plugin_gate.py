@@ -8,8 +8,8 @@ import pytest
 
 from aliquot.libshim.control_page import CardLimit, read_control
 from aliquot.libshim.usage_page import read_usage
-from aliquot.placement import CardShare
-from aliquot.request import ContainerKind
+from aliquot.request.placement import CardShare
+from aliquot.request.pod_request import ContainerKind
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.world import GPU, World, container, occupy, slice_of
 

@@ -3,7 +3,7 @@
 import urllib.error
 from http.client import NOT_FOUND
 
-from aliquot.placement import CardShare
+from aliquot.request.placement import CardShare
 from aliquot.units import parse_quantity
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.world import NODES, Json, MakeWorld, World, container, slice_of

@@ -5,7 +5,7 @@ import pytest
 
 from aliquot.libshim.control_page import CardLimit, Enforcement, read_control
 from aliquot.libshim.usage_page import read_usage
-from aliquot.placement import CardShare
+from aliquot.request.placement import CardShare
 from tests.integration.plugin.world import GPU, MakeWorld, World, container, slice_of
 
 GIB = 1024

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from aliquot.libshim.control_page import read_control
-from aliquot.placement import CardShare
+from aliquot.request.placement import CardShare
 from tests.integration.plugin.small_kubelet import Held, until
 from tests.integration.plugin.world import GPU, World, container, slice_of
 

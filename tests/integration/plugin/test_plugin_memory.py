@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.placement import CardShare
+from aliquot.request.placement import CardShare
 from aliquot.sandbox.cluster.processes import free_port
 from tests.integration.identities import Identities
 from tests.integration.plugin.small_kubelet import until

@@ -8,7 +8,7 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from aliquot.placement import CardShare
+from aliquot.request.placement import CardShare
 from aliquot.sandbox.cluster.processes import free_port
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.test_plugin_watchdog import say

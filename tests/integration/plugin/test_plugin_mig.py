@@ -3,7 +3,7 @@
 import pytest
 
 from aliquot.libshim.control_page import CardLimit, Enforcement, read_control
-from aliquot.placement import CardShare
+from aliquot.request.placement import CardShare
 from aliquot.sandbox.gpus import SimCard, SimMig
 from tests.integration.plugin.small_kubelet import until
 from tests.integration.plugin.world import GPU, MakeWorld, World, container, slice_of

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from aliquot.libshim.control_page import read_control
-from aliquot.placement import CardShare
+from aliquot.request.placement import CardShare
 from tests.integration.plugin.small_kubelet import DEADLINE_S, Held, until
 from tests.integration.plugin.world import GPU, ApiServer, MakeWorld, World, container, slice_of
 

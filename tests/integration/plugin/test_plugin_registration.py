@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from aliquot.placement import CardShare
+from aliquot.request.placement import CardShare
 from aliquot.sandbox.cluster.pb.deviceplugin.v1beta1 import api_pb2 as dp
 from aliquot.sandbox.gpus import SimCard
 from tests.integration.plugin.small_kubelet import until

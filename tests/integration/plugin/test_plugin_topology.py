@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from aliquot.inventory import GPUNodeStatus
-from aliquot.links import Level, Link
+from aliquot.api.links import Level, Link
+from aliquot.crds.gpu_node import GPUNodeStatus
 from aliquot.sandbox.gpus import SimCard, SimMachine
 from aliquot.sandbox.sysfs import PciPlace, SimNic, write_sysfs
 from aliquot.scheduler_ext.cards.topology import Shape, shape_of
@@ -27,7 +27,7 @@ NICS = (
 LIST_LINKS = """
 import json
 import sys
-from aliquot.links import write_links
+from aliquot.api.links import write_links
 from aliquot.plugin.devices.nvml_cards import PyNvml
 nvml = PyNvml()
 more = "first"

@@ -8,9 +8,9 @@ import pytest
 
 from aliquot.libshim._pages import lib
 from aliquot.libshim.usage_page import read_usage
-from aliquot.placement import CardShare
+from aliquot.node.processes import ProcessName
 from aliquot.plugin.container.tenant_pages import pristine
-from aliquot.processes import ProcessName
+from aliquot.request.placement import CardShare
 from tests.integration.faults.disks import can_mount, disks
 from tests.integration.faults.test_files import refused
 from tests.integration.plugin.small_kubelet import Held

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from aliquot.metrics import Metrics
 from aliquot.plugin.kubelet import registration
 from aliquot.plugin.kubelet.allocation_journal import AllocationJournal
 from aliquot.plugin.kubelet.device_plugin import Device, DevicePlugin
 from aliquot.plugin.kubelet.registration import Registration
 from aliquot.plugin.util.latest_value import LatestValue
+from aliquot.server.metrics import Metrics
 from tests.integration.plugin.small_kubelet import DEADLINE_S, SmallKubelet
 from tests.integration.plugin.world import GPU
 

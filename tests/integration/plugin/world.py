@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
-from aliquot.cdi import Spec, read_spec
 from aliquot.libshim._pages import ffi, lib
-from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
-from aliquot.request import ContainerKind
+from aliquot.node.cdi import Spec, read_spec
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request.pod_request import ContainerKind
 from aliquot.sandbox.cluster.cluster import FRUGAL
 from aliquot.sandbox.gpus import SimCard, SimMachine
 from tests.integration.plugin.small_kubelet import Held, SmallKubelet, until

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from aliquot.certs import Authority, new_authority, new_leaf
+from aliquot.crds.gpu_node import GPUNode
 from aliquot.doctor import objects
 from aliquot.doctor.check import run
 from aliquot.doctor.checks import CLUSTER_CHECKS
@@ -19,11 +19,11 @@ from aliquot.doctor.cluster import COMPONENTS, Cluster, Pods
 from aliquot.doctor.fact import Fact
 from aliquot.doctor.finding import Finding, Result
 from aliquot.doctor.rights import RIGHTS
-from aliquot.inventory import GPUNode
-from aliquot.keeping import Secret
 from aliquot.kube.objects import Pod
-from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
-from aliquot.request import ContainerKind
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request.pod_request import ContainerKind
+from aliquot.server.cert_rotation import Secret
+from aliquot.server.certs import Authority, new_authority, new_leaf
 from tests.deploy import charts
 
 Json = dict[str, Any]

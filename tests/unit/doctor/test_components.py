@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
+from aliquot.crds.gpu_pool import GPUPool
 from aliquot.doctor import objects
 from aliquot.doctor.cluster import COMPONENTS, Cluster, Pods
 from aliquot.doctor.fact import Fact
 from aliquot.doctor.finding import Result
 from aliquot.kube.objects import Pod
-from aliquot.pool import GPUPool
 from tests.deploy import charts
 from tests.unit.doctor.clusters import (
     NOW,

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from aliquot.crds.gpu_pool import GPUPool
 from aliquot.doctor.cluster import COMPONENTS, Cluster
 from aliquot.doctor.fact import Fact
 from aliquot.doctor.finding import Result
 from aliquot.kube.objects import Pod
-from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
-from aliquot.pool import GPUPool
-from aliquot.request import ContainerKind
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request.pod_request import ContainerKind
 from tests.unit.doctor.clusters import broken, found, gpu_node, node, pods, read, tenant, workload, worst
 
 FAILURE, WARNING, NOT_CHECKED, OK = Result.FAILURE, Result.WARNING, Result.NOT_CHECKED, Result.OK

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from aliquot.certs import SKEW, new_authority
 from aliquot.doctor.cluster import COMPONENTS, Cluster
 from aliquot.doctor.fact import Fact
 from aliquot.doctor.finding import Result, with_helm_command
 from aliquot.doctor.objects import WebhookConfiguration, Workload
 from aliquot.doctor.release import helm_command
 from aliquot.doctor.rights import RIGHTS
-from aliquot.keeping import Secret
 from aliquot.kube.objects import Pod
+from aliquot.server.cert_rotation import Secret
+from aliquot.server.certs import SKEW, new_authority
 from tests.deploy import charts
 from tests.unit.doctor.clusters import (
     NAMESPACE,

@@ -10,13 +10,14 @@ import pytest
 import yaml
 from aiohttp import web
 
-from aliquot.certs import write_pair
-from aliquot.inventory import Card, GPUNodeStatus
+from aliquot.crds.gpu_node import Card, GPUNodeStatus
+from aliquot.crds.resources import GPU_NODES
 from aliquot.kube.access import Access
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api, PatchType
-from aliquot.kube.resources import GPU_NODES, NODES, PODS
-from aliquot.tls import server_context
+from aliquot.kube.resources import NODES, PODS
+from aliquot.server.certs import write_pair
+from aliquot.server.tls import server_context
 
 Kube = Any  # the server of conftest.py
 

@@ -14,11 +14,11 @@ import pytest
 import yaml
 from aiohttp import web
 
-from aliquot.certs import write_pair
 from aliquot.kube.access import AccessError
 from aliquot.kube.api import Api
 from aliquot.kube.kubeconfig import load_access
 from aliquot.kube.resources import NODES
+from aliquot.server.certs import write_pair
 
 Json = dict[str, Any]
 SERVER = "https://kube.example:6443"

@@ -6,9 +6,9 @@ import pytest
 
 from aliquot.libshim.control_page import CardLimit, Control
 from aliquot.libshim.usage_page import read_usage
+from aliquot.node.processes import Processes
 from aliquot.plugin.container.tenant_pages import TenantDirectories
 from aliquot.plugin.metrics import read_slices
-from aliquot.processes import Processes
 from aliquot.units import MIB
 from tests.unit.host import OTHER, POD, process
 from tests.unit.plugin.usage import write_usage

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aliquot.inventory import Card, GPUNodeStatus
+from aliquot.crds.gpu_node import Card, GPUNodeStatus
 from aliquot.kube.listing import Listing
 from aliquot.kube.objects import Node
 from aliquot.kube.resources import NODES
@@ -18,9 +18,9 @@ from tests.unit.scheduler_ext.placing import GIB
 from tests.unit.scheduler_ext.world import World, WorldPod
 
 if TYPE_CHECKING:
+    from aliquot.api.why import Answer
     from aliquot.kube.objects import Pod
     from aliquot.kube.resources import Resource
-    from aliquot.why import Answer
 
 
 class Reader(World):

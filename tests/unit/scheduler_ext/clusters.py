@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from hypothesis import strategies as st
 
-from aliquot.host import HostShare
-from aliquot.inventory import HEALTHY, UNHEALTHY, Card, GPUNode, GPUNodeStatus, Nic
+from aliquot.crds.gpu_node import HEALTHY, UNHEALTHY, Card, GPUNode, GPUNodeStatus, Nic
+from aliquot.crds.gpu_pool import GPUPool, PoolSpec, pooled_as
+from aliquot.crds.gpu_quota import GPUQuota
 from aliquot.kube.objects import Node, ObjectMeta, Pod
-from aliquot.pool import GPUPool, PoolSpec, pooled_as
-from aliquot.quota import GPUQuota
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.explain.filter_dry_run import DryRun
 from aliquot.scheduler_ext.explain.hypothetical_nodes import HypotheticalNodes, KnownNodes
 from aliquot.scheduler_ext.handlers.filter import Filter

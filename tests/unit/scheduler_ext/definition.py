@@ -11,9 +11,10 @@ from math import floor
 
 import msgspec
 
-from aliquot.host import HostShare
-from aliquot.policy import Policy, Preference
-from aliquot.request import ContainerKind, PodRequest, SliceRequest
+from aliquot.request.host_resources import HostShare
+from aliquot.request.placement_policy import Policy, Preference
+from aliquot.request.pod_request import ContainerKind, PodRequest, SliceRequest
+from aliquot.request.topology import Rdma, Topology
 from aliquot.scheduler_ext.cards.card_sets import LACK
 from aliquot.scheduler_ext.cards.card_state import CardState, Load
 from aliquot.scheduler_ext.cards.card_table import CardTable
@@ -31,7 +32,6 @@ from aliquot.scheduler_ext.placement.pod_class import (
 )
 from aliquot.scheduler_ext.placement.residual_value import STEPS, worths
 from aliquot.scheduler_ext.placement.workload_model import Typical
-from aliquot.topology import Rdma, Topology
 from tests.unit.scheduler_ext.machines import lack, lacking, links_within, meets, rest, score
 
 NEAR_A_STEP = 5e-4

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from aliquot.api.pod_groups import PLUGINS, GroupKey
 from aliquot.kube.objects import Pod
-from aliquot.pod_groups import PLUGINS, GroupKey
-from aliquot.request import read_pod_request
+from aliquot.request.pod_request import read_pod_request
 from aliquot.scheduler_ext.gang.coscheduling import Gangs
 from aliquot.scheduler_ext.gang.pod_groups import Terms
 from aliquot.scheduler_ext.handlers.bind import Binder, BindError

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import combinations
 
-from aliquot.inventory import Card, GPUNodeStatus, Nic
-from aliquot.links import Level, Link, write_links
+from aliquot.api.links import Level, Link, write_links
+from aliquot.crds.gpu_node import Card, GPUNodeStatus, Nic
+from aliquot.request.topology import Rdma, Topology
 from aliquot.scheduler_ext.cards.topology import Shape
-from aliquot.topology import Rdma, Topology
 
 Pairs = dict[frozenset[int], Link]
 

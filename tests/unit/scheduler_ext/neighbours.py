@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from aliquot.kube.objects import Pod
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
-from aliquot.request import ContainerKind, read_pod_request
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request.pod_request import ContainerKind, read_pod_request
 from aliquot.scheduler_ext.controllers.cluster_informer import ClusterInformer
 from aliquot.scheduler_ext.gang.coscheduling import Gangs
 from aliquot.scheduler_ext.handlers.filter import Filter

@@ -2,8 +2,8 @@
 
 from prometheus_client import CollectorRegistry
 
-from aliquot.inventory import HEALTHY, UNHEALTHY, Card, GPUNodeStatus
-from aliquot.request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
+from aliquot.crds.gpu_node import HEALTHY, UNHEALTHY, Card, GPUNodeStatus
+from aliquot.request.pod_request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.handlers.resize import PatchApi, Resizer
 from aliquot.scheduler_ext.http.metrics import ExtenderMetrics

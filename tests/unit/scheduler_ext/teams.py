@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from aliquot.crds.gpu_quota import GPUQuota, ResourceQuota
 from aliquot.kube.objects import Pod
-from aliquot.quota import GPUQuota, ResourceQuota
 from aliquot.scheduler_ext.handlers.bind import Binder
 from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.kube_scheduler.wire import FilterArgs, FilterResult

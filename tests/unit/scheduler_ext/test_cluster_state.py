@@ -2,7 +2,7 @@
 
 import pytest
 
-from aliquot.host import HostShare
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.cluster_state import ClusterState
 from aliquot.scheduler_ext.options import parse_arguments
 from tests.unit.scheduler_ext.placing import card, node

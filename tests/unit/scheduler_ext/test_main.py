@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.policy import Policy
+from aliquot.request.placement_policy import Policy
 from aliquot.scheduler_ext.__main__ import main
 from aliquot.scheduler_ext.options import parse_arguments
 

@@ -6,9 +6,9 @@ from typing import Any
 import jsonpatch
 import msgspec
 
+from aliquot.api.names import ResourceNames
 from aliquot.dialects.hami import HamiDialect
 from aliquot.kube.objects import Pod
-from aliquot.names import ResourceNames
 from aliquot.webhook.mutate import Mutator
 
 GPU, MEM, CORE = "aliquot.dev/gpu", "aliquot.dev/gpu-mem", "aliquot.dev/gpu-core"

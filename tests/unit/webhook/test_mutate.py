@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from aliquot.api.names import GRANTS, LIBRARY_PATH, ResourceNames
 from aliquot.kube.objects import Pod
-from aliquot.names import GRANTS, LIBRARY_PATH, ResourceNames
 from aliquot.webhook.mutate import Mutator
 from aliquot.webhook.refusal import Refusal
 from aliquot.webhook.review import LONGEST_WARNING

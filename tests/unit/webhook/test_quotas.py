@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from aliquot.api.names import ResourceNames
+from aliquot.crds.gpu_quota import GPUQuota
 from aliquot.dialects.hami import HamiDialect
-from aliquot.names import ResourceNames
-from aliquot.quota import GPUQuota
 from aliquot.webhook.mutate import Mutator
 from aliquot.webhook.refusal import Refusal
 from tests.unit.webhook.pods import CORE, GPU, MEM, Document, container, mutate, pod, resources

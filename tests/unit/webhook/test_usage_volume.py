@@ -2,8 +2,8 @@
 
 import pytest
 
+from aliquot.api.names import USAGE_VOLUME_SIZE
 from aliquot.libshim._pages import lib
-from aliquot.names import USAGE_VOLUME_SIZE
 from aliquot.webhook.refusal import Refusal
 from tests.unit.webhook.pods import MEM, Document, container, mutate, pod
 

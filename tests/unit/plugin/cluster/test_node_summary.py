@@ -9,19 +9,19 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from aliquot.inventory import UNHEALTHY, Card, GPUNodeStatus, Summary
+from aliquot.api.names import PLACEMENT_ANNOTATION
+from aliquot.crds.gpu_node import UNHEALTHY, Card, GPUNodeStatus, Summary
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import Node, ObjectMeta, Pod
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, encode_placement
 from aliquot.plugin.cluster.gpu_node import GpuNodePublisher
 from aliquot.plugin.cluster.node_summary import NodeSummary
 from aliquot.plugin.cluster.own_node import OwnNode
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.state.node_ledger import Capacity, NodeLedger
 from aliquot.plugin.util.latest_value import LatestValue
-from aliquot.request import ContainerKind
+from aliquot.request.placement import CardShare, Charge, ContainerPlacement, Placement, encode_placement
+from aliquot.request.pod_request import ContainerKind
 from tests.unit.kube.conftest import KubeServer
 
 A, B = Card(uuid="a", memory_mib=16384), Card(uuid="b", memory_mib=16384)

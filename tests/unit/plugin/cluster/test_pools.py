@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.crds.gpu_pool import NO_POOL, Enforcement, GPUPool, PoolSpec, pool_of
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import Node, ObjectMeta
 from aliquot.plugin.cluster.own_node import OwnNode
 from aliquot.plugin.cluster.pools import Pools
-from aliquot.pool import NO_POOL, Enforcement, GPUPool, PoolSpec, pool_of
 
 
 def pool(name: str, **spec: object) -> GPUPool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.inventory import Nic
+from aliquot.crds.gpu_node import Nic
 from aliquot.plugin.devices.sysfs import MOST_NICS, pcie_root, rdma_nics
 from aliquot.sandbox.sysfs import PciPlace, SimNic, write_sysfs
 

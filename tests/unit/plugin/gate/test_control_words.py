@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from aliquot.arbiter import Arbiter
-from aliquot.core_policy import NO_POLICY, CoreMode, CorePolicy
+from aliquot.crds.gpu_pool import NO_POOL, Enforcement, PoolSpec
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.libshim.control_page import CardLimit
 from aliquot.libshim.control_page import Enforcement as PageEnforcement
-from aliquot.placement import CardShare, Charge, ContainerPlacement
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.devices.nvml_cards import Card
 from aliquot.plugin.gate.control_words import ControlWords
@@ -21,8 +20,9 @@ from aliquot.plugin.kubelet.container_identity import PodName
 from aliquot.plugin.sharing.leases import Leases
 from aliquot.plugin.state.card_table import CardTable
 from aliquot.plugin.state.node_ledger import Capacity, NodeLedger
-from aliquot.pool import NO_POOL, Enforcement, PoolSpec
-from aliquot.request import ContainerKind
+from aliquot.request.core_policy import NO_POLICY, CoreMode, CorePolicy
+from aliquot.request.placement import CardShare, Charge, ContainerPlacement
+from aliquot.request.pod_request import ContainerKind
 
 POD = PodName("default", "p", "u")
 KNOWN = {"namespace": POD.namespace, "name": POD.name, "uid": POD.uid}

@@ -14,7 +14,7 @@ from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec
 from aliquot.libshim.control_page import CardLimit, Control
-from aliquot.placement import CardShare, ContainerPlacement, Placement
+from aliquot.node.processes import ProcessTable
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.container.cdi_spec import CdiSpecs
 from aliquot.plugin.container.interceptor import Interceptor
@@ -27,8 +27,8 @@ from aliquot.plugin.kubelet.pod_resources import Holder, PodResources, Running
 from aliquot.plugin.sharing.leases import Leases
 from aliquot.plugin.state.admitted_pods import AdmittedPod, AdmittedPods
 from aliquot.plugin.state.node_ledger import Capacity, NodeLedger
-from aliquot.processes import ProcessTable
-from aliquot.request import ContainerKind
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement
+from aliquot.request.pod_request import ContainerKind
 
 GPU = "aliquot.dev/gpu"
 IDS = frozenset({"GPU-1::0"})

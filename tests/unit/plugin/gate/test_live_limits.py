@@ -9,13 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from aliquot.arbiter import Arbiter
+from aliquot.crds.gpu_pool import NO_POOL, GroupLeases, PoolSpec
+from aliquot.crds.gpu_pool import Enforcement as PoolEnforcement
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import ObjectMeta, Pod, PodSpec
 from aliquot.libshim.control_page import Enforcement, read_control
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, encode_placement
+from aliquot.node.processes import Processes, identity_of
 from aliquot.plugin.cluster.events import Events
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.container.tenant_pages import TenantDirectories, limit
@@ -29,10 +31,8 @@ from aliquot.plugin.sharing.leases import Leases
 from aliquot.plugin.state.admitted_pods import AdmittedPod, AdmittedPods
 from aliquot.plugin.state.card_table import CardTable
 from aliquot.plugin.state.node_ledger import Capacity, NodeLedger
-from aliquot.pool import NO_POOL, GroupLeases, PoolSpec
-from aliquot.pool import Enforcement as PoolEnforcement
-from aliquot.processes import Processes, identity_of
-from aliquot.request import ContainerKind
+from aliquot.request.placement import CardShare, Charge, ContainerPlacement, Placement, encode_placement
+from aliquot.request.pod_request import ContainerKind
 from aliquot.units import MIB
 from tests.tools.kills import restored, states_during
 from tests.unit.plugin.usage import write_usage

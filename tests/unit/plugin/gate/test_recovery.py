@@ -4,20 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.core_policy import NO_POLICY, CoreMode, CorePolicy
+from aliquot.api.names import PLACEMENT_ANNOTATION, ResourceNames
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import ObjectMeta, Pod
 from aliquot.libshim.control_page import CardLimit, Control
-from aliquot.names import PLACEMENT_ANNOTATION, ResourceNames
-from aliquot.placement import CardShare, Charge, ContainerPlacement, Placement, encode_placement
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.container.tenant_pages import TenantDirectories
 from aliquot.plugin.gate.recovery import adopt_running, adopt_tenancies, recover_tenancies
 from aliquot.plugin.kubelet.pod_resources import Holder, Running
 from aliquot.plugin.state.admitted_pods import AdmittedPods
 from aliquot.plugin.state.node_ledger import Capacity, LedgerError, NodeLedger
-from aliquot.request import ContainerKind
+from aliquot.request.core_policy import NO_POLICY, CoreMode, CorePolicy
+from aliquot.request.placement import CardShare, Charge, ContainerPlacement, Placement, encode_placement
+from aliquot.request.pod_request import ContainerKind
 
 NAMES = ResourceNames()
 CAPPED, BURST = CoreMode.CAPPED, CoreMode.BURST

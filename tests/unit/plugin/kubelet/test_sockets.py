@@ -1,7 +1,7 @@
 """The files of the agent's sockets in the kubelet's directory."""
 
+from aliquot.api.resource_domain import LONGEST
 from aliquot.plugin.kubelet.registration import socket_name
-from aliquot.resource_domain import LONGEST
 
 
 def test_sockets_of_two_domains_are_two_files():

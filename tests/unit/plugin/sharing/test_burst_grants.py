@@ -10,12 +10,12 @@ import pytest
 
 from aliquot.libshim._pages import ffi
 from aliquot.libshim.control_page import CardLimit, Control, read_control
-from aliquot.placement import CardShare, ContainerPlacement, Placement
 from aliquot.plugin.container.tenant_pages import TenantDirectories, limit
 from aliquot.plugin.sharing.burst_grants import BurstGrants
 from aliquot.plugin.state.admitted_pods import AdmittedPod, AdmittedPods
 from aliquot.plugin.state.node_ledger import Capacity, NodeLedger
-from aliquot.request import ContainerKind
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement
+from aliquot.request.pod_request import ContainerKind
 from aliquot.units import MIB
 from tests.unit.plugin.usage import write_usage
 

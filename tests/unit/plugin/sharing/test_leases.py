@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.api.pod_groups import PLUGINS, VOLCANO, GroupKey
 from aliquot.arbiter import Arbiter, Terms
 from aliquot.libshim._pages import ffi, lib
 from aliquot.libshim.control_page import CardLimit, Control
 from aliquot.plugin.container.tenant_pages import TenantDirectories, TenantPages
 from aliquot.plugin.sharing.leases import Leases, Membership
-from aliquot.pod_groups import PLUGINS, VOLCANO, GroupKey
 
 ALONE = CardLimit("GPU-a", 1 << 30)
 SHARED = CardLimit("GPU-b", 1 << 30, 30, core_share_bp=3000, core_most_percent=60, priority=2)

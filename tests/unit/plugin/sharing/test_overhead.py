@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 
 from aliquot.libshim.control_page import CardLimit, Control, read_control
+from aliquot.node.processes import PROC, name_of
 from aliquot.plugin.container.tenant_pages import TenantDirectories
 from aliquot.plugin.devices.nvml_cards import Card, CardEvent, CardsError
 from aliquot.plugin.sharing.overhead import Overheads
 from aliquot.plugin.state.admitted_pods import AdmittedPod, AdmittedPods
 from aliquot.plugin.state.card_table import CardTable
-from aliquot.processes import PROC, name_of
 from aliquot.units import MIB
 from tests.unit.plugin.usage import write_usage
 

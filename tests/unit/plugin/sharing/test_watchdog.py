@@ -7,6 +7,7 @@ import pytest
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import ContainerStatus, ObjectMeta, Pod, PodStatus
+from aliquot.node.processes import Processes, ProcessName
 from aliquot.plugin.cluster.events import Events
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.container.tenant_pages import TenantDirectories, TenantPages
@@ -14,7 +15,6 @@ from aliquot.plugin.devices.nvml_cards import Utilization
 from aliquot.plugin.sharing.leases import Leases
 from aliquot.plugin.sharing.watchdog import Said, Watchdog, whose
 from aliquot.plugin.state.admitted_pods import AdmittedPods
-from aliquot.processes import Processes, ProcessName
 from tests.unit.host import OTHER, POD, process
 
 CARD = "GPU-1"

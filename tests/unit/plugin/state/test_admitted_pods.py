@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from aliquot.placement import CardShare, ContainerPlacement, Placement, PlacementError
 from aliquot.plugin.state.admitted_pods import AdmittedPod, decode, encode
-from aliquot.request import ContainerKind
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement, PlacementError
+from aliquot.request.pod_request import ContainerKind
 
 SHARES = (CardShare("GPU-1", 10240, 30), CardShare("GPU-2", 10240, 30))
 PLACEMENT = Placement("uid", "node", (ContainerPlacement("main", ContainerKind.REGULAR, SHARES),))

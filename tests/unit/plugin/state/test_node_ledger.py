@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.placement import Charge
 from aliquot.plugin.state.node_ledger import Capacity, LedgerError, NodeLedger
+from aliquot.request.placement import Charge
 
 
 def ledger() -> NodeLedger:

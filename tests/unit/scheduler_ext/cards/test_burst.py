@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from aliquot.policy import Policy
-from aliquot.pool import PoolSpec
-from aliquot.request import PodRequest
+from aliquot.crds.gpu_pool import PoolSpec
+from aliquot.request.placement_policy import Policy
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.cards.feasibility import Feasibility
 from aliquot.scheduler_ext.cards.fit import fit
 from aliquot.scheduler_ext.state.ledger import Ledger

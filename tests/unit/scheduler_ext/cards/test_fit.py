@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.core_policy import CoreMode, CorePolicy
-from aliquot.placement import Placement
-from aliquot.policy import Policy
-from aliquot.request import PodRequest, SliceRequest
+from aliquot.request.core_policy import CoreMode, CorePolicy
+from aliquot.request.placement import Placement
+from aliquot.request.placement_policy import Policy
+from aliquot.request.pod_request import PodRequest, SliceRequest
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.cards.fit import _Search, fit, fit_one, phases
 from tests.tools.examples import examples

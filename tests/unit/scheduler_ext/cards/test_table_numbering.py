@@ -2,7 +2,7 @@
 
 import msgspec
 
-from aliquot.inventory import GPUNodeStatus
+from aliquot.crds.gpu_node import GPUNodeStatus
 from aliquot.scheduler_ext.cards.card_table import SPARE_KINDS, CardTable
 from aliquot.scheduler_ext.cards.topology import Shape
 from aliquot.scheduler_ext.placement.placer import Placer

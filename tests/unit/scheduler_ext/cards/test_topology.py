@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.inventory import Card, GPUNodeStatus, Nic
-from aliquot.links import Level, Link
-from aliquot.policy import DEFAULT, Policy, Preference
-from aliquot.pool import PoolSpec
-from aliquot.request import PodRequest, SliceRequest
+from aliquot.api.links import Level, Link
+from aliquot.crds.gpu_node import Card, GPUNodeStatus, Nic
+from aliquot.crds.gpu_pool import PoolSpec
+from aliquot.request.placement_policy import DEFAULT, Policy, Preference
+from aliquot.request.pod_request import PodRequest, SliceRequest
+from aliquot.request.topology import Rdma, Topology
 from aliquot.scheduler_ext.cards.card_sets import UNKNOWN_SETS, Sets, Wish
 from aliquot.scheduler_ext.cards.topology import UNKNOWN_SHAPE, Shape, shape_of
 from aliquot.scheduler_ext.placement.node_survey import survey
 from aliquot.scheduler_ext.placement.placer import Placer
 from aliquot.scheduler_ext.scoring import Lent, lib
 from aliquot.scheduler_ext.state.ledger import Ledger
-from aliquot.topology import Rdma, Topology
 from tests.tools.examples import examples
 from tests.unit.scheduler_ext.machines import links_within, meets, quads, score, twins, wired
 from tests.unit.scheduler_ext.placing import INIT, asks, part, pod, whole

@@ -11,16 +11,16 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from aliquot.host import HostShare
-from aliquot.inventory import UNHEALTHY, GPUNode, GPUNodeStatus, Summary
+from aliquot.api.names import PLACEMENT_ANNOTATION
+from aliquot.crds.gpu_node import UNHEALTHY, GPUNode, GPUNodeStatus, Summary
 from aliquot.kube.access import Access
 from aliquot.kube.answers import ApiError
 from aliquot.kube.api import Api
 from aliquot.kube.listing import read_page
 from aliquot.kube.objects import ObjectMeta
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
-from aliquot.request import ContainerKind, read_pod_request
+from aliquot.request.host_resources import HostShare
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request.pod_request import ContainerKind, read_pod_request
 from aliquot.scheduler_ext.controllers.cluster_informer import ClusterInformer
 from aliquot.scheduler_ext.state.foreign_plugins import ForeignPlugins
 from aliquot.scheduler_ext.state.ledger import Ledger

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.cards.card_table import PLENTY
 from aliquot.scheduler_ext.controllers.gang_reasons import GangReclaim
 from aliquot.scheduler_ext.preemption.candidates import OVERDUE_SECONDS

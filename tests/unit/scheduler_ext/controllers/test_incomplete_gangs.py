@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from aliquot.api.names import PLACEMENT_ANNOTATION
 from aliquot.kube.objects import Pod
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import encode_placement
+from aliquot.request.placement import encode_placement
 from aliquot.scheduler_ext.controllers.cluster_informer import ClusterInformer
 from aliquot.scheduler_ext.controllers.incomplete_gangs import IncompleteGangs
 from aliquot.scheduler_ext.gang.gang import RECOVERED_SECONDS

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import read_placement
-from aliquot.request import read_pod_request
+from aliquot.api.names import PLACEMENT_ANNOTATION
+from aliquot.request.placement import read_placement
+from aliquot.request.pod_request import read_pod_request
 from aliquot.scheduler_ext.controllers.late_placement import LatePlacements
 from aliquot.scheduler_ext.http.volcano import Task, Volcano
 from aliquot.scheduler_ext.state.ledger import Stage

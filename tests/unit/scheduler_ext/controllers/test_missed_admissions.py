@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from aliquot.api.names import DEFAULT_NAMES, ResourceNames
 from aliquot.kube.objects import Pod
-from aliquot.names import DEFAULT_NAMES, ResourceNames
 from aliquot.scheduler_ext.controllers.missed_admissions import MissedAdmissions
 
 OTHER = ResourceNames.of("gpu.example.com")

@@ -3,9 +3,9 @@
 import asyncio
 from collections import Counter
 
-from aliquot.inventory import GPUNode
+from aliquot.crds.gpu_node import GPUNode
+from aliquot.crds.gpu_pool import GPUPool, PoolSpec
 from aliquot.kube.objects import Node, ObjectMeta
-from aliquot.pool import GPUPool, PoolSpec
 from aliquot.scheduler_ext.controllers.cluster_informer import ClusterInformer
 from aliquot.scheduler_ext.state.foreign_plugins import ForeignPlugins
 from aliquot.scheduler_ext.state.ledger import Ledger

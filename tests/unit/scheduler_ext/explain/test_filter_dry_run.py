@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aliquot.api.names import CARDS_LIKE
+from aliquot.crds.gpu_node import HEALTHY, Card, GPUNodeStatus
 from aliquot.dialects import load_dialects
-from aliquot.inventory import HEALTHY, Card, GPUNodeStatus
 from aliquot.kube.objects import Node
-from aliquot.names import CARDS_LIKE
 from aliquot.scheduler_ext.explain.filter_dry_run import DryRunResult, read_dry_run
 from aliquot.scheduler_ext.kube_scheduler.wire import WireError
 from aliquot.scheduler_ext.state.ledger import Stage

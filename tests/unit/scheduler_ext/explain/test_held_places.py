@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from aliquot.dialects.hami import HamiDialect
-from aliquot.host import HostShare
 from aliquot.kube.objects import Node, Pod
-from aliquot.policy import Policy
+from aliquot.request.host_resources import HostShare
+from aliquot.request.placement_policy import Policy
 from aliquot.scheduler_ext.explain.filter_dry_run import DryRun, DryRunArgs
 from aliquot.scheduler_ext.explain.hypothetical_nodes import HypotheticalNodes, KnownNodes
 from aliquot.scheduler_ext.handlers.bind import Binder, BindError

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import Phase, event, example, given
 from hypothesis import strategies as st
 
+from aliquot.api.why import Answer, CauseKind, Change, ChangeKind, State
+from aliquot.crds.gpu_node import Card, GPUNodeStatus
+from aliquot.crds.gpu_quota import GPUQuota
 from aliquot.dialects import load_dialects
-from aliquot.inventory import Card, GPUNodeStatus
 from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Condition, PodStatus
-from aliquot.quota import GPUQuota
 from aliquot.scheduler_ext.explain.hypothetical_nodes import KnownNodes
 from aliquot.scheduler_ext.explain.why import Why
 from aliquot.scheduler_ext.state.ledger import Stage
-from aliquot.why import Answer, CauseKind, Change, ChangeKind, State
 from tests.tools.examples import examples
 from tests.unit.scheduler_ext.asking import ask, cards, foreign
 from tests.unit.scheduler_ext.clusters import (

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from aliquot.api.why import CauseKind, ChangeKind
 from aliquot.dialects import load_dialects
-from aliquot.host import HostShare
 from aliquot.kube.objects import Node
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.preemption.candidates import Candidates
 from aliquot.scheduler_ext.preemption.disruption_budgets import Budgets
 from aliquot.scheduler_ext.preemption.nominations import Nominations
 from aliquot.scheduler_ext.state.pods import PlacedPod
 from aliquot.scheduler_ext.state.running_pods import RunningPods
-from aliquot.why import CauseKind, ChangeKind
 from tests.unit.scheduler_ext.asking import ask, cards
 from tests.unit.scheduler_ext.clusters import Cluster, pod_document, read, tenant
 from tests.unit.scheduler_ext.teams import quota

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from aliquot.defragment import Room
+from aliquot.api.defragment import Room
+from aliquot.api.names import ResourceNames
+from aliquot.api.why import State
 from aliquot.dialects import load_dialects
-from aliquot.names import ResourceNames
 from aliquot.scheduler_ext.explain.defragment import Defragmenter
-from aliquot.why import State
 from tests.unit.scheduler_ext.asking import Reader, ask, cards, foreign
 from tests.unit.scheduler_ext.clusters import Cluster
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from aliquot.host import HostShare
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.controllers.ledger_cleanup import LedgerCleanup
 from aliquot.scheduler_ext.state.pods import PlacedPod
 from tests.unit.scheduler_ext.drill import NODES, Drill, placed, pod_in

@@ -6,8 +6,8 @@ import asyncio
 
 import msgspec
 
-from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.cards.card_table import PLENTY
 from tests.unit.scheduler_ext.contended import PATIENCE, Contended
 from tests.unit.scheduler_ext.drill import NODES, pod_in

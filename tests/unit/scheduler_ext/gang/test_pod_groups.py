@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.pod_groups import NATIVE, PLUGINS, VOLCANO
+from aliquot.api.pod_groups import NATIVE, PLUGINS, VOLCANO
 from aliquot.scheduler_ext.gang.pod_groups import UNSAID, PodGroup, Terms, terms_of
 from aliquot.scheduler_ext.state.pods import PlacedPod
 

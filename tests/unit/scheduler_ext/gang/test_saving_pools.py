@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aliquot.pool import PoolSpec
+from aliquot.crds.gpu_pool import PoolSpec
 from aliquot.scheduler_ext.gang.large_pods import LargePod
 from tests.unit.scheduler_ext.drill import NODES, Drill, pod_in
 from tests.unit.scheduler_ext.gang.test_large_pods import large

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aliquot.host import HostShare
-from aliquot.inventory import Card as Told
-from aliquot.inventory import GPUNodeStatus
+from aliquot.crds.gpu_node import Card as Told
+from aliquot.crds.gpu_node import GPUNodeStatus
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.handlers.filter import Filter
 from tests.unit.scheduler_ext.drill import NODES, Drill, pod_in
 from tests.unit.scheduler_ext.placing import GIB, card, node
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aliquot.kube.objects import Pod
-    from aliquot.placement import Placement
-    from aliquot.request import PodRequest
+    from aliquot.request.placement import Placement
+    from aliquot.request.pod_request import PodRequest
     from aliquot.scheduler_ext.kube_scheduler.wire import FilterResult
 
 Wanted = tuple[int, int, int]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aliquot.host import HostShare
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.state.pending_pods import Waker
 from tests.unit.scheduler_ext.drill import NODES, Drill, pod_in
 

@@ -1,7 +1,7 @@
 """Reservations that kube-scheduler has forgotten, by a lost answer or a new start: nobody waits for them."""
 
-from aliquot.host import HostShare
-from aliquot.pod_groups import PLUGINS, GroupKey
+from aliquot.api.pod_groups import PLUGINS, GroupKey
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.gang.pod_groups import Terms
 from tests.unit.scheduler_ext.drill import placed, pod_in
 from tests.unit.scheduler_ext.evicting import Evicting

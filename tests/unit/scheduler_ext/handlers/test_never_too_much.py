@@ -14,9 +14,9 @@ from collections import defaultdict
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aliquot.host import HostShare
 from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.controllers.cluster_informer import ClusterInformer
 from aliquot.scheduler_ext.controllers.ledger_cleanup import LedgerCleanup
 from aliquot.scheduler_ext.handlers.bind import Binder, BindError

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aliquot.api.pod_groups import PLUGINS, GroupKey
 from aliquot.kube.objects import Pod
-from aliquot.placement import Placement
-from aliquot.pod_groups import PLUGINS, GroupKey
+from aliquot.request.placement import Placement
 from aliquot.scheduler_ext.explain.filter_dry_run import DryRun, DryRunArgs
 from aliquot.scheduler_ext.explain.hypothetical_nodes import HypotheticalNodes, KnownNodes
 from aliquot.scheduler_ext.gang.pod_groups import Terms

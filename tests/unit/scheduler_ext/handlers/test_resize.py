@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from msgspec.structs import replace
 
+from aliquot.crds.gpu_pool import PoolSpec
 from aliquot.kube.answers import ApiError
 from aliquot.kube.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
-from aliquot.pool import PoolSpec
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.controllers.cluster_informer import ClusterInformer
 from aliquot.scheduler_ext.handlers.bind import Binder

@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
-from aliquot.host import HostShare
 from aliquot.kube.objects import Node, Pod
-from aliquot.request import read_pod_request
+from aliquot.request.host_resources import HostShare
+from aliquot.request.pod_request import read_pod_request
 from aliquot.scheduler_ext.controllers.late_placement import LatePlacements
 from aliquot.scheduler_ext.kube_scheduler.wire import FilterArgs, FilterResult
 from aliquot.scheduler_ext.state.pods import PlacedPod

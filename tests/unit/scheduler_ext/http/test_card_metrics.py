@@ -15,14 +15,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from aliquot.metrics import Pieces, add_routes
-from aliquot.placement import Charge
+from aliquot.request.placement import Charge
 from aliquot.scheduler_ext.app import App
 from aliquot.scheduler_ext.cards.card_table import CardTable
 from aliquot.scheduler_ext.http.card_metrics import PIECE, card_metrics
 from aliquot.scheduler_ext.http.metrics import ExtenderMetrics
 from aliquot.scheduler_ext.options import parse_arguments
 from aliquot.scheduler_ext.state.ledger import Ledger
+from aliquot.server.metrics import Pieces, add_routes
 from aliquot.units import MIB
 from tests.unit.scheduler_ext.placing import state
 

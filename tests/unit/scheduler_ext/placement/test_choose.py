@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from aliquot.policy import Policy, Preference
-from aliquot.request import PodRequest, SliceRequest
+from aliquot.request.placement_policy import Policy, Preference
+from aliquot.request.pod_request import PodRequest, SliceRequest
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.cards.card_table import CardTable
 from aliquot.scheduler_ext.cards.fit import fit

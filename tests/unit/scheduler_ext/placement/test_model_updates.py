@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from aliquot.request import PodRequest, SliceRequest
+from aliquot.request.pod_request import PodRequest, SliceRequest
 from aliquot.scheduler_ext.handlers.filter import Filter
 from aliquot.scheduler_ext.placement import placer as placer_module
 from aliquot.scheduler_ext.placement import workload_model

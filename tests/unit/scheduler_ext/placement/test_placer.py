@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from aliquot.card_filter import CardFilter
-from aliquot.host import HostShare
-from aliquot.policy import DEFAULT, Policy, Preference
-from aliquot.request import PodRequest, SliceRequest
+from aliquot.request.card_filter import CardFilter
+from aliquot.request.host_resources import HostShare
+from aliquot.request.placement_policy import DEFAULT, Policy, Preference
+from aliquot.request.pod_request import PodRequest, SliceRequest
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.cards.card_table import CardTable
 from aliquot.scheduler_ext.placement.fragmentation import FLOW, flow_weight

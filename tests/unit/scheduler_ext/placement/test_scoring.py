@@ -8,11 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from aliquot.card_filter import CardFilter
-from aliquot.host import HostShare
-from aliquot.links import Level, Link
-from aliquot.policy import DEFAULT, Policy, Preference
-from aliquot.request import PodRequest, SliceRequest
+from aliquot.api.links import Level, Link
+from aliquot.request.card_filter import CardFilter
+from aliquot.request.host_resources import HostShare
+from aliquot.request.placement_policy import DEFAULT, Policy, Preference
+from aliquot.request.pod_request import PodRequest, SliceRequest
+from aliquot.request.topology import Rdma, Topology
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.cards.card_table import GROWTH, CardTable
 from aliquot.scheduler_ext.cards.topology import UNKNOWN_SHAPE, Shape
@@ -20,7 +21,6 @@ from aliquot.scheduler_ext.placement.cluster_fragmentation import ClusterFragmen
 from aliquot.scheduler_ext.placement.node_scores import NodeScores
 from aliquot.scheduler_ext.placement.placer import Placer
 from aliquot.scheduler_ext.placement.workload_model import WorkloadModel
-from aliquot.topology import Rdma, Topology
 from tests.unit.scheduler_ext.definition import Laid, Layer, Measure, node_of
 from tests.unit.scheduler_ext.placing import (
     INIT,

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.inventory import GPUNodeStatus
-from aliquot.names import PLACEMENT_ANNOTATION
-from aliquot.placement import CardShare, ContainerPlacement, Placement, encode_placement
-from aliquot.request import ContainerKind
+from aliquot.api.names import PLACEMENT_ANNOTATION
+from aliquot.crds.gpu_node import GPUNodeStatus
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement, encode_placement
+from aliquot.request.pod_request import ContainerKind
 from aliquot.scheduler_ext.app import App
 from aliquot.scheduler_ext.kube_scheduler.wire import FilterArgs
 from aliquot.scheduler_ext.options import parse_arguments
@@ -155,7 +155,7 @@ def test_a_wish_that_makes_no_sense_any_more_is_passed_over(annotation: str):
 KINDS = """
 from itertools import combinations
 from dataclasses import replace
-from aliquot.card_filter import CardFilter
+from aliquot.request.card_filter import CardFilter
 from aliquot.scheduler_ext.placement.workload_model import WorkloadModel
 from tests.unit.scheduler_ext.placing import part, pod
 demand = WorkloadModel()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from aliquot.kube.objects import Pod
-from aliquot.placement import Placement
+from aliquot.request.placement import Placement
 from aliquot.scheduler_ext.preemption.extender_preemption import ExtenderPreemption
 from aliquot.scheduler_ext.state.pending_pods import PendingPod
 from tests.unit.scheduler_ext.neighbours import Neighbours, budget, waiter

@@ -2,8 +2,8 @@
 
 import pytest
 
-from aliquot.host import HostShare
 from aliquot.kube.objects import Pod
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.controllers.ledger_cleanup import RESERVATION_SECONDS
 from tests.unit.scheduler_ext.evicting import Evicting, dry_run
 from tests.unit.scheduler_ext.neighbours import waiter

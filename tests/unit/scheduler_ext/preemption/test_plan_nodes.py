@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aliquot.host import HostShare
+from aliquot.request.host_resources import HostShare
 from aliquot.scheduler_ext.controllers.evictor import OFFER_SECONDS
 from aliquot.scheduler_ext.preemption.candidates import OVERDUE_SECONDS
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting

@@ -8,16 +8,16 @@ import msgspec
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from aliquot.links import Level, Link
-from aliquot.placement import Charge
-from aliquot.policy import Policy
-from aliquot.request import PodRequest
+from aliquot.api.links import Level, Link
+from aliquot.request.placement import Charge
+from aliquot.request.placement_policy import Policy
+from aliquot.request.pod_request import PodRequest
+from aliquot.request.topology import Rdma, Topology
 from aliquot.scheduler_ext.cards.card_sets import Sets
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.cards.fit import fit
 from aliquot.scheduler_ext.cards.topology import Shape
 from aliquot.scheduler_ext.preemption.victims import Victim, least, place_after, relieved
-from aliquot.topology import Rdma, Topology
 from tests.tools.examples import examples
 from tests.unit.scheduler_ext.placing import GIB, INIT, SIDECAR, asks, part, pod, state, whole
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aliquot.placement import encode_placement
+from aliquot.request.placement import encode_placement
 from aliquot.scheduler_ext.controllers.cluster_informer import ClusterInformer
 from aliquot.scheduler_ext.handlers.bind import Binder, BindError
 from aliquot.scheduler_ext.handlers.filter import Filter

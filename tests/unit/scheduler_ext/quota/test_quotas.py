@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from aliquot.amounts import Amounts
-from aliquot.placement import CardShare, ContainerPlacement, Placement
-from aliquot.quota import Most, QuotaStatus
-from aliquot.request import ContainerKind
+from aliquot.crds.gpu_quota import Most, QuotaStatus
+from aliquot.request.amounts import Amounts
+from aliquot.request.placement import CardShare, ContainerPlacement, Placement
+from aliquot.request.pod_request import ContainerKind
 from aliquot.scheduler_ext.controllers.cluster_informer import ClusterInformer
 from aliquot.scheduler_ext.controllers.quota_informer import QuotaInformer
 from aliquot.scheduler_ext.controllers.quota_status import statuses

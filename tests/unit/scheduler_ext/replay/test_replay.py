@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from aliquot.cli.commands import aliquot
-from aliquot.policy import DEFAULT, Policy, Preference
+from aliquot.request.placement_policy import DEFAULT, Policy, Preference
 from aliquot.scheduler_ext.replay.run import Cluster, InProcess, churn, inflated, named, quiet, replay
 from aliquot.scheduler_ext.replay.study import Study
 from aliquot.scheduler_ext.replay.trace import TraceError, TraceNode, TracePod, read_nodes, read_pods

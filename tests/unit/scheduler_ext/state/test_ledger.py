@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from aliquot.host import HostShare
-from aliquot.placement import Placement
-from aliquot.policy import Policy
-from aliquot.request import PodRequest
+from aliquot.request.host_resources import HostShare
+from aliquot.request.placement import Placement
+from aliquot.request.placement_policy import Policy
+from aliquot.request.pod_request import PodRequest
 from aliquot.scheduler_ext.cards.fit import fit
 from aliquot.scheduler_ext.state.ledger import REMEMBERED_DEPARTURES, Ledger, Stage
 from tests.unit.scheduler_ext.placing import GIB, INIT, asks, card, node, part, pod, whole

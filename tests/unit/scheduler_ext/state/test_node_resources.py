@@ -5,8 +5,8 @@ import random
 import msgspec
 import pytest
 
-from aliquot.host import HostShare, host_share, read_host
 from aliquot.kube.objects import PodSpec
+from aliquot.request.host_resources import HostShare, host_share, read_host
 from aliquot.scheduler_ext.cards.card_table import PLENTY, CardTable
 from aliquot.scheduler_ext.state.node_resources import NodeResources
 from aliquot.scheduler_ext.state.pods import PlacedPod

@@ -22,7 +22,7 @@ from tests.unit.scheduler_ext.world import World, WorldPod
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aliquot.request import PodRequest
+    from aliquot.request.pod_request import PodRequest
 
 RETRY = "aliquot.dev/retry"
 

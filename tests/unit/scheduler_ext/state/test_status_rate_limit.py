@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 
-from aliquot.inventory import GPUNode, GPUNodeStatus
+from aliquot.crds.gpu_node import GPUNode, GPUNodeStatus
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from aliquot.kube.objects import ObjectMeta

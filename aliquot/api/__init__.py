@@ -1,0 +1,1 @@
+"""The words that services and users write to each other."""

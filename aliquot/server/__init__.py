@@ -1,0 +1,1 @@
+"""What every service has: TLS, authentication, limits, metrics, logging."""
