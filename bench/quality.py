@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliquot.cli.replay_http import OverHttp
+from aliquot.cli.commands.replay_http import OverHttp
 from aliquot.request.placement_policy import Policy, Preference, read_policy
 from aliquot.scheduler_ext.replay.run import InProcess, quiet
 from aliquot.scheduler_ext.replay.study import Spread, Study

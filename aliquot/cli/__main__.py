@@ -30,7 +30,7 @@ def main() -> None:
 
 def _call() -> None:
     """Run the sub-command, and have all of its output written while a failure can be told."""
-    from aliquot.cli.commands import aliquot
+    from aliquot.cli.command_group import aliquot
 
     try:
         aliquot(prog_name="aliquot")

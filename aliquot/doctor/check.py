@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from aliquot.doctor.fact import NotKnownError
+from aliquot.doctor.facts.fact import NotKnownError
 from aliquot.doctor.finding import Finding, Told, not_checked
 
 F = TypeVar("F")

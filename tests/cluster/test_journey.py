@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.cli.demo.witness import listen, pending_reason
+from aliquot.cli.demo.checks import listen, pending_reason
 from aliquot.sandbox.cluster.processes import wait_for
 from tests.cluster.installation import Installation
 from tests.integration.journey.pods import container, pod

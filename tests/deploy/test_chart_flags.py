@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from aliquot.cli.certs import certs, keep
+from aliquot.cli.commands.certs import certs, keep
 from aliquot.plugin.settings import parse_settings
 from aliquot.scheduler_ext.options import parse_arguments as parse_extender
 from aliquot.server.authn import Right, read_names

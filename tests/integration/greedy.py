@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from aliquot.cli.simulate import mark_ready
+from aliquot.cli.runs.simulate import mark_ready
 from aliquot.libshim._pages import ffi
 from aliquot.libshim.control_page import CardTime, read_times
 from aliquot.sandbox.gpus import SimCard, SimMachine

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.cli.replay_http import OverHttp
+from aliquot.cli.commands.replay_http import OverHttp
 from aliquot.request.placement_policy import Policy, Preference
 from aliquot.scheduler_ext.replay.run import Cluster, InProcess, Site, inflated, named, quiet, replay
 from aliquot.scheduler_ext.replay.trace import TraceNode, TracePod, read_nodes, read_pods

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.cli.runs import Registry
-from aliquot.cli.slices import Slice
+from aliquot.cli.runs.registry import Registry
+from aliquot.cli.runs.slices import Slice
 from aliquot.libshim.control_page import read_control
 from tests.integration.shells import ALIQUOT, Shell, Tenant
 from tests.tools.kills import restored, states_during

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from aliquot.cli.simulate import mark_ready
+from aliquot.cli.runs.simulate import mark_ready
 from aliquot.libshim.control_page import read_control
 from aliquot.libshim.usage_page import read_usage
 from aliquot.sandbox.gpus import SimCard, SimMachine

@@ -135,7 +135,7 @@ def test_signals_to_each_process_of_the_job_reach_its_command_once(shell: Shell)
 
 TWICE = """
 import os, signal
-from aliquot.cli import group_signals
+from aliquot.cli.runs import group_signals
 group_signals.GRACE_S = 60
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 observer = group_signals.GroupSignals({signal.SIGTERM})

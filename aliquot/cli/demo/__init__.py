@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from aliquot.cli.demo.scenario import Scenario, ScenarioError
 from aliquot.cli.demo.stack import MANIFESTS, Stack
-from aliquot.cli.demo.story import Story, StoryError
 from aliquot.cli.options import Refusal
 from aliquot.sandbox.cluster.cluster import PathTooLongError
 from aliquot.sandbox.cluster.processes import ProcessError, free_port
@@ -42,8 +42,8 @@ def demo(*, keep: bool) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with Stack(root, {"node-1": CARDS}, port=partial(free_port, root / "ports")) as stack:
-            status = 0 if Story(stack, console, EXAMPLES).tell() else 1
-    except (StoryError, ProcessError, SimulationError, TimeoutError) as error:
+            status = 0 if Scenario(stack, console, EXAMPLES).tell() else 1
+    except (ScenarioError, ProcessError, SimulationError, TimeoutError) as error:
         console.print(f"[red]{error}[/red]")
         keep = True
     except PathTooLongError as error:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from aliquot.cli.demo.checks import time_share
 from aliquot.cli.demo.stack import Node, Stack
-from aliquot.cli.demo.witness import time_share
 from aliquot.libshim.control_page import CardLimit, read_control
 from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.pods import container, pod

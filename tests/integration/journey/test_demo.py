@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from aliquot.cli.demo import CARDS, EXAMPLES
+from aliquot.cli.demo.scenario import Scenario
 from aliquot.cli.demo.stack import SOURCE_ROOT
-from aliquot.cli.demo.story import Story
 from aliquot.sandbox.cluster.processes import wait_for
 from tests.integration.journey.stacks import one_node
 
@@ -92,6 +92,6 @@ def test_the_demo_fails_without_the_interceptor(nothing_injected: Path) -> None:
     told = io.StringIO()
     roomy = [replace(card, memory_mib=4 * card.memory_mib) for card in CARDS]  # whose own end nobody gets to
     with one_node(roomy, ["--library", str(nothing_injected), "--no-forwarders"]) as stack:
-        assert not Story(stack, Console(file=told, width=100), EXAMPLES).tell()
+        assert not Scenario(stack, Console(file=told, width=100), EXAMPLES).tell()
     assert "greedy: was not denied 4096 MiB" in told.getvalue()
     assert "chat: saw another size" in told.getvalue()

@@ -29,7 +29,7 @@ def written(file: Path) -> set[str]:
 
 def test_what_the_scheduler_writes_into_pods_nobody_else_may():
     """Every annotation that a module writes which patches pods or binds them."""
-    found = set().union(*map(written, (ROOT / "scheduler_ext").glob("*.py")))
+    found = set().union(*map(written, (ROOT / "scheduler_ext").rglob("*.py")))
     grants = json.loads(re.search(r'define "aliquot\.policies\.grants" -\}\}\n(.*)\n', SHARED)[1])
     assert {getattr(names, one) for one in found} == set(grants)
 

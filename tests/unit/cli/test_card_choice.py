@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from aliquot.cli.amounts import CoreAmount, MemoryAmount
-from aliquot.cli.fit import Wish, fit, refit, room_on
-from aliquot.cli.machine import Card
+from aliquot.cli.display.amounts import CoreAmount, MemoryAmount
 from aliquot.cli.options import Refusal
-from aliquot.cli.slices import Slice
+from aliquot.cli.runs.card_choice import Wish, fit, refit, room_on
+from aliquot.cli.runs.machine import Card
+from aliquot.cli.runs.slices import Slice
 from aliquot.units import GIB, MIB
 
 FIRST = Card(uuid="GPU-a", index=0, model="H200", memory_bytes=16 * GIB, used_bytes=0)

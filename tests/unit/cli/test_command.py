@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from aliquot.cli.commands import COMMANDS, LazyGroup, aliquot
+from aliquot.cli.command_group import COMMANDS, LazyGroup, aliquot
 
 HELP = """
 import sys
-from aliquot.cli.commands import COMMANDS, aliquot
+from aliquot.cli.command_group import COMMANDS, aliquot
 aliquot(["--help"], prog_name="aliquot", standalone_mode=False)
 print(sys.modules.keys() & {module for module, _ in COMMANDS.values()})
 """

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from aliquot.cli.extender import Where, ask
+from aliquot.cli.commands.extender import Where, ask
 from aliquot.cli.options import Refusal
 
 SERVICE = "gpu/aliquot-scheduler:9443"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.cli.machine import runtime_directory
+from aliquot.cli.runs.machine import runtime_directory
 
 
 def test_a_relative_runtime_directory_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.cli.lessor import Lessor
-from aliquot.cli.runs import Holding, Registry
-from aliquot.cli.slices import Slice
+from aliquot.cli.runs.arbiter_host import ArbiterHost
+from aliquot.cli.runs.registry import Holding, Registry
+from aliquot.cli.runs.slices import Slice
 from aliquot.libshim._pages import ffi
 from aliquot.libshim.control_page import CardLimit, read_control
 from aliquot.request.core_policy import CoreMode, CorePolicy
@@ -75,7 +75,7 @@ def test_a_page_whose_writer_died_half_way_is_written_anew(registry: Registry):
 def test_runs_without_pages_keep_nobody_else_from_a_lease(registry: Registry):
     """Whatever has become of their files, and however often one looks."""
     broken, gone, fine = started(registry, 10), started(registry, 20), started(registry, 30)
-    lessor = Lessor(registry)
+    lessor = ArbiterHost(registry)
     broken.control.write_bytes(b"")
     gone.usage.unlink()
     for _ in range(3):

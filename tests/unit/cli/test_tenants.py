@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.cli.tenants import Look, Part, TenantReport, look, mode_of, report
+from aliquot.cli.display.tenants import Look, Part, TenantReport, look, mode_of, report
 from aliquot.libshim.control_page import CardLimit, CardTime, Control, create_control
 from aliquot.libshim.usage_page import CardUsage, create_usage
 

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from aliquot.crds.gpu_node import GPUNode
-from aliquot.doctor import objects
+from aliquot.doctor.all_checks import CLUSTER_CHECKS
 from aliquot.doctor.check import run
-from aliquot.doctor.checks import CLUSTER_CHECKS
-from aliquot.doctor.cluster import COMPONENTS, Cluster, Pods
-from aliquot.doctor.fact import Fact
+from aliquot.doctor.facts import objects
+from aliquot.doctor.facts.cluster import COMPONENTS, Cluster, Pods
+from aliquot.doctor.facts.fact import Fact
+from aliquot.doctor.facts.rights import RIGHTS
 from aliquot.doctor.finding import Finding, Result
-from aliquot.doctor.rights import RIGHTS
 from aliquot.kube.objects import Pod
 from aliquot.request.placement import CardShare, ContainerPlacement, Placement, encode_placement
 from aliquot.request.pod_request import ContainerKind

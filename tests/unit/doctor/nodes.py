@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from aliquot.doctor.all_checks import NODE_CHECKS
 from aliquot.doctor.check import run
-from aliquot.doctor.checks import NODE_CHECKS
-from aliquot.doctor.fact import Fact
+from aliquot.doctor.facts.fact import Fact
+from aliquot.doctor.facts.node import Card, Driver, Node, Places, Process, Runtime, Spec, Tenant, Toolkit
 from aliquot.doctor.finding import Finding, Result
-from aliquot.doctor.node import Card, Driver, Node, Places, Process, Runtime, Spec, Tenant, Toolkit
 
 UID = "2ed99c6b-0000-0000-0000-000000000001"
 CDI = Path("/run/cdi")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from aliquot.doctor.checks import CLUSTER_CHECKS, NODE_CHECKS
-from aliquot.doctor.versions import (
+from aliquot.doctor.all_checks import CLUSTER_CHECKS, NODE_CHECKS
+from aliquot.doctor.facts.versions import (
     CDI_CONTAINERD,
     NEWEST_CUDA,
     NEWEST_KUBERNETES,

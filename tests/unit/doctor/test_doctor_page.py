@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.cli.doctor_run import RUN_CHECKS
-from aliquot.doctor.checks import CLUSTER_CHECKS, NODE_CHECKS
+from aliquot.cli.commands.doctor_run import RUN_CHECKS
+from aliquot.doctor.all_checks import CLUSTER_CHECKS, NODE_CHECKS
 
 PAGE = Path(__file__).parents[3] / "docs/doctor.md"
 

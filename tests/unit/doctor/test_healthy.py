@@ -4,9 +4,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from aliquot.doctor.checks import CLUSTER_CHECKS
-from aliquot.doctor.cluster import Cluster
-from aliquot.doctor.fact import Fact
+from aliquot.doctor.all_checks import CLUSTER_CHECKS
+from aliquot.doctor.facts.cluster import Cluster
+from aliquot.doctor.facts.fact import Fact
 from aliquot.doctor.finding import Result
 from tests.unit.doctor.clusters import found, healthy
 

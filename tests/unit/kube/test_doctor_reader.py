@@ -2,8 +2,8 @@
 
 import asyncio
 
-from aliquot.doctor.cluster import Cluster
-from aliquot.doctor.reader import Reader
+from aliquot.doctor.facts.cluster import Cluster
+from aliquot.doctor.facts.cluster_reader import Reader
 from aliquot.kube.access import Access
 from aliquot.kube.api import Api
 from tests.unit.kube.conftest import KubeServer

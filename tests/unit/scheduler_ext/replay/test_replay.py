@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from aliquot.cli.commands import aliquot
+from aliquot.cli.command_group import aliquot
 from aliquot.request.placement_policy import DEFAULT, Policy, Preference
 from aliquot.scheduler_ext.replay.run import Cluster, InProcess, churn, inflated, named, quiet, replay
 from aliquot.scheduler_ext.replay.study import Study
@@ -154,7 +154,7 @@ def test_the_command_says_what_is_wrong(files: tuple[Path, Path], monkeypatch: p
     status, _, errors = command((files[1], files[0]))
     assert status
     assert "missing" in errors
-    monkeypatch.setattr("aliquot.cli.replay.find_spec", lambda _: None)
+    monkeypatch.setattr("aliquot.cli.commands.replay.find_spec", lambda _: None)
     status, _, errors = command(files, "--plot", "x.png")
     assert status
     assert "pip install 'aliquot[plot]'" in errors

@@ -1,0 +1,1 @@
+"""What `aliquot run` does on a machine without Kubernetes."""

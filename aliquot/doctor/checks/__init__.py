@@ -1,0 +1,1 @@
+"""The checks of `aliquot doctor`, one subject a file."""

@@ -1,0 +1,1 @@
+"""What the checks of `aliquot doctor` look at."""
