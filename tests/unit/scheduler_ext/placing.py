@@ -1,8 +1,10 @@
 """Short ways to write pods, cards and nodes in the tests of placement."""
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from aliquot.crds.gpu_node import HEALTHY, UNHEALTHY, Card, GPUNodeStatus
+from aliquot.kube.objects import Node
 from aliquot.request.pod_request import ContainerKind, ContainerRequest, PodRequest, SliceRequest
 from aliquot.scheduler_ext.cards.card_state import CardState
 from aliquot.scheduler_ext.handlers.resize import PatchApi, Resizer
@@ -58,6 +60,20 @@ def card(uuid: str, gib: float = 16, reserve_mib: int = 0, healthy: bool = True,
 def node(*cards: Card, slices: int = 10) -> GPUNodeStatus:
     """What an agent publishes of its node."""
     return GPUNodeStatus(slices_per_card=slices, cards=tuple(cards))
+
+
+ROOM = {"cpu": "64", "memory": "256Gi", "aliquot.dev/gpu": "20"}
+"""What a node offers its pods."""
+
+
+def node_object(name: str, *, cordoned: bool = False, ready: str = "True", **more: str) -> Node:
+    """A node as the watch shows it."""
+    body = {
+        "metadata": {"name": name},
+        "spec": {"unschedulable": cordoned},
+        "status": {"allocatable": ROOM | more, "conditions": [{"type": "Ready", "status": ready}]},
+    }
+    return msgspec.convert(body, Node)
 
 
 def resizer(api: PatchApi, ledger: Ledger, quotas: Quotas | None = None) -> Resizer:

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.unit.scheduler_ext.test_lending import node_object
 
 from aliquot.kube.objects import Pod
 from aliquot.scheduler_ext.preemption.candidates import OVERDUE_SECONDS
 from aliquot.scheduler_ext.state.running_pods import RunningPod
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting
 from tests.unit.scheduler_ext.neighbours import budget, waiter
-from tests.unit.scheduler_ext.placing import card, node
+from tests.unit.scheduler_ext.placing import card, node, node_object
 from tests.unit.scheduler_ext.teams import quota
 
 LATE_SECONDS = 120

@@ -5,24 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.kube.objects import Node
 from aliquot.scheduler_ext.state.pods import PlacedPod
 from tests.unit.scheduler_ext.evicting import Evicting
 from tests.unit.scheduler_ext.neighbours import Neighbours, waiter
-from tests.unit.scheduler_ext.placing import GIB, card, node
+from tests.unit.scheduler_ext.placing import GIB, card, node, node_object
 from tests.unit.scheduler_ext.teams import quota
-
-ROOM = {"cpu": "64", "memory": "256Gi", "aliquot.dev/gpu": "20"}
-
-
-def node_object(name: str, *, cordoned: bool = False, ready: str = "True", **more: str) -> Node:
-    """A node as the watch shows it."""
-    body = {
-        "metadata": {"name": name},
-        "spec": {"unschedulable": cordoned},
-        "status": {"allocatable": ROOM | more, "conditions": [{"type": "Ready", "status": ready}]},
-    }
-    return msgspec.convert(body, Node)
 
 
 def shared(*, lends: bool = True) -> Neighbours:
