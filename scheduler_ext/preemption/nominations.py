@@ -17,9 +17,8 @@ guaranteed, only its own limits can keep it from there.
 A hold ends when the pod gets its place, goes, or loses its nomination: where all have been told to leave, 30 s after
 that, because kube-scheduler takes it away, too, when it has seen them go and filter has not yet. It ends as well when
 the pod could not use the place: a card has failed, a pod that was to leave has not ended in time, its own limits close
-it, or it awaits what others leave on a node that has taken no pods for 30 s (`review`). A fresh extender learns of
-nominations from the pods themselves. What grows: an entry for each waiting pod that was nominated or whose preemption
-was asked for.
+it, or its node has taken no pods for 30 s (`review`). A fresh extender learns of nominations from the pods themselves.
+What grows: an entry for each waiting pod that was nominated or whose preemption was asked for.
 """
 
 import itertools
@@ -79,6 +78,7 @@ class Nominations:
         self._granted: dict[str, str] = {}
         self._expected: dict[str, tuple[str, float]] = {}  # the node, and until when
         self._lost: dict[str, str] = {}
+        self._closed: dict[str, float] = {}  # since when a node takes no pods
         self._kept_on: dict[str, tuple[str, int]] = {}
         self._numbers = itertools.count()
         waiting.on_refusal(self.claim)
@@ -142,7 +142,7 @@ class Nominations:
 
     def review(self) -> None:
         """Hold nothing any more that its pod could not use, or has not come for; called from time to time."""
-        self._limit_waits()
+        self._note_closed()
         for uid in [uid for uid in self._expected if self._is_over(uid)]:
             self.expect_nothing(uid)
         for uid in {**self._nominated, **self._granted, **self._expected}:
@@ -158,17 +158,23 @@ class Nominations:
                 if entry:
                     self._waiting.something_changed()
 
-    def _limit_waits(self) -> None:
-        """Room on a node that takes no pods now is expected for a while only."""
-        limit = self._evictable.clock() + OVERDUE_SECONDS
-        for uid, (node, until) in self._expected.items():
-            if not self._ledger.hosts.open_to([node], NO_HOST):
-                self._expected[uid] = node, min(until, limit)
+    def _note_closed(self) -> None:
+        """Take note of the nodes that take no pods now, of those that places are held on."""
+        nodes = {*self._nominated.values(), *(node for node, _ in self._expected.values())}
+        closed, now = (
+            nodes.difference(self._ledger.hosts.open_to(list(nodes), NO_HOST)),
+            self._evictable.clock(),
+        )
+        self._closed = {node: self._closed.get(node, now) for node in closed}
+
+    def _is_closed(self, node: str) -> bool:
+        """Whether a node has taken no pods for so long that nobody waits for it any more."""
+        return self._evictable.clock() - self._closed.get(node, math.inf) >= OVERDUE_SECONDS
 
     def _is_over(self, uid: str) -> bool:
         """Whether what was expected for a pod is awaited no longer: its time is over, or another pod has had it."""
-        claim, entry, (_, until) = self._claims.get(uid), self._ledger.entry(uid), self._expected[uid]
-        if self._evictable.clock() >= until:
+        claim, entry, (node, until) = self._claims.get(uid), self._ledger.entry(uid), self._expected[uid]
+        if self._evictable.clock() >= until or self._is_closed(node):
             return True
         if claim is None or entry is None or entry.stage is not Stage.HELD:
             return False
@@ -360,7 +366,7 @@ class Nominations:
         granted = self._granted.get(uid)
         expected, _ = self._expected.get(uid, NOWHERE)
         found = (granted,) if granted else (self._nominated.get(uid), expected)
-        return [node for node in found if node]
+        return [node for node in found if node and not self._is_closed(node)]
 
     def _hold(self, claim: Claim, node: str, *, more: bool) -> bool:
         """Whether a place could be held on this node; `more`: one that still others would have to leave."""
@@ -377,7 +383,9 @@ class Nominations:
     def _usable(self, claim: Claim) -> bool:
         """Whether a pod could have the very place that is held for it, once those have gone that leave."""
         entry = self._ledger.entry(claim.request.uid)
-        return entry is not None and self._evictable.stands(
+        if entry is None or self._is_closed(entry.node):
+            return False
+        return self._evictable.stands(
             claim.request,
             entry.placement,
             lambda pod: pod.priority < claim.priority,

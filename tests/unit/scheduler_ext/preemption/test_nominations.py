@@ -7,6 +7,7 @@ from aliquot.kube.objects import PodStatus
 from aliquot.scheduler_ext.preemption.candidates import OVERDUE_SECONDS
 from tests.unit.scheduler_ext.evicting import Evicting
 from tests.unit.scheduler_ext.neighbours import waiter
+from tests.unit.scheduler_ext.placing import node_object
 
 
 @pytest.mark.parametrize("filters", [True, False])
@@ -32,6 +33,28 @@ def test_a_nomination_whose_card_has_failed_is_ended(*, filters: bool) -> None:
     assert here.stored[pod.metadata.name].status.nominated_node_name == "n1", "the card may recover at once"
     here.look(20)
     assert here.stored[pod.metadata.name].status.nominated_node_name == ""
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_nomination_for_a_node_that_takes_no_pods_keeps_nobody_waiting(*, elsewhere: bool) -> None:
+    """Though its place there is free: the pod has somebody evicted elsewhere, or its nomination is ended."""
+    here = Evicting("n1", "n2")
+    for name in here.nodes:
+        here.runs(f"{name} firm", f"{name}-b", 16, priority=500)
+    here.runs("first", "n1-a", 16)
+    here.runs("second", "n2-a", 16, priority=1 if elsewhere else 500)
+    pod = waiter(16)
+    here.wants(pod)
+    assert here.victims(pod, n1=None) == {"n1": {"first"}}
+    here.leaves("first")
+    here.nominates(pod, "n1")
+    here.feed.put_host(node_object("n1", cordoned=True))
+    here.ends("first")
+    assert (here.look(20), here.held(pod)) == ([], "n1")
+    here.now += OVERDUE_SECONDS
+    here.wants(pod, "n2")
+    assert (here.look(3), here.held(pod)) == ((["second"], "n2") if elsewhere else ([], ""))
+    assert here.stored[pod.metadata.name].status.nominated_node_name == ("n1" if elsewhere else "")
 
 
 def test_a_nomination_that_is_newer_than_what_is_known_stands() -> None:
