@@ -221,18 +221,28 @@ class Candidates:
     def _repeat(self, search: "_Search", *, sure: bool, objection: Objection) -> Departure | None:
         """Search until quotas and the caller are content with those found; `sure`: quotas are, whoever leaves.
 
-        Each search is of fewer pods than the one before.
+        Of several pods that open a guarantee together the later ones stay; where that leads nowhere, the earlier ones.
         """
         request, borrowing, node = search.request, search.borrowing, search.node
         if not sure and borrowing.barred(request, node):
             search.spare([pod.uid for pod in search.pods() if borrowing.within(pod, request.namespace)])
+        left = dict(search.left)
+        found = self._narrow(search, 1, sure=sure, objection=objection)
+        if found is None and not sure and len(search.left) < len(left):
+            search.left = left
+            found = self._narrow(search, -1, sure=sure, objection=objection)
+        return found
+
+    def _narrow(self, search: "_Search", order: int, *, sure: bool, objection: Objection) -> Departure | None:
+        """Search again and again, each time of fewer pods than before; `order`: -1 spares the earlier ones."""
+        request, borrowing, node = search.request, search.borrowing, search.node
         for _ in range(MOST_SEARCHES):
             found = search.run()
             if found is None:
                 return None
             fresh = found.pods[len(search.evicted) :]
             barred = not sure and bool(borrowing.barred(request, node, found.pods))
-            stay = borrowing.reopening(fresh, request.namespace) if barred else objection(fresh)
+            stay = borrowing.reopening(fresh[::order], request.namespace) if barred else objection(fresh)
             if not stay:
                 return None if barred else found
             search.spare(stay)

@@ -233,9 +233,8 @@ class Borrowing:
             ):
                 found.add(pod.uid)
                 continue
-            for pool in self._pools if pod.uid not in self.leaving else ():
-                for stand in self._stand(pool, pod.namespace):
-                    gone[pool, stand.owner] += self._has(pod, pool)
+            if pod.uid not in self.leaving:
+                self._leave(pod, gone)
         return found
 
     def _would_borrow(
@@ -249,8 +248,24 @@ class Borrowing:
         return False
 
     def reopening(self, pods: Iterable[RunningPod], namespace: str) -> set[str]:
-        """Those of these pods, by UID, whose departure opens a guarantee that is not this namespace's own."""
-        return {pod.uid for pod in pods if self._reopens(pod, namespace)}
+        """Those of these pods, by UID, whose departure opens a guarantee that is not this namespace's own.
+
+        It is opened once those before them have left that open none.
+        """
+        gone: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
+        found = set[str]()
+        for pod in pods:
+            if self._reopens(pod, namespace, gone):
+                found.add(pod.uid)
+            else:
+                self._leave(pod, gone)
+        return found
+
+    def _leave(self, pod: RunningPod, gone: defaultdict[tuple[str, str], Amounts]) -> None:
+        """Add what a pod has to what has left the quotas of each pool."""
+        for pool in self._pools:
+            for stand in self._stand(pool, pod.namespace):
+                gone[pool, stand.owner] += self._has(pod, pool)
 
     def _reopens(
         self, pod: RunningPod, namespace: str, gone: Mapping[tuple[str, str], Amounts] = NOBODY

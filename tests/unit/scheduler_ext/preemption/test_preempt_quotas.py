@@ -92,3 +92,20 @@ def test_a_pod_leaves_without_which_a_card_has_slots_where_a_quota_lacks_what_th
     assert here.evictions[0] in ("two", "three")
     here.ends(here.evictions[0])
     assert here.wants(pod) == ["n1"]
+
+
+@pytest.mark.parametrize("younger", ["n1-a", "n1-b"])
+def test_of_an_owner_that_has_borrowed_for_one_pod_not_two_leave_where_others_can(younger: str) -> None:
+    """Each of its pods is borrowed, and not both: a borrower of higher priority leaves the other card."""
+    here = Evicting()
+    here.quotas.put(quota("owner", "owner", guaranteed=(16, None, None)))
+    for where, count in (("n1-a", 3), ("n1-b", 2)):
+        for number in range(count):
+            second = 30 + number if where == younger else number
+            here.runs(f"{where} {number}", where, 4, namespace="owner", priority=1, second=second)
+    here.runs("low", "n1-b", 3, namespace="others", priority=1, second=10)
+    here.runs("middle", "n1-b", 3, namespace="more", priority=10, second=10)
+    pod = waiter(8, namespace="mine", **{"aliquot.dev/gpu": "2"})
+    here.wants(pod)
+    assert {uid.partition(" ")[0] for uid in here.look(3)} == {"n1-a", "low", "middle"}
+    assert len(here.evictions) == 3
