@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")]
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
-NAMED = re.compile(r"(?:^|[\s`\"(])((?:bench|deploy|docs|examples|libshim|plugin|sandbox|tests)/[\w./*-]*\w)")
+FOLDERS = "aliquot|arbiter|bench|deploy|docs|examples|libshim|plugin|sandbox|scheduler_ext|tests|webhook"
+NAMED = re.compile(rf"(?:^|[\s`\"(])((?:{FOLDERS})/[\w./*-]*\w)")
 
 
 def anchors(page: Path) -> set[str]:
