@@ -33,3 +33,10 @@ def test_named_files_are_there(page: Path):
     named = [name for name in NAMED.findall(page.read_text()) if "/build/" not in name]
     missing = [name for name in named if not list(ROOT.glob(name))]
     assert missing == []
+
+
+def test_every_page_of_the_docs_is_listed():
+    """In the list of pages, once."""
+    listed = [path for path, _ in LINK.findall((ROOT / "docs/README.md").read_text()) if path.endswith(".md")]
+    own = [path for path in listed if "/" not in path]
+    assert sorted(own) == sorted(page.name for page in ROOT.glob("docs/*.md") if page.name != "README.md")
