@@ -1,4 +1,4 @@
-"""Leases the time of a node's cards to their tenants (docs/compute.md tells by which law).
+"""Leases the time of a node's cards to their tenants (docs/compute.md says by which rules).
 
 One native thread closes and opens the tenants' gates in their control pages, and reads from their usage pages what
 they have to do and have had. It holds no lock of the interpreter. When it ends, or the process does, heartbeats
@@ -120,13 +120,13 @@ class Arbiter:
     """
 
     def __init__(self, *, lease_ns: int = 10_000_000, lent_ns: int = 10_000_000, polls: bool = False) -> None:
-        rules = lib.aq_law_rules()
+        rules = lib.aq_scheduler_rules()
         rules.lease_ns, rules.lent_ns = lease_ns, lent_ns
         self._native = ffi.gc(
             _made(lib.aq_arbiter_new(ffi.new("aq_rules *", rules), polls)), lib.aq_arbiter_free
         )
         self._turn = threading.Lock()
-        self._guests: dict[str, _Guest] = {}
+        self._clients: dict[str, _Guest] = {}
         self._groups: dict[str, int] = {}
         self._group_numbers = itertools.count(1)
         self._quanta: dict[str, int] = {}
@@ -153,7 +153,7 @@ class Arbiter:
     def close(self) -> None:
         """Ends the thread, and leaves each tenant with its share as a hard cap at once."""
         self.stop()
-        for name in list(self._guests):
+        for name in list(self._clients):
             self.leave(name)
 
     def enter(
@@ -182,7 +182,7 @@ class Arbiter:
         files, group = (_identity(control), _identity(usage)), "" if exempt else group
         cards = tuple(term.card for term in terms)
         with self._turn:
-            known = self._guests.get(name)
+            known = self._clients.get(name)
             if known and (known.files, known.cards) == (files, cards):
                 lib.aq_arbiter_change(self._native, known.handle, _encode(terms))
                 self._regroup(known, group)
@@ -191,15 +191,15 @@ class Arbiter:
             if known:
                 self._leave(name)
             handle = self._enter(name, control, usage, terms, group)
-            self._guests[name] = _Guest(handle, files, cards, group, exempt=False)
-            self._exempt(self._guests[name], exempt=exempt)
+            self._clients[name] = _Guest(handle, files, cards, group, exempt=False)
+            self._exempt(self._clients[name], exempt=exempt)
             for card in cards:
                 lib.aq_arbiter_quantum(self._native, card.encode(), self._quanta.get(card, 0))
 
     def leave(self, name: str) -> None:
         """Leases no more time to a tenant; what holds then is in its control page. Unknown tenants are ignored."""
         with self._turn:
-            if name in self._guests:
+            if name in self._clients:
                 self._leave(name)
 
     def distrust(self, name: str, reason: str | None) -> None:
@@ -208,10 +208,10 @@ class Arbiter:
         Of itself the arbiter does not go back to believing a tenant whose pages it found damaged.
         """
         with self._turn:
-            guest = self._guests.get(name)
-            if guest:
-                guest.doubt = reason
-                lib.aq_arbiter_doubt(self._native, guest.handle, reason is not None)
+            client = self._clients.get(name)
+            if client:
+                client.doubt = reason
+                lib.aq_arbiter_doubt(self._native, client.handle, reason is not None)
 
     def absent(self, name: str, cards: Collection[str]) -> None:
         """Names the cards on which the driver sees nothing of what a tenant says to have in flight.
@@ -219,10 +219,10 @@ class Arbiter:
         There it takes no time from others, and pays for none. Unknown tenants are ignored.
         """
         with self._turn:
-            guest = self._guests.get(name)
-            if guest:
-                seats = sum(1 << seat for seat, card in enumerate(guest.cards) if card in cards)
-                lib.aq_arbiter_absent(self._native, guest.handle, seats)
+            client = self._clients.get(name)
+            if client:
+                entities = sum(1 << entity for entity, card in enumerate(client.cards) if card in cards)
+                lib.aq_arbiter_absent(self._native, client.handle, entities)
 
     def quantum(self, card: str, ns: int | None) -> None:
         """Leases a card for so long at a time, as where tenants' memory must move in first; None: as usual."""
@@ -235,7 +235,7 @@ class Arbiter:
     def tenants(self) -> dict[str, TenantState]:
         """Those that have entered, by name."""
         with self._turn:
-            return {name: self._state(guest) for name, guest in self._guests.items()}
+            return {name: self._state(client) for name, client in self._clients.items()}
 
     def lateness(self) -> Lateness:
         """Since this arbiter was made."""
@@ -246,7 +246,7 @@ class Arbiter:
     def _enter(
         self, name: str, control: PathLike[str], usage: PathLike[str], terms: Sequence[Terms], group: str
     ) -> Any:
-        handle, number = ffi.new("aq_guest **"), self._group_number(group)
+        handle, number = ffi.new("aq_client **"), self._group_number(group)
         error = lib.aq_arbiter_enter(
             self._native, os.fsencode(control), os.fsencode(usage), number, _encode(terms), len(terms), handle
         )
@@ -257,31 +257,31 @@ class Arbiter:
             raise OSError(error, os.strerror(error), str(control), None, str(usage))
         return handle[0]
 
-    def _regroup(self, guest: _Guest, group: str) -> None:
-        if guest.group != group:
-            guest.group = group
-            lib.aq_arbiter_group(self._native, guest.handle, self._group_number(group))
+    def _regroup(self, client: _Guest, group: str) -> None:
+        if client.group != group:
+            client.group = group
+            lib.aq_arbiter_group(self._native, client.handle, self._group_number(group))
 
-    def _exempt(self, guest: _Guest, *, exempt: bool) -> None:
-        if guest.exempt != exempt:
-            guest.exempt = exempt
-            lib.aq_arbiter_exempt(self._native, guest.handle, exempt)
+    def _exempt(self, client: _Guest, *, exempt: bool) -> None:
+        if client.exempt != exempt:
+            client.exempt = exempt
+            lib.aq_arbiter_exempt(self._native, client.handle, exempt)
 
     def _group_number(self, group: str) -> int:
         """As the thread knows a group; 0: none."""
-        in_use = {guest.group for guest in self._guests.values()}
+        in_use = {client.group for client in self._clients.values()}
         self._groups = {known: number for known, number in self._groups.items() if known in in_use}
         return self._groups.setdefault(group, next(self._group_numbers)) if group else 0
 
     def _leave(self, name: str) -> None:
-        lib.aq_arbiter_leave(self._native, self._guests.pop(name).handle)
+        lib.aq_arbiter_leave(self._native, self._clients.pop(name).handle)
 
-    def _state(self, guest: _Guest) -> TenantState:
-        state = ffi.new("aq_guest_state *")
-        lib.aq_arbiter_state(self._native, guest.handle, state)
-        cards = {card: _card_state(state.accounts[i]) for i, card in enumerate(guest.cards)}
+    def _state(self, client: _Guest) -> TenantState:
+        state = ffi.new("aq_client_state *")
+        lib.aq_arbiter_state(self._native, client.handle, state)
+        cards = {card: _card_state(state.accounts[i]) for i, card in enumerate(client.cards)}
         damage = ffi.string(state.damage).decode() if state.damage else None
-        return TenantState(cards, state.trust == lib.AQ_TRUSTED, damage or guest.doubt)
+        return TenantState(cards, state.trust == lib.AQ_TRUSTED, damage or client.doubt)
 
 
 def _made(native: Any) -> Any:

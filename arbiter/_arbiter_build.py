@@ -6,7 +6,7 @@ from pathlib import Path
 from cffi import FFI
 
 SOURCES = Path(__file__).resolve().parent / "src"
-HEADERS = ("law.h", "arbiter.h")
+HEADERS = ("scheduler.h", "arbiter.h")
 
 
 def declarations(header: Path) -> str:

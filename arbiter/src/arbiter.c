@@ -12,7 +12,7 @@
 
 #include "aliquot_time_slice.h"
 #include "clock.h"
-#include "guest.h"
+#include "client.h"
 #include "lateness.h"
 #include "probe.h"
 #include "thread.h"
@@ -24,11 +24,11 @@
 #define TRIES 4                   /* to let in who comes when somebody was kept out */
 
 struct aq_arbiter {
-  pthread_mutex_t lock; /* over all below but `calls`, and over the files of guests */
+  pthread_mutex_t lock; /* over all below but `calls`, and over the files of clients */
   pthread_t thread;
   bool running, leaving;
-  aq_law *law;
-  aq_guest *guests;
+  aq_scheduler *sched;
+  aq_client *clients;
   uint64_t beat_ns, looked_ns;
   aq_waiting waiting;
   aq_lateness lateness;
@@ -42,8 +42,8 @@ struct aq_arbiter {
 static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static void interrupt(aq_arbiter *arbiter, uint64_t now) {
-  aq_law_interrupt(arbiter->law, now);
-  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) aq_guest_interrupt(guest);
+  aq_scheduler_interrupt(arbiter->sched, now);
+  for (aq_client *client = arbiter->clients; client; client = client->next) aq_client_interrupt(client);
   arbiter->looked_ns = 0;
 }
 
@@ -52,9 +52,9 @@ static void interrupt(aq_arbiter *arbiter, uint64_t now) {
 static void beat(aq_arbiter *arbiter) {
   uint64_t before = arbiter->beat_ns;
   arbiter->beat_ns = aq_now_ns();
-  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
-    aq_files_beat(&guest->files, arbiter->beat_ns);
-    aq_guest_tell_accounts(guest);
+  for (aq_client *client = arbiter->clients; client; client = client->next) {
+    aq_files_beat(&client->files, arbiter->beat_ns);
+    aq_client_tell_accounts(client);
   }
   uint64_t told = aq_now_ns();
   if (before && told > before + SILENT_NS) interrupt(arbiter, told);
@@ -67,29 +67,29 @@ static uint64_t work(aq_arbiter *arbiter) {
   bool again = true;
   for (int i = 0; again && i < TRIES; i++) {
     now = aq_now_ns();
-    next = aq_law_step(arbiter->law, now);
+    next = aq_scheduler_step(arbiter->sched, now);
     again = false;
-    for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-      if (aq_guest_tell(guest)) aq_guest_read(guest, arbiter->law, AQ_ALL_SLOTS, false, aq_now_ns()), again = true;
+    for (aq_client *client = arbiter->clients; client; client = client->next)
+      if (aq_client_tell(client)) aq_client_read(client, arbiter->sched, AQ_ALL_SLOTS, false, aq_now_ns()), again = true;
   }
   return again ? now : next;
 }
 
 /* Who has woken us, those of whom something is to be seen without a bell, those whose bells are rate limited, or all. */
-static void look(aq_arbiter *arbiter, const aq_guest *waker, bool any_rang, bool all) {
-  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
-    bool watched = aq_law_holds(guest->tenant) || aq_law_suspect(arbiter->law, guest->tenant);
-    if (!all && !any_rang && !watched && !guest->rate_limited && guest != waker) continue;
+static void look(aq_arbiter *arbiter, const aq_client *waker, bool any_rang, bool all) {
+  for (aq_client *client = arbiter->clients; client; client = client->next) {
+    bool watched = aq_scheduler_holds(client->tenant) || aq_scheduler_suspect(arbiter->sched, client->tenant);
+    if (!all && !any_rang && !watched && !client->rate_limited && client != waker) continue;
     aq_depth depth = all ? AQ_ALL_SLOTS : watched ? AQ_KNOWN_SLOTS : AQ_BELLS_ONLY;
-    aq_guest_read(guest, arbiter->law, depth, guest == waker, aq_now_ns());
+    aq_client_read(client, arbiter->sched, depth, client == waker, aq_now_ns());
   }
 }
 
-static const aq_guest *rung_by(const aq_arbiter *arbiter, int place) {
+static const aq_client *rung_by(const aq_arbiter *arbiter, int place) {
   int bells = 0;
-  for (const aq_guest *guest = arbiter->guests; guest; guest = guest->next) {
-    bells += (int)guest->awaited;
-    if (place <= bells) return guest;
+  for (const aq_client *client = arbiter->clients; client; client = client->next) {
+    bells += (int)client->awaited;
+    if (place <= bells) return client;
   }
   return NULL;
 }
@@ -97,8 +97,8 @@ static const aq_guest *rung_by(const aq_arbiter *arbiter, int place) {
 static int wait_until(aq_arbiter *arbiter, uint64_t until) {
   aq_waiting_begin(&arbiter->waiting, &arbiter->calls, arbiter->heard);
   uint64_t now = aq_now_ns();
-  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-    until = sooner(until, aq_guest_await(guest, arbiter->law, &arbiter->waiting, now));
+  for (aq_client *client = arbiter->clients; client; client = client->next)
+    until = sooner(until, aq_client_await(client, arbiter->sched, &arbiter->waiting, now));
   pthread_mutex_unlock(&arbiter->lock);
   int place = aq_waiting_wait(&arbiter->waiting, until);
   uint64_t woke = aq_now_ns();
@@ -120,7 +120,7 @@ static void *run(void *of) {
     bool all = calls != arbiter->heard || now >= arbiter->looked_ns + LOOK_NS;
     arbiter->heard = calls;
     if (all) arbiter->looked_ns = now;
-    aq_law_late(arbiter->law, aq_probe_late(&arbiter->probe));
+    aq_scheduler_late(arbiter->sched, aq_probe_late(&arbiter->probe));
     look(arbiter, place > 0 ? rung_by(arbiter, place) : NULL, place == -2, all);
     uint64_t next = work(arbiter);
     uint64_t beat_at = arbiter->beat_ns + BEAT_NS;
@@ -148,19 +148,19 @@ static void init_lock(pthread_mutex_t *lock) {
 
 aq_arbiter *aq_arbiter_new(const aq_rules *rules, int polls) {
   aq_arbiter *arbiter = calloc(1, sizeof *arbiter);
-  aq_law *law = arbiter ? aq_law_new(rules, aq_now_ns()) : NULL;
-  if (!law) {
+  aq_scheduler *sched = arbiter ? aq_scheduler_new(rules, aq_now_ns()) : NULL;
+  if (!sched) {
     free(arbiter);
     return NULL;
   }
-  arbiter->law = law;
+  arbiter->sched = sched;
   arbiter->waiting.polls = polls;
   init_lock(&arbiter->lock);
   return arbiter;
 }
 
 void aq_arbiter_free(aq_arbiter *arbiter) {
-  aq_law_free(arbiter->law);
+  aq_scheduler_free(arbiter->sched);
   pthread_mutex_destroy(&arbiter->lock);
   free(arbiter);
 }
@@ -186,138 +186,138 @@ void aq_arbiter_stop(aq_arbiter *arbiter) {
   arbiter->running = false;
 }
 
-/* ---- groups of guests ---- */
+/* ---- groups of clients ---- */
 
-/* Seats have left a tenant: those behind them have moved up. */
+/* Entities have left a tenant: those behind them have moved up. */
 static void move_up(aq_arbiter *arbiter, const aq_tenant *tenant, uint32_t first, uint32_t count) {
-  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-    if (guest->tenant == tenant && guest->first > first) guest->first -= count;
+  for (aq_client *client = arbiter->clients; client; client = client->next)
+    if (client->tenant == tenant && client->first > first) client->first -= count;
 }
 
-static bool move(aq_arbiter *arbiter, aq_guest *guest, aq_tenant *to) {
-  aq_tenant *from = guest->tenant;
-  uint32_t before = guest->first, first = before;
-  to = aq_law_move(arbiter->law, from, &first, guest->count, to);
+static bool move(aq_arbiter *arbiter, aq_client *client, aq_tenant *to) {
+  aq_tenant *from = client->tenant;
+  uint32_t before = client->first, first = before;
+  to = aq_scheduler_move(arbiter->sched, from, &first, client->count, to);
   if (!to) return false;
-  guest->tenant = NULL;
-  move_up(arbiter, from, before, guest->count);
-  aq_guest_move(guest, to, first);
+  client->tenant = NULL;
+  move_up(arbiter, from, before, client->count);
+  aq_client_move(client, to, first);
   return true;
 }
 
 /* To the first of its group, of another tenant, that has none of its cards. False: there is none. */
-static bool join_group(aq_arbiter *arbiter, aq_guest *guest) {
-  for (aq_guest *other = arbiter->guests; guest->group && other; other = other->next)
-    if (other->group == guest->group && other->tenant != guest->tenant && move(arbiter, guest, other->tenant)) return true;
+static bool join_group(aq_arbiter *arbiter, aq_client *client) {
+  for (aq_client *other = arbiter->clients; client->group && other; other = other->next)
+    if (other->group == client->group && other->tenant != client->tenant && move(arbiter, client, other->tenant)) return true;
   return false;
 }
 
-static bool is_alone(const aq_arbiter *arbiter, const aq_guest *guest) {
-  for (const aq_guest *other = arbiter->guests; other; other = other->next)
-    if (other != guest && other->tenant == guest->tenant) return false;
+static bool is_alone(const aq_arbiter *arbiter, const aq_client *client) {
+  for (const aq_client *other = arbiter->clients; other; other = other->next)
+    if (other != client && other->tenant == client->tenant) return false;
   return true;
 }
 
 /* Others of a group whose cards were this one's may belong to its tenant now. */
 static void complete_group(aq_arbiter *arbiter, uint32_t group) {
-  for (aq_guest *guest = arbiter->guests; guest; guest = guest->next)
-    if (guest->group == group && is_alone(arbiter, guest)) join_group(arbiter, guest);
+  for (aq_client *client = arbiter->clients; client; client = client->next)
+    if (client->group == group && is_alone(arbiter, client)) join_group(arbiter, client);
 }
 
-/* ---- its guests ---- */
+/* ---- its clients ---- */
 
-static int enter(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms) {
-  aq_tenant *tenant = aq_law_enter(arbiter->law, terms, guest->count);
+static int enter(aq_arbiter *arbiter, aq_client *client, const aq_terms *terms) {
+  aq_tenant *tenant = aq_scheduler_enter(arbiter->sched, terms, client->count);
   if (!tenant) return ENOMEM;
-  aq_guest_seat(guest, tenant, aq_now_ns());
-  guest->next = arbiter->guests;
-  arbiter->guests = guest;
-  join_group(arbiter, guest);
+  aq_client_entity(client, tenant, aq_now_ns());
+  client->next = arbiter->clients;
+  arbiter->clients = client;
+  join_group(arbiter, client);
   call(arbiter);
   return 0;
 }
 
 int aq_arbiter_enter(aq_arbiter *arbiter, const char *control, const char *usage, uint32_t group, const aq_terms *terms,
-                     uint32_t count, aq_guest **entered) {
-  aq_guest *guest = calloc(1, sizeof *guest);
-  if (!guest) return ENOMEM;
-  guest->group = group;
-  int error = aq_guest_open(guest, control, usage, terms, count);
+                     uint32_t count, aq_client **entered) {
+  aq_client *client = calloc(1, sizeof *client);
+  if (!client) return ENOMEM;
+  client->group = group;
+  int error = aq_client_open(client, control, usage, terms, count);
   if (!error) {
     pthread_mutex_lock(&arbiter->lock);
-    error = enter(arbiter, guest, terms);
+    error = enter(arbiter, client, terms);
     pthread_mutex_unlock(&arbiter->lock);
-    if (error) aq_files_close(&guest->files);
+    if (error) aq_files_close(&client->files);
   }
-  if (error) free(guest);
-  else *entered = guest;
+  if (error) free(client);
+  else *entered = client;
   return error;
 }
 
-void aq_arbiter_change(aq_arbiter *arbiter, aq_guest *guest, const aq_terms *terms) {
+void aq_arbiter_change(aq_arbiter *arbiter, aq_client *client, const aq_terms *terms) {
   pthread_mutex_lock(&arbiter->lock);
-  aq_law_change(guest->tenant, guest->first, terms, guest->count);
+  aq_scheduler_change(client->tenant, client->first, terms, client->count);
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
 }
 
-void aq_arbiter_group(aq_arbiter *arbiter, aq_guest *guest, uint32_t group) {
+void aq_arbiter_group(aq_arbiter *arbiter, aq_client *client, uint32_t group) {
   pthread_mutex_lock(&arbiter->lock);
-  uint32_t before = guest->group;
-  guest->group = group;
-  if (!join_group(arbiter, guest) && !is_alone(arbiter, guest)) move(arbiter, guest, NULL);
+  uint32_t before = client->group;
+  client->group = group;
+  if (!join_group(arbiter, client) && !is_alone(arbiter, client)) move(arbiter, client, NULL);
   complete_group(arbiter, before);
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
 }
 
-void aq_arbiter_exempt(aq_arbiter *arbiter, aq_guest *guest, int exempt) {
+void aq_arbiter_exempt(aq_arbiter *arbiter, aq_client *client, int exempt) {
   pthread_mutex_lock(&arbiter->lock);
-  aq_law_exempt(guest->tenant, exempt);
+  aq_scheduler_exempt(client->tenant, exempt);
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
 }
 
-void aq_arbiter_leave(aq_arbiter *arbiter, aq_guest *guest) {
+void aq_arbiter_leave(aq_arbiter *arbiter, aq_client *client) {
   pthread_mutex_lock(&arbiter->lock);
-  aq_guest **link = &arbiter->guests;
-  while (*link != guest) link = &(*link)->next;
-  *link = guest->next;
-  move_up(arbiter, guest->tenant, guest->first, guest->count);
-  aq_law_leave(arbiter->law, guest->tenant, guest->first, guest->count);
-  complete_group(arbiter, guest->group);
+  aq_client **link = &arbiter->clients;
+  while (*link != client) link = &(*link)->next;
+  *link = client->next;
+  move_up(arbiter, client->tenant, client->first, client->count);
+  aq_scheduler_leave(arbiter->sched, client->tenant, client->first, client->count);
+  complete_group(arbiter, client->group);
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
-  aq_files_forsake(&guest->files);
-  aq_files_close(&guest->files);
-  free(guest);
+  aq_files_forsake(&client->files);
+  aq_files_close(&client->files);
+  free(client);
 }
 
-void aq_arbiter_doubt(aq_arbiter *arbiter, aq_guest *guest, int doubted) {
+void aq_arbiter_doubt(aq_arbiter *arbiter, aq_client *client, int doubted) {
   pthread_mutex_lock(&arbiter->lock);
-  guest->doubted = doubted;
-  if (!doubted) aq_guest_forgive(guest, aq_now_ns());
+  client->doubted = doubted;
+  if (!doubted) aq_client_forgive(client, aq_now_ns());
   call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
 }
 
-void aq_arbiter_absent(aq_arbiter *arbiter, aq_guest *guest, uint32_t seats) {
+void aq_arbiter_absent(aq_arbiter *arbiter, aq_client *client, uint32_t entities) {
   pthread_mutex_lock(&arbiter->lock);
-  aq_law_absent(guest->tenant, guest->first, guest->count, seats);
+  aq_scheduler_absent(client->tenant, client->first, client->count, entities);
   pthread_mutex_unlock(&arbiter->lock);
 }
 
 void aq_arbiter_quantum(aq_arbiter *arbiter, const char *card, uint64_t lease_ns) {
   pthread_mutex_lock(&arbiter->lock);
-  if (aq_law_quantum(arbiter->law, card, lease_ns)) call(arbiter);
+  if (aq_scheduler_quantum(arbiter->sched, card, lease_ns)) call(arbiter);
   pthread_mutex_unlock(&arbiter->lock);
 }
 
-void aq_arbiter_state(aq_arbiter *arbiter, aq_guest *guest, aq_guest_state *state) {
+void aq_arbiter_state(aq_arbiter *arbiter, aq_client *client, aq_client_state *state) {
   pthread_mutex_lock(&arbiter->lock);
-  for (uint32_t i = 0; i < guest->count; i++) state->accounts[i] = aq_law_account(guest->tenant, guest->first + i);
-  state->trust = aq_guest_trust(guest);
-  state->damage = guest->damage;
+  for (uint32_t i = 0; i < client->count; i++) state->accounts[i] = aq_scheduler_account(client->tenant, client->first + i);
+  state->trust = aq_client_trust(client);
+  state->damage = client->damage;
   pthread_mutex_unlock(&arbiter->lock);
 }
 

@@ -15,40 +15,40 @@
 #define SILENT_NS (2 * AQ_MS) /* work that begins so soon after other work does not ring */
 #define TERM_NS (1000 * AQ_MS) /* a gate without a lease is open for so long, and renewed at half of it */
 
-void aq_law_exempt(aq_tenant *tenant, int exempt) { tenant->wishes_exempt = exempt; }
+void aq_scheduler_exempt(aq_tenant *tenant, int exempt) { tenant->wishes_exempt = exempt; }
 
-void aq_exempt_settle(const aq_law *law, aq_tenant *tenant) {
+void aq_exempt_settle(const aq_scheduler *sched, aq_tenant *tenant) {
   bool exempt = tenant->wishes_exempt && tenant->trust == AQ_TRUSTED;
   if (exempt == tenant->exempt) return;
   tenant->exempt = exempt;
-  tenant->window_ns = law->rules.window_ns;
+  tenant->window_ns = sched->rules.window_ns;
   if (exempt) aq_lease_withdraw(tenant);
-  else aq_lease_interrupt(law, tenant);
-  for (uint32_t i = 0; i < tenant->count; i++) tenant->seats[i].let_in = false;
+  else aq_lease_interrupt(sched, tenant);
+  for (uint32_t i = 0; i < tenant->count; i++) tenant->entities[i].let_in = false;
   tenant->serial++;
 }
 
-static bool has_claim(const aq_seat *seat) {
-  bool wanted = seat->card->claims || seat->card->owned;
-  double least = seat->let_in ? 0 : BEHIND_NS;
-  return seat->due_ns >= seat->share * least || (!wanted && seat->room_ns >= seat->most * least);
+static bool has_claim(const aq_entity *entity) {
+  bool wanted = entity->card->claims || entity->card->owned;
+  double least = entity->let_in ? 0 : BEHIND_NS;
+  return entity->due_ns >= entity->share * least || (!wanted && entity->room_ns >= entity->most * least);
 }
 
-void aq_exempt_review(const aq_law *law, aq_tenant *tenant) {
+void aq_exempt_review(const aq_scheduler *sched, aq_tenant *tenant) {
   for (uint32_t i = 0; i < tenant->count; i++) {
-    aq_seat *seat = &tenant->seats[i];
-    seat->due_ns = fmin(seat->due_ns, seat->share * LAG_MOST_NS);
-    bool let_in = has_claim(seat);
-    aq_overlap_look(law, tenant, seat);
-    seat->serial += let_in != seat->let_in;
-    seat->let_in = let_in;
+    aq_entity *entity = &tenant->entities[i];
+    entity->due_ns = fmin(entity->due_ns, entity->share * LAG_MOST_NS);
+    bool let_in = has_claim(entity);
+    aq_overlap_look(sched, tenant, entity);
+    entity->serial += let_in != entity->let_in;
+    entity->let_in = let_in;
   }
-  if (tenant->lease_end_ns < law->now_ns + TERM_NS / 2) tenant->lease_end_ns = law->now_ns + TERM_NS;
+  if (tenant->lease_end_ns < sched->now_ns + TERM_NS / 2) tenant->lease_end_ns = sched->now_ns + TERM_NS;
 }
 
-uint64_t aq_exempt_next(const aq_law *law, const aq_tenant *tenant) {
+uint64_t aq_exempt_next(const aq_scheduler *sched, const aq_tenant *tenant) {
   uint64_t renew = tenant->lease_end_ns - TERM_NS / 2;
   for (uint32_t i = 0; i < tenant->count; i++)
-    if (tenant->seats[i].said.waiting || law->now_ns < tenant->seats[i].active_ns + SILENT_NS) return law->now_ns + LOOK_NS;
+    if (tenant->entities[i].said.waiting || sched->now_ns < tenant->entities[i].active_ns + SILENT_NS) return sched->now_ns + LOOK_NS;
   return renew;
 }

@@ -6,12 +6,12 @@
 #include "state.h"
 
 /* It has leases no longer, or from now on, as it wishes and as far as it is believed. */
-void aq_exempt_settle(const aq_law *law, aq_tenant *tenant);
+void aq_exempt_settle(const aq_scheduler *sched, aq_tenant *tenant);
 
 /* Lets it in on each card to which it has a claim now, and keeps it out of the others. */
-void aq_exempt_review(const aq_law *law, aq_tenant *tenant);
+void aq_exempt_review(const aq_scheduler *sched, aq_tenant *tenant);
 
 /* When to look at it again. */
-uint64_t aq_exempt_next(const aq_law *law, const aq_tenant *tenant);
+uint64_t aq_exempt_next(const aq_scheduler *sched, const aq_tenant *tenant);
 
 #endif

@@ -5,7 +5,7 @@
 #define AQ_FILES_H
 
 #include "aliquot_pages.h"
-#include "law.h"
+#include "scheduler.h"
 
 typedef struct {
   aq_control_page *control;

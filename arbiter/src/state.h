@@ -1,17 +1,17 @@
-/* What the law remembers of cards and tenants. A seat is a tenant's place at a card.
+/* What the scheduler remembers of cards and tenants. An entity is a tenant's place at a card.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef AQ_STATE_H
 #define AQ_STATE_H
 
 #include "aliquot_pages.h"
-#include "law.h"
+#include "scheduler.h"
 
 #define AQ_MS UINT64_C(1000000)
 
 typedef struct aq_card {
   char uuid[AQ_UUID_SIZE];
   uint64_t quantum_ns; /* 0: as usual */
-  uint32_t seats;
+  uint32_t entities;
   /* As of this step. */
   uint32_t holders; /* tenants that have it leased, or have not drained */
   uint32_t runners; /* of these, and of the exempt, with work in flight */
@@ -20,8 +20,8 @@ typedef struct aq_card {
   uint32_t claims;  /* tenants that wait for it by right */
   bool owned;       /* leased by right */
   bool contended;   /* more than one tenant has had work lately */
-  uint32_t highest; /* priority of a tenant with a seat */
-  uint32_t exempts; /* seats that are let in without a lease */
+  uint32_t highest; /* priority of a tenant with an entity */
+  uint32_t exempts; /* entities that are let in without a lease */
   double overlap_ns; /* more than the time that passed is said to have been used, and not shared out yet; negative: some is still to be said */
   struct aq_card *next;
 } aq_card;
@@ -51,7 +51,7 @@ typedef struct {
   double fined_ns;     /* charged without having been used */
   double overrun_ns;  /* of its report to come, as a stray: what it had of that is charged already */
   double guaranteed_ns, used_ns, lent_ns, held_ns;
-} aq_seat;
+} aq_entity;
 
 typedef enum { AQ_SHUT, AQ_LEASED, AQ_DRAINING } aq_state;
 
@@ -62,13 +62,13 @@ typedef struct {
   aq_claim claim;
   uint32_t priority;
   double merit;
-} aq_rank;
+} aq_order;
 
 struct aq_tenant {
-  aq_seat seats[AQ_MAX_CARDS];
+  aq_entity entities[AQ_MAX_CARDS];
   uint32_t count;
-  uint32_t priority; /* the highest of its seats */
-  aq_trust trust;    /* the least of its seats */
+  uint32_t priority; /* the highest of its entities */
+  aq_trust trust;    /* the least of its entities */
   aq_state state;
   aq_claim kind;       /* of the lease it has, or had last */
   bool started;        /* since it got the lease */
@@ -76,13 +76,13 @@ struct aq_tenant {
   bool stray;          /* runs on without a lease, since it last had nothing in flight */
   bool wishes_exempt;  /* to be without leases */
   bool exempt;         /* is without */
-  uint32_t open;       /* seats whose gate the lease opens, a bit each */
-  uint32_t leaving;    /* seats whose gate was closed since, and which may have work in flight */
+  uint32_t open;       /* entities whose gate the lease opens, a bit each */
+  uint32_t leaving;    /* entities whose gate was closed since, and which may have work in flight */
   bool apart;          /* its cards are leased one by one, */
   uint64_t apart_since_ns;
   uint64_t together_until_ns; /* and not before this instant */
   uint32_t joins;      /* how often in a row that soon turned out to be wrong */
-  uint32_t partners;   /* seats whose gate is open for one piece of work, after the lease */
+  uint32_t partners;   /* entities whose gate is open for one piece of work, after the lease */
   uint64_t partners_ns; /* since when */
   uint32_t serial;
   uint32_t no_shows;   /* leases in a row that it did not begin to use */
@@ -92,14 +92,14 @@ struct aq_tenant {
   bool unhurried;      /* nobody waits for the lease to end, and it may be had again */
   double lent_turn_ns; /* lent time by share; the least is next */
   /* As of this step. */
-  uint32_t members; /* seats that are leased together, a bit each */
+  uint32_t members; /* entities that are leased together, a bit each */
   bool wants;
   bool considered; /* for a lease */
-  aq_rank rank;
+  aq_order rank;
   struct aq_tenant *next;
 };
 
-struct aq_law {
+struct aq_scheduler {
   aq_rules rules;
   uint64_t now_ns;
   uint64_t late_ns; /* how late threads are woken */

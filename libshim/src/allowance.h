@@ -1,4 +1,4 @@
-/* The law of memory: what a tenant may have of a card now, by the control page.
+/* What a tenant may have of a card now, by the control page.
  *
  *   in use     = tally - aside + adjust  what its processes have, whether it was charged or only measured by the agent
  *   limit      = slice - host            what overflowed to the host is the slice's, too

@@ -5,7 +5,7 @@
                               where that decides what others get
     memory, at its peak       the card's memory                                    metrics
     memory it waits for       its limit                                            granter
-    time busy                 the time that passed, and a quarter more             metrics; arbiter/src/guest.c
+    time busy                 the time that passed, and a quarter more             metrics; arbiter/src/client.c
     time throttled            the time that passed, for each process there may be  metrics
     processes                 those of its own pod, by cgroup                      aliquot/node/processes.py
     work in flight            what the driver sees on the card                     absent_work

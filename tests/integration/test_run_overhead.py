@@ -64,7 +64,7 @@ def test_a_look_that_fails_is_not_the_last(shell: Shell):
 
 
 def in_use_mib(shell: Shell) -> int:
-    """What the only run has in use by the law of memory: tally and correction."""
+    """What the only run has in use: tally and correction."""
     (control,) = shell.runtime.glob("aliquot/simulated/runs/*/control")
     tally = read_usage(control.with_name("usage")).cards[0].memory_used_bytes
     return (tally + read_control(control).cards[0].adjust_bytes) >> 20

@@ -153,7 +153,7 @@ class Agent:
 
 
 def in_use(own: Tenant) -> int:
-    """By the law of memory."""
+    """Tally and correction."""
     return used(own) + read_control(own.control).cards[0].adjust_bytes
 
 

@@ -1,6 +1,6 @@
 """Corrects what a run is charged by what the driver says its processes have, while the run lasts.
 
-The node agent does the same for its tenants, by the same law (`aliquot.libshim.overhead`).
+The node agent does the same for its tenants, by the same formula (`aliquot.libshim.overhead`).
 """
 
 import threading

@@ -56,7 +56,7 @@ def run(stack: Stack, name: str) -> str:
 
 
 def in_use(node: Node, uid: str) -> int:
-    """MiB in use by the law of memory: tally and correction."""
+    """MiB in use: tally and correction."""
     (limit,) = read_control(node.tenants / uid / "main" / "control").cards
     return (usage(node, uid).cards[0].memory_used_bytes + limit.adjust_bytes) // MIB
 

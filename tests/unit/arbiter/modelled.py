@@ -1,4 +1,4 @@
-"""Cards and tenants as a model, in time that the test owns: what the law decides is the same on every run.
+"""Cards and tenants as a model, in time that the test owns: what the scheduler decides is the same on every run.
 
 A tenant's process follows the rules of the interceptor: it announces work before it looks at its gate, keeps no more in
 flight than the window, submits nothing that would outlast the lease unless nothing is in flight, and reports what
@@ -145,7 +145,7 @@ class Card:
 
 
 @dataclass(eq=False)
-class Seat:
+class Entity:
     """What a process has at one card."""
 
     card: Card
@@ -168,7 +168,7 @@ class Process:
 
     world: "World"
     work: Work
-    seats: list[Seat]
+    entities: list[Entity]
     native: Any
     reports: float = 1.0
     stopped: bool = False
@@ -194,72 +194,72 @@ class Process:
                 return
 
     def _submit_all(self, length: int, pause: int) -> bool:
-        done, seats = {card for card, _ in self._kernels}, self._seats_now()
-        for seat in seats:
-            begins = self._wished + seat.index * self.skew
-            if seat.card not in done and begins > self.world.now:
+        done, entities = {card for card, _ in self._kernels}, self._entities_now()
+        for entity in entities:
+            begins = self._wished + entity.index * self.skew
+            if entity.card not in done and begins > self.world.now:
                 self.world.at(begins, self.go)
-            elif seat.card not in done and self._may(seat, length):
-                self._submit(seat, length)
-        if len(self._kernels) < len(seats):
+            elif entity.card not in done and self._may(entity, length):
+                self._submit(entity, length)
+        if len(self._kernels) < len(entities):
             return False
         self.waits.append(self.world.now - self._wished)
         self._next, self._pause, self._pausing = None, pause, pause >= 0
         return True
 
-    def _seats_now(self) -> list[Seat]:
+    def _entities_now(self) -> list[Entity]:
         if not self.stage:
-            return self.seats
-        return [self.seats[len(self.waits) // self.stage % len(self.seats)]]
+            return self.entities
+        return [self.entities[len(self.waits) // self.stage % len(self.entities)]]
 
-    def _may(self, seat: Seat, length: int) -> bool:
-        lease, now = seat.told, self.world.now
-        free = max(seat.expected, now)
-        if not lease.open or (seat.in_flight and free + length > lease.end_ns):
-            if not seat.waiting:
-                seat.waiting = True
+    def _may(self, entity: Entity, length: int) -> bool:
+        lease, now = entity.told, self.world.now
+        free = max(entity.expected, now)
+        if not lease.open or (entity.in_flight and free + length > lease.end_ns):
+            if not entity.waiting:
+                entity.waiting = True
                 self.world.ring(self)
             return False
-        if not seat.in_flight or seat.queued + length <= lease.window_ns:
+        if not entity.in_flight or entity.queued + length <= lease.window_ns:
             return True
-        if seat.queued > length:
+        if entity.queued > length:
             return False
         if free - now > lease.window_ns:
             self.world.at(free - lease.window_ns, self.go)
             return False
         return True
 
-    def _submit(self, seat: Seat, length: int) -> None:
+    def _submit(self, entity: Entity, length: int) -> None:
         now = self.world.now
-        if not seat.in_flight and now > seat.ended + MS:
+        if not entity.in_flight and now > entity.ended + MS:
             self.world.ring(self)
-        seat.waiting, seat.queued = False, seat.queued + length
-        seat.expected = max(seat.expected, now) + length
-        kernel = Kernel(self, length, length, follows=seat.in_flight > 0, party=len(self._seats_now()))
-        seat.in_flight += 1
+        entity.waiting, entity.queued = False, entity.queued + length
+        entity.expected = max(entity.expected, now) + length
+        kernel = Kernel(self, length, length, follows=entity.in_flight > 0, party=len(self._entities_now()))
+        entity.in_flight += 1
         for card, other in self._kernels:
             kernel.others.append((card, other))
-            other.others.append((seat.card, kernel))
-        self._kernels.append((seat.card, kernel))
-        seat.card.submit(kernel)
+            other.others.append((entity.card, kernel))
+        self._kernels.append((entity.card, kernel))
+        entity.card.submit(kernel)
 
     def finished(self, card: Card, kernel: Kernel) -> None:
         """A kernel is done; the process hears of it later. Events do not tell slices of others from its own."""
-        seat = next(seat for seat in self.seats if seat.card is card)
-        since = seat.ended if kernel.follows else kernel.began
-        seat.ended = self.world.now
-        self.world.at(self.world.now + WAKE, self._reap, seat, kernel.length, self.world.now - since)
+        entity = next(entity for entity in self.entities if entity.card is card)
+        since = entity.ended if kernel.follows else kernel.began
+        entity.ended = self.world.now
+        self.world.at(self.world.now + WAKE, self._reap, entity, kernel.length, self.world.now - since)
 
-    def _reap(self, seat: Seat, length: int, busy: int) -> None:
+    def _reap(self, entity: Entity, length: int, busy: int) -> None:
         if self.stopped:
-            self.world.at(self.world.now + MS, self._reap, seat, length, busy)
+            self.world.at(self.world.now + MS, self._reap, entity, length, busy)
             return
-        seat.queued -= length
-        seat.in_flight -= 1
-        seat.used += int(busy * self.reports)
-        if not seat.in_flight and not seat.told.open:
+        entity.queued -= length
+        entity.in_flight -= 1
+        entity.used += int(busy * self.reports)
+        if not entity.in_flight and not entity.told.open:
             self.world.ring(self)
-        if self._pausing and not any(seat.in_flight for seat in self.seats):
+        if self._pausing and not any(entity.in_flight for entity in self.entities):
             self.world.at(self.world.now + self._pause, self._resume)
         self.go()
 
@@ -269,51 +269,51 @@ class Process:
 
     def report(self) -> None:
         """What the arbiter reads of it."""
-        for seat in self.seats:
+        for entity in self.entities:
             said = ffi.new("aq_report *")
-            said.used_ns, seat.used = seat.used, 0
+            said.used_ns, entity.used = entity.used, 0
             if not self.dead:
-                said.waiting, said.in_flight = seat.waiting, seat.in_flight > 0
-                said.ends_ns = seat.expected if self.stopped else max(seat.expected, self.world.now)
-                said.moving = seat.in_flight > 0 and not self.stopped
-            lib.aq_law_report(self.world.law, self.native, seat.index, said, self.world.now)
+                said.waiting, said.in_flight = entity.waiting, entity.in_flight > 0
+                said.ends_ns = entity.expected if self.stopped else max(entity.expected, self.world.now)
+                said.moving = entity.in_flight > 0 and not self.stopped
+            lib.aq_scheduler_report(self.world.scheduler, self.native, entity.index, said, self.world.now)
 
     def listen(self) -> bool:
         """Takes notice of its gates. Returns whether one was closed."""
         closed = changed = False
-        for seat in self.seats:
-            lease = lib.aq_law_lease(self.native, seat.index)
-            closed |= bool(seat.told.open and not lease.open)
-            changed |= (seat.told.serial, seat.told.end_ns) != (lease.serial, lease.end_ns)
-            seat.told = lease
+        for entity in self.entities:
+            lease = lib.aq_scheduler_lease(self.native, entity.index)
+            closed |= bool(entity.told.open and not lease.open)
+            changed |= (entity.told.serial, entity.told.end_ns) != (lease.serial, lease.end_ns)
+            entity.told = lease
         if changed:
             self.world.at(self.world.now + WAKE, self.go)
         return closed
 
     def had(self, since: int = 0) -> int:
         """Nanoseconds of its first card's time."""
-        return self.seats[0].card.had(self, since)
+        return self.entities[0].card.had(self, since)
 
     def account(self) -> Any:
         """Of its first card."""
-        return lib.aq_law_account(self.native, 0)
+        return lib.aq_scheduler_account(self.native, 0)
 
     def kill(self) -> None:
         """As SIGKILL does; the arbiter finds out when it looks."""
         self.dead = True
-        for seat in self.seats:
-            seat.card.drop(self)
+        for entity in self.entities:
+            entity.card.drop(self)
 
 
 class World:
-    """A node with its arbiter's law."""
+    """A node with its arbiter's scheduler."""
 
     def __init__(self, **rules: int) -> None:
         self.now = 0
-        wanted = lib.aq_law_rules()
+        wanted = lib.aq_scheduler_rules()
         for name, value in rules.items():
             setattr(wanted, name, value)
-        self.law = ffi.gc(lib.aq_law_new(ffi.new("aq_rules *", wanted), 0), lib.aq_law_free)
+        self.scheduler = ffi.gc(lib.aq_scheduler_new(ffi.new("aq_rules *", wanted), 0), lib.aq_scheduler_free)
         self.cards: dict[str, Card] = {}
         self.processes: list[Process] = []
         self.steps = 0
@@ -343,21 +343,26 @@ class World:
         limit = round(share) if most is None else round(most)
         terms = [(card.encode(), round(share * 100), limit, priority) for card in cards]
         each = 1 if joined else len(terms)
-        native = lib.aq_law_enter(self.law, ffi.new("aq_terms[]", terms[:each]), each)
+        native = lib.aq_scheduler_enter(self.scheduler, ffi.new("aq_terms[]", terms[:each]), each)
         for number in range(each, len(terms)):
             assert self.join(native, terms[number]) == number
-        seats = [Seat(self.cards.setdefault(card, Card(self)), index) for index, card in enumerate(cards)]
-        for seat in seats:
-            seat.told = lib.aq_law_lease(native, seat.index)
-        process = Process(self, work, seats, native)
+        entities = [
+            Entity(self.cards.setdefault(card, Card(self)), index) for index, card in enumerate(cards)
+        ]
+        for entity in entities:
+            entity.told = lib.aq_scheduler_lease(native, entity.index)
+        process = Process(self, work, entities, native)
         self.processes.append(process)
         self.at(max(at, self.now), process.go)
         return process
 
     def join(self, native: Any, terms: tuple[bytes, int, int, int]) -> int:
         """A tenant of one card enters and moves to another tenant; its place there."""
-        entered, place = lib.aq_law_enter(self.law, ffi.new("aq_terms *", terms), 1), ffi.new("uint32_t *")
-        assert lib.aq_law_move(self.law, entered, place, 1, native) == native
+        entered, place = (
+            lib.aq_scheduler_enter(self.scheduler, ffi.new("aq_terms *", terms), 1),
+            ffi.new("uint32_t *"),
+        )
+        assert lib.aq_scheduler_move(self.scheduler, entered, place, 1, native) == native
         return int(place[0])
 
     def ring(self, process: Process) -> None:
@@ -366,14 +371,16 @@ class World:
 
     def _look(self, process: Process) -> None:
         process.report()
-        lib.aq_law_rang(process.native)
+        lib.aq_scheduler_rang(process.native)
         self._step()
 
     def _step(self) -> None:
         for process in self.processes:
-            if lib.aq_law_holds(process.native) or lib.aq_law_suspect(self.law, process.native):
+            if lib.aq_scheduler_holds(process.native) or lib.aq_scheduler_suspect(
+                self.scheduler, process.native
+            ):
                 process.report()
-        self._step_at = lib.aq_law_step(self.law, self.now)
+        self._step_at = lib.aq_scheduler_step(self.scheduler, self.now)
         self.steps += 1
         closed = [process for process in self.processes if process.listen()]
         for process in closed:

@@ -220,28 +220,28 @@ def test_tenants_come_and_go_while_others_work(home: House):
     print(f"SEED={SEED}")
     rng = random.Random(SEED)
     steady = home.play(home.tenant("steady", Terms(CARD, 3000, 30)), MS)
-    guests = [home.tenant(f"guest{i}", Terms(CARD, 500, 100, priority=i % 3)) for i in range(6)]
-    players = [home.play(guest, MS) for guest in guests]
+    clients = [home.tenant(f"client{i}", Terms(CARD, 500, 100, priority=i % 3)) for i in range(6)]
+    players = [home.play(client, MS) for client in clients]
     until_ns = time.monotonic_ns() + 2000 * MS
     begin = time.monotonic_ns()
     while time.monotonic_ns() < until_ns:
-        guest = rng.choice(guests)
+        client = rng.choice(clients)
         action = rng.choice(["leave", "enter", "change", "quantum", "distrust"])
         if action == "leave":
-            home.arbiter.leave(guest.name)
+            home.arbiter.leave(client.name)
         elif action == "quantum":
             home.arbiter.quantum(CARD, rng.choice([None, 30 * MS]))
         elif action == "distrust":
-            home.arbiter.distrust(guest.name, rng.choice([None, "on suspicion"]))
+            home.arbiter.distrust(client.name, rng.choice([None, "on suspicion"]))
         else:
             most = rng.choice([5, 50, 100])
-            home.arbiter.enter(guest.name, guest.control, guest.usage, [Terms(CARD, 500, most)])
+            home.arbiter.enter(client.name, client.control, client.usage, [Terms(CARD, 500, most)])
         home.arbiter.tenants()
     end = time.monotonic_ns()
-    for guest in guests:
-        home.arbiter.enter(guest.name, guest.control, guest.usage, guest.terms)
-    for guest, before in [(guest, busy_ns(guest)) for guest in guests]:
-        until(lambda guest=guest, before=before: busy_ns(guest) > before)
+    for client in clients:
+        home.arbiter.enter(client.name, client.control, client.usage, client.terms)
+    for client, before in [(client, busy_ns(client)) for client in clients]:
+        until(lambda client=client, before=before: busy_ns(client) > before)
     assert time_in(spans(steady), begin, end) > 0
     for player in players:
         spans(player)

@@ -1,12 +1,12 @@
-/* The law by which the tenants of a node's cards have their time: pure arithmetic, told what is the case and when.
+/* The scheduler by which the tenants of a node's cards have their time: pure arithmetic, told what is the case and when.
  *
  * Whoever drives it reports what the tenants say of themselves, takes a step, and opens and closes gates as the leases then
  * stand. A step names the instant of the next one, if nothing is reported before.
  *
  * The part between the cdef markers is also read by cffi.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef AQ_LAW_H
-#define AQ_LAW_H
+#ifndef AQ_SCHEDULER_H
+#define AQ_SCHEDULER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -67,52 +67,52 @@ typedef struct {
   uint32_t waiting;
 } aq_account;
 
-typedef struct aq_law aq_law;
+typedef struct aq_scheduler aq_scheduler;
 typedef struct aq_tenant aq_tenant;
 
-aq_rules aq_law_rules(void); /* the usual ones */
+aq_rules aq_scheduler_rules(void); /* the usual ones */
 
-aq_law *aq_law_new(const aq_rules *rules, uint64_t now_ns); /* NULL: no memory */
-void aq_law_free(aq_law *law);
+aq_scheduler *aq_scheduler_new(const aq_rules *rules, uint64_t now_ns); /* NULL: no memory */
+void aq_scheduler_free(aq_scheduler *sched);
 
-/* NULL: no memory. The terms are of different cards, at most AQ_MAX_CARDS. Its seats are numbered in their order. */
-aq_tenant *aq_law_enter(aq_law *law, const aq_terms *terms, uint32_t count);
+/* NULL: no memory. The terms are of different cards, at most AQ_MAX_CARDS. Its entities are numbered in their order. */
+aq_tenant *aq_scheduler_enter(aq_scheduler *sched, const aq_terms *terms, uint32_t count);
 
-/* Seats go to another tenant, behind those that it has, or with NULL to a new one, with all that is due to them and all they owe.
+/* Entities go to another tenant, behind those that it has, or with NULL to a new one, with all that is due to them and all they owe.
  * Those that were behind them move up, and a tenant that has none left is gone. Returns where they are now, the number of the first
- * in `first`. NULL: nothing has changed, because the other tenant would have more than AQ_MAX_CARDS seats then, or two at one
+ * in `first`. NULL: nothing has changed, because the other tenant would have more than AQ_MAX_CARDS entities then, or two at one
  * card, or there is no memory. */
-aq_tenant *aq_law_move(aq_law *law, aq_tenant *tenant, uint32_t *first, uint32_t count, aq_tenant *to);
+aq_tenant *aq_scheduler_move(aq_scheduler *sched, aq_tenant *tenant, uint32_t *first, uint32_t count, aq_tenant *to);
 
-/* Seats leave, and with the last of them their tenant. Those behind them move up. */
-void aq_law_leave(aq_law *law, aq_tenant *tenant, uint32_t first, uint32_t count);
+/* Entities leave, and with the last of them their tenant. Those behind them move up. */
+void aq_scheduler_leave(aq_scheduler *sched, aq_tenant *tenant, uint32_t first, uint32_t count);
 
-/* Of seats from `first` on: other terms of the same cards, how far what they say is believed, and at which of them the driver
+/* Of entities from `first` on: other terms of the same cards, how far what they say is believed, and at which of them the driver
  * sees nothing of what is said to be in flight, a bit each. */
-void aq_law_change(aq_tenant *tenant, uint32_t first, const aq_terms *terms, uint32_t count);
-void aq_law_trust(aq_tenant *tenant, uint32_t first, uint32_t count, aq_trust trust);
-void aq_law_absent(aq_tenant *tenant, uint32_t first, uint32_t count, uint32_t absent);
+void aq_scheduler_change(aq_tenant *tenant, uint32_t first, const aq_terms *terms, uint32_t count);
+void aq_scheduler_trust(aq_tenant *tenant, uint32_t first, uint32_t count, aq_trust trust);
+void aq_scheduler_absent(aq_tenant *tenant, uint32_t first, uint32_t count, uint32_t absent);
 /* From the next step on a tenant is let in whenever time is due to it, or nobody else wants its cards, beside the leases of others:
  * contexts take turns in slices then. That is so only while what it says is believed. */
-void aq_law_exempt(aq_tenant *tenant, int exempt);
+void aq_scheduler_exempt(aq_tenant *tenant, int exempt);
 /* How late threads of this node are woken. A holder's are too, so it may have more work in flight then, and hold the card for longer. */
-void aq_law_late(aq_law *law, uint64_t late_ns);
-int aq_law_quantum(aq_law *law, const char *card, uint64_t lease_ns); /* 0: as usual. False: nobody has the card */
+void aq_scheduler_late(aq_scheduler *sched, uint64_t late_ns);
+int aq_scheduler_quantum(aq_scheduler *sched, const char *card, uint64_t lease_ns); /* 0: as usual. False: nobody has the card */
 
-void aq_law_report(aq_law *law, aq_tenant *tenant, uint32_t seat, const aq_report *report, uint64_t now_ns);
-void aq_law_rang(aq_tenant *tenant); /* a process of its began to wait or to work, or has finished */
+void aq_scheduler_report(aq_scheduler *sched, aq_tenant *tenant, uint32_t entity, const aq_report *report, uint64_t now_ns);
+void aq_scheduler_rang(aq_tenant *tenant); /* a process of its began to wait or to work, or has finished */
 
 /* For a while nobody listened, and each tenant went by its own clock: no lease of before is good any more, and what is in
  * flight, of whomever, is waited for as after a lease. */
-void aq_law_interrupt(aq_law *law, uint64_t now_ns);
+void aq_scheduler_interrupt(aq_scheduler *sched, uint64_t now_ns);
 
-uint64_t aq_law_step(aq_law *law, uint64_t now_ns);
+uint64_t aq_scheduler_step(aq_scheduler *sched, uint64_t now_ns);
 
-aq_lease aq_law_lease(const aq_tenant *tenant, uint32_t seat);
-aq_account aq_law_account(const aq_tenant *tenant, uint32_t seat);
-int aq_law_holds(const aq_tenant *tenant);   /* has a lease, or has not drained after one, or is let in without */
-int aq_law_expects(const aq_law *law, const aq_tenant *tenant); /* all that it may ring for now: steps come in time for it */
-int aq_law_suspect(const aq_law *law, const aq_tenant *tenant); /* something of it should have happened by now: does it live? */
+aq_lease aq_scheduler_lease(const aq_tenant *tenant, uint32_t entity);
+aq_account aq_scheduler_account(const aq_tenant *tenant, uint32_t entity);
+int aq_scheduler_holds(const aq_tenant *tenant);   /* has a lease, or has not drained after one, or is let in without */
+int aq_scheduler_expects(const aq_scheduler *sched, const aq_tenant *tenant); /* all that it may ring for now: steps come in time for it */
+int aq_scheduler_suspect(const aq_scheduler *sched, const aq_tenant *tenant); /* something of it should have happened by now: does it live? */
 /* cdef: end */
 
 #endif

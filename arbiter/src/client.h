@@ -1,17 +1,17 @@
-/* A tenant at its arbiter: what its files say goes to the law, what the law says goes to its files.
+/* A tenant at its arbiter: what its files say goes to the scheduler, what the scheduler says goes to its files.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef AQ_GUEST_H
-#define AQ_GUEST_H
+#ifndef AQ_CLIENT_H
+#define AQ_CLIENT_H
 
 #include "arbiter.h"
 #include "files.h"
 #include "waiting.h"
 
-struct aq_guest {
+struct aq_client {
   aq_files files;
-  uint32_t group;    /* guests of one group are one tenant to the law, as far as their cards differ; 0: none */
+  uint32_t group;    /* clients of one group are one tenant to the scheduler, as far as their cards differ; 0: none */
   aq_tenant *tenant;
-  uint32_t first;    /* of its seats there, */
+  uint32_t first;    /* of its entities there, */
   uint32_t count;
   uint32_t places[AQ_MAX_CARDS]; /* and of each in the page */
   aq_lease told[AQ_MAX_CARDS];
@@ -25,20 +25,20 @@ struct aq_guest {
   uint64_t read_ns;
   bool doubted;
   const char *damage;
-  aq_guest *next;
+  aq_client *next;
 };
 
 /* 0, or an errno value. */
-int aq_guest_open(aq_guest *guest, const char *control, const char *usage, const aq_terms *terms, uint32_t count);
+int aq_client_open(aq_client *client, const char *control, const char *usage, const aq_terms *terms, uint32_t count);
 
 /* It has entered as `tenant`: its gates are closed. */
-void aq_guest_seat(aq_guest *guest, aq_tenant *tenant, uint64_t now);
+void aq_client_entity(aq_client *client, aq_tenant *tenant, uint64_t now);
 
-/* Its seats have moved to a tenant, where they begin with this one. */
-void aq_guest_move(aq_guest *guest, aq_tenant *tenant, uint32_t first);
+/* Its entities have moved to a tenant, where they begin with this one. */
+void aq_client_move(aq_client *client, aq_tenant *tenant, uint32_t first);
 
 /* What was wrong with what it says is forgotten. */
-void aq_guest_forgive(aq_guest *guest, uint64_t now);
+void aq_client_forgive(aq_client *client, uint64_t now);
 
 /* How much there is to read. */
 typedef enum {
@@ -48,19 +48,19 @@ typedef enum {
 } aq_depth;
 
 /* Reads what it says and reports it. `woken`: it has woken the arbiter, with a ring or without. */
-void aq_guest_read(aq_guest *guest, aq_law *law, aq_depth depth, bool woken, uint64_t now);
+void aq_client_read(aq_client *client, aq_scheduler *sched, aq_depth depth, bool woken, uint64_t now);
 
 /* Its gates count as open: the next words close them, under other numbers. */
-void aq_guest_interrupt(aq_guest *guest);
+void aq_client_interrupt(aq_client *client);
 
 /* Opens and closes its gates as its leases stand. Returns whether one was closed: then it is to be read once more. */
-bool aq_guest_tell(aq_guest *guest);
+bool aq_client_tell(aq_client *client);
 
-void aq_guest_tell_accounts(aq_guest *guest);
+void aq_client_tell_accounts(aq_client *client);
 
 /* Has its bells waited for, unless it is looked at in time anyhow or is rate limited. Returns when its next ring may come, where
  * it is, else UINT64_MAX. */
-uint64_t aq_guest_await(aq_guest *guest, const aq_law *law, aq_waiting *waiting, uint64_t now);
-aq_trust aq_guest_trust(const aq_guest *guest);
+uint64_t aq_client_await(aq_client *client, const aq_scheduler *sched, aq_waiting *waiting, uint64_t now);
+aq_trust aq_client_trust(const aq_client *client);
 
 #endif

@@ -8,22 +8,22 @@ import pytest
 
 from aliquot.arbiter import LATENESS_BOUNDS_S, Terms
 from tests.unit.arbiter.house import house
-from tests.unit.arbiter.law_by_hand import Law
 from tests.unit.arbiter.modelled import CARD, MS, US, S
+from tests.unit.arbiter.scheduler_by_hand import Scheduler
 
 
 def leased(late_ns: int, *, above: int = 0) -> tuple[int, int]:
     """A new lease and its window, where two tenants want the card and, if so, one of higher priority may come."""
-    law = Law()
-    tenants: list[Any] = [law.enter(CARD), law.enter(CARD)]
+    scheduler = Scheduler()
+    tenants: list[Any] = [scheduler.enter(CARD), scheduler.enter(CARD)]
     if above:
-        law.enter(CARD, priority=above)
-    law.late(late_ns)
+        scheduler.enter(CARD, priority=above)
+    scheduler.late(late_ns)
     for tenant in tenants:
-        law.say(tenant, 0, waiting=1)
-    law.step()
-    (holder,) = (tenant for tenant in tenants if law.is_open(tenant, 0))
-    return law.lease(holder, 0)
+        scheduler.say(tenant, 0, waiting=1)
+    scheduler.step()
+    (holder,) = (tenant for tenant in tenants if scheduler.is_open(tenant, 0))
+    return scheduler.lease(holder, 0)
 
 
 def test_on_time_leases_are_as_usual():
@@ -47,14 +47,14 @@ def test_who_has_priority_does_not_wait_for_more_work():
 
 def test_long_leases_stay_as_they_were_asked_for():
     """They are longer by far."""
-    law = Law()
-    first, second = law.enter(CARD), law.enter(CARD)
-    law.quantum(CARD, 500 * MS)
-    law.late(2 * MS)
+    scheduler = Scheduler()
+    first, second = scheduler.enter(CARD), scheduler.enter(CARD)
+    scheduler.quantum(CARD, 500 * MS)
+    scheduler.late(2 * MS)
     for tenant in (first, second):
-        law.say(tenant, 0, waiting=1)
-    law.step()
-    assert 500 * MS in {law.lease(tenant, 0)[0] for tenant in (first, second)}
+        scheduler.say(tenant, 0, waiting=1)
+    scheduler.step()
+    assert 500 * MS in {scheduler.lease(tenant, 0)[0] for tenant in (first, second)}
 
 
 @pytest.mark.parametrize("polls", [False, True])

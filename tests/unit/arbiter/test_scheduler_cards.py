@@ -1,4 +1,4 @@
-"""The law on modelled cards for tenants that have several: together, in turn, and against each other."""
+"""The scheduler on modelled cards for tenants that have several: together, in turn, and against each other."""
 
 import random
 from collections.abc import Sequence
@@ -127,44 +127,51 @@ def test_collectives_that_came_late_once_are_leased_together_again():
     assert progress(world, [late], 8)[0] >= 0.95 * progress(kept, [same], 8)[0]
 
 
-def told(law: object, tenant: object, seat: int, *, waiting: int = 0, in_flight: int = 0, now: int) -> None:
+def told(
+    scheduler: object, tenant: object, entity: int, *, waiting: int = 0, in_flight: int = 0, now: int
+) -> None:
     """Reports what a tenant says of one of its cards."""
     said = ffi.new(
         "aq_report *", {"waiting": waiting, "in_flight": in_flight, "moving": in_flight, "ends_ns": now + MS}
     )
-    lib.aq_law_report(law, tenant, seat, said, now)
+    lib.aq_scheduler_report(scheduler, tenant, entity, said, now)
 
 
 def test_a_card_on_which_work_had_begun_is_not_leased_to_others():
     """When the gate closes the tenant may just have looked at it: then it has its card back, under another number."""
-    law = ffi.gc(lib.aq_law_new(ffi.new("aq_rules *", lib.aq_law_rules()), 0), lib.aq_law_free)
+    scheduler = ffi.gc(
+        lib.aq_scheduler_new(ffi.new("aq_rules *", lib.aq_scheduler_rules()), 0), lib.aq_scheduler_free
+    )
     terms = ffi.new("aq_terms[]", [(card.encode(), 4000, 40, 0) for card in TWO])
-    tenant, other = lib.aq_law_enter(law, terms, 2), lib.aq_law_enter(law, terms + 1, 1)
-    for seat in range(2):
-        told(law, tenant, seat, waiting=1, now=MS)
-    lib.aq_law_step(law, MS)
-    told(law, tenant, 0, in_flight=1, now=MS)
-    told(law, tenant, 1, now=MS)
-    told(law, other, 0, waiting=1, now=MS)
-    told(law, tenant, 0, in_flight=1, now=5 * MS)
-    lib.aq_law_step(law, 5 * MS)
-    closed = lib.aq_law_lease(tenant, 1)
+    tenant, other = (
+        lib.aq_scheduler_enter(scheduler, terms, 2),
+        lib.aq_scheduler_enter(scheduler, terms + 1, 1),
+    )
+    for entity in range(2):
+        told(scheduler, tenant, entity, waiting=1, now=MS)
+    lib.aq_scheduler_step(scheduler, MS)
+    told(scheduler, tenant, 0, in_flight=1, now=MS)
+    told(scheduler, tenant, 1, now=MS)
+    told(scheduler, other, 0, waiting=1, now=MS)
+    told(scheduler, tenant, 0, in_flight=1, now=5 * MS)
+    lib.aq_scheduler_step(scheduler, 5 * MS)
+    closed = lib.aq_scheduler_lease(tenant, 1)
     assert not closed.open
-    assert not lib.aq_law_lease(other, 0).open
-    told(law, tenant, 1, in_flight=1, now=5 * MS)
-    lib.aq_law_step(law, 5 * MS)
-    again = lib.aq_law_lease(tenant, 1)
+    assert not lib.aq_scheduler_lease(other, 0).open
+    told(scheduler, tenant, 1, in_flight=1, now=5 * MS)
+    lib.aq_scheduler_step(scheduler, 5 * MS)
+    again = lib.aq_scheduler_lease(tenant, 1)
     assert again.open
     assert again.serial != closed.serial
-    assert not lib.aq_law_lease(other, 0).open
-    told(law, tenant, 1, now=7 * MS)
-    told(law, tenant, 0, in_flight=1, now=9 * MS)
-    lib.aq_law_step(law, 9 * MS)
-    assert not lib.aq_law_lease(tenant, 1).open
-    told(law, tenant, 1, now=9 * MS)
-    lib.aq_law_step(law, 9 * MS)
-    assert lib.aq_law_lease(other, 0).open
-    assert lib.aq_law_lease(tenant, 0).open
+    assert not lib.aq_scheduler_lease(other, 0).open
+    told(scheduler, tenant, 1, now=7 * MS)
+    told(scheduler, tenant, 0, in_flight=1, now=9 * MS)
+    lib.aq_scheduler_step(scheduler, 9 * MS)
+    assert not lib.aq_scheduler_lease(tenant, 1).open
+    told(scheduler, tenant, 1, now=9 * MS)
+    lib.aq_scheduler_step(scheduler, 9 * MS)
+    assert lib.aq_scheduler_lease(other, 0).open
+    assert lib.aq_scheduler_lease(tenant, 0).open
 
 
 # ---- at random ----

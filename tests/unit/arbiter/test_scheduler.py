@@ -1,4 +1,4 @@
-"""The law on modelled cards: who gets what, to the same nanosecond on every run."""
+"""The scheduler on modelled cards: who gets what, to the same nanosecond on every run."""
 
 import random
 from collections.abc import Sequence
@@ -28,7 +28,9 @@ BURST = 100
 
 def first_after(process: Process, moment: int) -> int:
     """When a process had its card next."""
-    return min(start for start, _, who in process.seats[0].card.record if who is process and start >= moment)
+    return min(
+        start for start, _, who in process.entities[0].card.record if who is process and start >= moment
+    )
 
 
 def switches(world: World) -> int:
@@ -285,9 +287,9 @@ def test_a_holder_that_is_stopped_or_killed_is_out(how: str):
     world = World()
     tenants = [world.enter(steady(MS), 50, BURST) for _ in range(2)]
     world.run(S)
-    while not any(tenant.seats[0].told.open and tenant.seats[0].in_flight for tenant in tenants):
+    while not any(tenant.entities[0].told.open and tenant.entities[0].in_flight for tenant in tenants):
         world.run(world.now + US)
-    victim, other = sorted(tenants, key=lambda tenant: not tenant.seats[0].told.open)
+    victim, other = sorted(tenants, key=lambda tenant: not tenant.entities[0].told.open)
     moment = world.now
     if how == "killed":
         victim.kill()
@@ -328,14 +330,14 @@ def test_work_that_is_not_on_the_card_takes_no_part_of_others_time():
     absent = world.enter(iter([(FOREVER, -1)]), 30)
     world.enter(steady(MS), 15)
     world.run(S)
-    absent.seats[0].card.drop(absent)
+    absent.entities[0].card.drop(absent)
     assert world.shares(4)[1] > 25
-    lib.aq_law_absent(absent.native, 0, 1, 1)
+    lib.aq_scheduler_absent(absent.native, 0, 1, 1)
     before = absent.account().used_ns
     world.run(6 * S)
     assert world.shares(4)[1] == pytest.approx(15, abs=1)
     assert absent.account().used_ns == before
-    lib.aq_law_absent(absent.native, 0, 1, 0)
+    lib.aq_scheduler_absent(absent.native, 0, 1, 0)
     world.run(11 * S)
     assert absent.account().used_ns > before
 
@@ -343,7 +345,7 @@ def test_work_that_is_not_on_the_card_takes_no_part_of_others_time():
 def waiting_for_the_host(world: World, process: Process) -> Kernel:
     """What a process has begun on its card is there no more, and not over."""
     world.run(50 * MS)
-    card = process.seats[0].card
+    card = process.entities[0].card
     kernel = card.queues[process][0]
     card.drop(process)
     return kernel
@@ -351,9 +353,9 @@ def waiting_for_the_host(world: World, process: Process) -> Kernel:
 
 def ends(world: World, kernel: Kernel, busy: int) -> None:
     """It is over, and its process says to have used so much of the card for it; from now on that has other work."""
-    process, seat = kernel.process, kernel.process.seats[0]
-    process.work, process._next, seat.ended = steady(MS), None, world.now
-    world.at(world.now + WAKE, process._reap, seat, kernel.length, busy)
+    process, entity = kernel.process, kernel.process.entities[0]
+    process.work, process._next, entity.ended = steady(MS), None, world.now
+    world.at(world.now + WAKE, process._reap, entity, kernel.length, busy)
 
 
 def test_time_that_was_not_used_is_no_credit():
@@ -378,10 +380,10 @@ def test_work_that_waited_for_the_host_is_not_paid_for_when_it_ends():
     world.enter(steady(MS), 40)
     kernel = waiting_for_the_host(world, honest)
     world.run(2 * S)
-    lib.aq_law_absent(honest.native, 0, 1, 1)
+    lib.aq_scheduler_absent(honest.native, 0, 1, 1)
     world.run(8 * S)
     ends(world, kernel, world.now - kernel.began)
-    world.at(world.now + S // 4, lib.aq_law_absent, honest.native, 0, 1, 0)
+    world.at(world.now + S // 4, lib.aq_scheduler_absent, honest.native, 0, 1, 0)
     assert world.shares(2)[0] > 35
 
 
@@ -393,8 +395,8 @@ def test_who_waits_for_the_host_keeps_nobody_out():
         world.enter(steady(MS), 20, BURST)
     waiting_for_the_host(world, absent)
     world.run(2 * S)
-    lib.aq_law_absent(absent.native, 0, 1, 1)
-    absent.seats[0].waiting = True
+    lib.aq_scheduler_absent(absent.native, 0, 1, 1)
+    absent.entities[0].waiting = True
     world.ring(absent)
     assert sum(world.shares(4)[1:]) > 80
 
@@ -419,7 +421,7 @@ def test_who_is_doubted_pays_for_what_it_holds():
     liar.reports = 0.3
     world.enter(steady(MS), 60, BURST)
     assert world.shares(4)[0] > 34
-    lib.aq_law_trust(liar.native, 0, 1, lib.AQ_DOUBTED)
+    lib.aq_scheduler_trust(liar.native, 0, 1, lib.AQ_DOUBTED)
     world.run(5 * S)
     got = world.shares(4)
     assert got[0] <= 31
@@ -431,7 +433,7 @@ def test_who_is_not_believed_at_all_still_has_its_share():
     world = World()
     noisy = world.enter(steady(MS), 30, BURST)
     world.enter(steady(MS), 50)
-    lib.aq_law_trust(noisy.native, 0, 1, lib.AQ_BLIND)
+    lib.aq_scheduler_trust(noisy.native, 0, 1, lib.AQ_BLIND)
     world.run(S)
     got, other = world.shares(4)
     assert 15 <= got <= 30
@@ -447,11 +449,11 @@ def test_long_quanta_change_hands_seldom():
     world = World()
     for share in (40, 60):
         world.enter(steady(MS), share, BURST)
-    assert lib.aq_law_quantum(world.law, CARD.encode(), 2 * S)
+    assert lib.aq_scheduler_quantum(world.scheduler, CARD.encode(), 2 * S)
     got = world.shares(120)
     assert got == [pytest.approx(share, abs=3) for share in (40, 60)]
     assert switches(world) <= 120 / 2
-    assert lib.aq_law_quantum(world.law, CARD.encode(), 0)
+    assert lib.aq_scheduler_quantum(world.scheduler, CARD.encode(), 0)
     before = switches(world)
     world.run(world.now + S)
     assert switches(world) - before >= 20
@@ -461,7 +463,7 @@ def test_a_quantum_of_a_card_that_nobody_has_is_not_set():
     """Who calls is told."""
     world = World()
     world.enter(steady(MS), 50)
-    assert not lib.aq_law_quantum(world.law, b"GPU-elsewhere", S)
+    assert not lib.aq_scheduler_quantum(world.scheduler, b"GPU-elsewhere", S)
 
 
 @pytest.mark.parametrize("share", [30, 99])

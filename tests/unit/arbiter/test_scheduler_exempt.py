@@ -1,19 +1,19 @@
-"""The law for tenants that have no leases: let in beside those of others, and held to what is due to them."""
+"""The scheduler for tenants that have no leases: let in beside those of others, and held to what is due to them."""
 
 from itertools import pairwise
 
 import pytest
 
 from aliquot.arbiter._arbiter import lib
-from tests.unit.arbiter.law_by_hand import Law
 from tests.unit.arbiter.modelled import CARD, MS, US, Process, S, World, steady, synchronous
+from tests.unit.arbiter.scheduler_by_hand import Scheduler
 
 BURST = 100
 
 
 def exempt(world: World, process: Process) -> Process:
     """Takes a tenant's leases away."""
-    lib.aq_law_exempt(process.native, 1)
+    lib.aq_scheduler_exempt(process.native, 1)
     return process
 
 
@@ -52,7 +52,7 @@ def test_all_have_their_shares_whatever_they_are(share: int, least: int, most: i
     had = world.shares(8)
     assert least <= had[0] <= share + 1
     assert had[1] >= 100 - share - 1
-    charged = sum(lib.aq_law_account(one.native, 0).used_ns for one in (tenant, other))
+    charged = sum(lib.aq_scheduler_account(one.native, 0).used_ns for one in (tenant, other))
     assert charged == pytest.approx(world.now, rel=0.06)
 
 
@@ -63,7 +63,7 @@ def test_short_work_is_charged_what_it_uses(pause: int) -> None:
     tenant = exempt(world, world.enter(synchronous(MS, pause), 40))
     world.enter(steady(MS), 60)
     world.run(5 * S)
-    assert lib.aq_law_account(tenant.native, 0).used_ns == pytest.approx(tenant.had(), rel=0.1)
+    assert lib.aq_scheduler_account(tenant.native, 0).used_ns == pytest.approx(tenant.had(), rel=0.1)
     assert tenant.had() <= 0.41 * world.now
 
 
@@ -166,7 +166,7 @@ def test_who_is_not_believed_is_leased_its_cards_again(trust: str) -> None:
     tenant = exempt(world, world.enter(steady(MS), 30))
     other = world.enter(steady(MS), 60)
     world.run(S)
-    lib.aq_law_trust(tenant.native, 0, 1, getattr(lib, trust))
+    lib.aq_scheduler_trust(tenant.native, 0, 1, getattr(lib, trust))
     world.run(2 * S)
     record = [one for one in world.cards[CARD].record if one[0] > S + 300 * MS]
     turns = sum(one[2] is not following[2] for one, following in pairwise(record))
@@ -180,7 +180,7 @@ def test_who_is_exempt_no_longer_is_leased_its_cards_when_it_has_drained() -> No
     tenant = world.enter(steady(MS), 40)
     other = world.enter(steady(MS), 40)
     for is_exempt in (1, 0, 1, 0):
-        lib.aq_law_exempt(tenant.native, is_exempt)
+        lib.aq_scheduler_exempt(tenant.native, is_exempt)
         world.run(world.now + S)
     since = world.now
     world.run(since + 4 * S)
@@ -203,9 +203,9 @@ def test_after_an_interruption_it_is_let_in_under_another_number() -> None:
     other = world.enter(steady(MS), 50)
     world.run(S)
     begun = len(tenant.waits)
-    before = lib.aq_law_lease(tenant.native, 0)
-    lib.aq_law_interrupt(world.law, world.now)
-    after = lib.aq_law_lease(tenant.native, 0)
+    before = lib.aq_scheduler_lease(tenant.native, 0)
+    lib.aq_scheduler_interrupt(world.scheduler, world.now)
+    after = lib.aq_scheduler_lease(tenant.native, 0)
     assert after.serial != before.serial
     world.run(2 * S)
     assert max(tenant.waits[begun:]) <= 100 * US
@@ -214,50 +214,50 @@ def test_after_an_interruption_it_is_let_in_under_another_number() -> None:
 
 def test_work_that_was_in_flight_is_waited_for_when_it_is_exempt_no_longer() -> None:
     """As after a lease."""
-    law = Law()
-    tenant, other = law.enter(CARD), law.enter(CARD)
-    lib.aq_law_exempt(tenant, 1)
-    law.say(tenant, 0, waiting=1)
-    law.step(MS)
-    assert law.is_open(tenant, 0)
-    law.say(tenant, 0, in_flight=1)
-    lib.aq_law_exempt(tenant, 0)
-    law.say(other, 0, waiting=1)
-    law.step(US)
-    assert not law.is_open(other, 0)
-    law.say(tenant, 0)
-    law.step(US)
-    assert law.is_open(other, 0)
+    scheduler = Scheduler()
+    tenant, other = scheduler.enter(CARD), scheduler.enter(CARD)
+    lib.aq_scheduler_exempt(tenant, 1)
+    scheduler.say(tenant, 0, waiting=1)
+    scheduler.step(MS)
+    assert scheduler.is_open(tenant, 0)
+    scheduler.say(tenant, 0, in_flight=1)
+    lib.aq_scheduler_exempt(tenant, 0)
+    scheduler.say(other, 0, waiting=1)
+    scheduler.step(US)
+    assert not scheduler.is_open(other, 0)
+    scheduler.say(tenant, 0)
+    scheduler.step(US)
+    assert scheduler.is_open(other, 0)
 
 
 def test_a_gate_that_a_lease_had_opened_is_closed_where_it_is_ahead() -> None:
     """Under another number, or its processes would not hear of it."""
-    law = Law()
-    tenant, other = law.enter(CARD, share=10), law.enter(CARD)
-    law.say(tenant, 0, waiting=1)
-    law.step()
-    before = lib.aq_law_lease(tenant, 0)
+    scheduler = Scheduler()
+    tenant, other = scheduler.enter(CARD, share=10), scheduler.enter(CARD)
+    scheduler.say(tenant, 0, waiting=1)
+    scheduler.step()
+    before = lib.aq_scheduler_lease(tenant, 0)
     assert before.open
-    law.say(tenant, 0, in_flight=1, used=5 * MS)
-    law.say(other, 0, waiting=1)
-    lib.aq_law_exempt(tenant, 1)
-    law.step(US)
-    law.step(US)
-    after = lib.aq_law_lease(tenant, 0)
+    scheduler.say(tenant, 0, in_flight=1, used=5 * MS)
+    scheduler.say(other, 0, waiting=1)
+    lib.aq_scheduler_exempt(tenant, 1)
+    scheduler.step(US)
+    scheduler.step(US)
+    after = lib.aq_scheduler_lease(tenant, 0)
     assert not after.open
     assert after.serial != before.serial
 
 
 def test_what_should_have_ended_may_be_of_a_process_that_has() -> None:
     """So it is found out."""
-    law = Law()
-    tenant = law.enter(CARD)
-    lib.aq_law_exempt(tenant, 1)
-    law.step()
-    law.say(tenant, 0, in_flight=1)
-    assert not lib.aq_law_suspect(law.law, tenant)
-    law.step(10 * MS)
-    assert lib.aq_law_suspect(law.law, tenant)
+    scheduler = Scheduler()
+    tenant = scheduler.enter(CARD)
+    lib.aq_scheduler_exempt(tenant, 1)
+    scheduler.step()
+    scheduler.say(tenant, 0, in_flight=1)
+    assert not lib.aq_scheduler_suspect(scheduler.scheduler, tenant)
+    scheduler.step(10 * MS)
+    assert lib.aq_scheduler_suspect(scheduler.scheduler, tenant)
 
 
 def test_who_was_stopped_does_not_make_up_for_all_of_it() -> None:
