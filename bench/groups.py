@@ -47,14 +47,14 @@ def cluster() -> Ledger:
 
 def extender(*, groups: bool) -> Filter:
     """Its deciding parts."""
-    ledger, waiting, passed_over = cluster(), PendingPods(), NodeBackoff()
+    ledger, waiting, node_backoff = cluster(), PendingPods(), NodeBackoff()
     ledger.on_change(waiting.something_changed)
-    gangs = Gangs(ledger, waiting, passed_over, read_pod_request) if groups else None
+    gangs = Gangs(ledger, waiting, node_backoff, read_pod_request) if groups else None
     return Filter(
         ledger,
         ForeignPlugins(()),
         Placer(ledger.table),
-        passed_over=passed_over,
+        node_backoff=node_backoff,
         waiting=waiting,
         gangs=gangs,
     )

@@ -45,10 +45,10 @@ async def run_alone(options: argparse.Namespace) -> bool:
     """Serve as the only extender; False when what it knows is true no more."""
     tls = server_context(options.tls_cert, options.tls_key, options.client_ca) if options.tls_cert else None
     async with Api.from_kubeconfig(options.kubeconfig, user_agent=AGENT) as api:
-        parts = App(api, options)
-        ReplicaMetrics(parts.registry, leads=lambda: True, transitions=lambda: 0)
-        workers: tuple[Worker, ...] = (GcTuning(parts.feeds), *parts.feeds, *parts.workers)
-        return await serve(parts.extender(guard=guard_of(options, api)), options, tls, *workers)
+        app = App(api, options)
+        ReplicaMetrics(app.registry, leads=lambda: True, transitions=lambda: 0)
+        workers: tuple[Worker, ...] = (GcTuning(app.feeds), *app.feeds, *app.workers)
+        return await serve(app.extender(guard=guard_of(options, api)), options, tls, *workers)
 
 
 async def run_replica(options: argparse.Namespace) -> bool:
@@ -57,31 +57,33 @@ async def run_replica(options: argparse.Namespace) -> bool:
     pair = CertificatePair(options.tls_ca, options.tls_cert, options.tls_key)
     own = Api.from_kubeconfig(options.kubeconfig, user_agent=AGENT, timeout_seconds=WRITE_SECONDS)
     async with own:
-        election = Election(own, candidate(options), lambda: not parts.missing())
+        election = Election(own, candidate(options), lambda: not app.missing())
         async with Api.from_kubeconfig(options.kubeconfig, user_agent=AGENT, fence=election.fence) as api:
-            parts = App(api, options)
-            office = Leadership(election, parts.catch_up, parts.workers)
+            app = App(api, options)
+            leadership = Leadership(election, app.catch_up, app.workers)
             counted = ReplicaMetrics(
-                parts.registry, leads=lambda: not office.closed(), transitions=lambda: election.transitions
+                app.registry,
+                leads=lambda: not leadership.closed(),
+                transitions=lambda: election.transitions,
             )
             forwarder = Forwarder(
                 election,
-                office,
+                leadership,
                 pair,
                 counted.forwarded,
                 options.tls_server_name,
                 hold_seconds=options.hold_seconds,
             )
             # Reviews are requests with a body, and a fence lets those of the leader pass alone.
-            extender = parts.extender(forwarder, guard_of(options, own))
+            extender = app.extender(forwarder, guard_of(options, own))
             told_to_stop = await serve(
                 extender,
                 options,
                 tls,
-                GcTuning(parts.feeds),
-                *parts.feeds,
+                GcTuning(app.feeds),
+                *app.feeds,
                 election,
-                office,
+                leadership,
                 before_end=election.resign,
                 patience=HANDOVER_SECONDS,
             )

@@ -66,27 +66,27 @@ class App:
             options: The command line.
         """
         self._api, self._options = api, options
-        self._memory = memory = ClusterState.of(options)
-        self._metrics = ExtenderMetrics(CollectorRegistry(), memory.ledger, cards=options.card_metrics)
+        self._state = state = ClusterState.of(options)
+        self._metrics = ExtenderMetrics(CollectorRegistry(), state.ledger, cards=options.card_metrics)
         self.registry = self._metrics.registry
-        memory.evictable.cut = self._metrics.cut_searches.inc
+        state.candidates.cut = self._metrics.cut_searches.inc
         for collector in (
-            QuotaCollector(memory.quotas),
-            PendingPodsCollector(memory.waiting),
+            QuotaCollector(state.quotas),
+            PendingPodsCollector(state.waiting),
             CertificateCollector(options.tls_cert, options.tls_ca, options.client_ca),
-            GangCollector(memory.gangs),
+            GangCollector(state.gangs),
         ):
             self.registry.register(collector)
-        self._resizer = Resizer(api, memory.ledger, self._metrics.resizes, memory.quotas)
-        self._late = LatePlacements(api, memory.ledger, memory.read, options.volcano)
+        self._resizer = Resizer(api, state.ledger, self._metrics.resizes, state.quotas)
+        self._late = LatePlacements(api, state.ledger, state.read, options.volcano)
         self._binder = Binder(
             api,
-            memory.ledger,
-            memory.placer,
-            names=memory.names,
-            dialects=memory.dialects,
-            quotas=memory.quotas,
-            gangs=memory.gangs,
+            state.ledger,
+            state.placer,
+            names=state.names,
+            dialects=state.dialects,
+            quotas=state.quotas,
+            gangs=state.gangs,
         )
         self._decide = self._make_filter()
         self._late.place_by(self._decide)
@@ -94,88 +94,88 @@ class App:
         self._feed = self._make_feed()
         self.feeds = (
             self._feed,
-            QuotaInformer(api, memory.quotas, self._feed.pools_known),
-            GangInformer(api, memory.gangs),
-            BudgetInformer(api, memory.budgets),
+            QuotaInformer(api, state.quotas, self._feed.pools_known),
+            GangInformer(api, state.gangs),
+            BudgetInformer(api, state.budgets),
         )
         self.workers = self._make_workers()
 
     def _make_filter(self) -> Filter:
-        memory = self._memory
+        state = self._state
         return Filter(
-            memory.ledger,
-            memory.foreign,
-            memory.placer,
-            names=memory.names,
-            dialects=memory.dialects,
-            passed_over=memory.passed_over,
-            quotas=memory.quotas,
-            waiting=memory.waiting,
-            gangs=memory.gangs,
-            holds=memory.holds,
+            state.ledger,
+            state.foreign,
+            state.placer,
+            names=state.names,
+            dialects=state.dialects,
+            node_backoff=state.node_backoff,
+            quotas=state.quotas,
+            waiting=state.waiting,
+            gangs=state.gangs,
+            nominations=state.nominations,
             all_pods=self._options.place_all_pods,
         )
 
     def _make_feed(self) -> ClusterInformer:
-        memory, statuses = self._memory, StatusRateLimit()
+        state, statuses = self._state, StatusRateLimit()
         self._metrics.nodes_rate_limited.set_function(lambda: float(len(statuses.over)))
         return ClusterInformer(
             self._api,
-            memory.ledger,
-            memory.foreign,
+            state.ledger,
+            state.foreign,
             self._resizer,
-            names=memory.names,
-            waiting=memory.waiting,
-            gangs=memory.gangs,
-            residents=memory.residents,
-            holds=memory.holds,
+            names=state.names,
+            waiting=state.waiting,
+            gangs=state.gangs,
+            running_pods=state.running_pods,
+            nominations=state.nominations,
             late=self._late,
-            demand=memory.placer.demand,
+            demand=state.placer.demand,
             statuses=statuses,
         )
 
     def _make_workers(self) -> tuple[Worker, ...]:
         """In the order in which they are started."""
-        api, memory = self._api, self._memory
+        api, state = self._api, self._state
         patience = self._options.reservation_seconds
-        evictions = Evictions(api, memory.evictable, time.monotonic, self._count_eviction)
+        evictions = Evictions(api, state.candidates, time.monotonic, self._count_eviction)
         waker = Waker(
             api,
-            memory.waiting,
+            state.waiting,
             self._decide,
             self.feeds,
             touched=self._metrics.touches.inc,
-            missed=MissedAdmissions(api, memory.names).tell,
+            missed=MissedAdmissions(api, state.names).tell,
         )
         return (
-            QuotaReporter(api, memory.quotas),
+            QuotaReporter(api, state.quotas),
             LedgerCleanup(
-                memory.ledger,
+                state.ledger,
                 self._binder,
                 time.monotonic,
                 reservation_seconds=patience,
-                keeps=memory.gangs.keeps,
+                keeps=state.gangs.keeps,
             ),
             self._resizer,
             waker,
-            memory.gangs,
+            state.gangs,
             IncompleteGangs(
                 api,
-                memory.gangs,
+                state.gangs,
                 self._decide,
-                memory.evictable,
+                state.candidates,
                 grace_seconds=self._options.group_grace_seconds,
                 others=self._options.volcano,
                 feeds=self.feeds,
                 counted=lambda outcome: self._metrics.group_evictions.labels(outcome).inc(),
             ),
             self._late,
-            ModelUpdater(memory.placer, self._quiet),
+            ModelUpdater(state.placer, self._quiet),
             GangPreemption(
-                memory.gangs,
+                state.gangs,
                 self._decide,
-                memory.evictable,
-                memory.holds,
+                state.candidates,
+                state.nominations,
                 evictions=evictions,
                 grounds=self._gang_grounds(),
                 feeds=self.feeds,
@@ -183,10 +183,10 @@ class App:
             ),
             Evictor(
                 api,
-                memory.waiting,
+                state.waiting,
                 self._decide,
-                memory.evictable,
-                memory.holds,
+                state.candidates,
+                state.nominations,
                 evictions=evictions,
                 grounds=self._grounds(),
                 touch=waker.touch,
@@ -197,13 +197,15 @@ class App:
 
     def _grounds(self) -> list[EvictionReason]:
         """Why pods may be evicted here: what borrowers have goes first."""
-        memory, options = self._memory, self._options
+        state, options = self._state, self._options
         grounds: list[EvictionReason] = []
         if options.reclaims_per_minute:
-            grounds.append(Reclaim(memory.evictable, options.reclaims_per_minute))
+            grounds.append(Reclaim(state.candidates, options.reclaims_per_minute))
         if options.preemption == BY_EXTENDER:
             grounds.append(
-                ExtenderPreemption(memory.evictable, memory.holds, memory.waiting, options.preemption_seconds)
+                ExtenderPreemption(
+                    state.candidates, state.nominations, state.waiting, options.preemption_seconds
+                )
             )
         return grounds
 
@@ -231,11 +233,11 @@ class App:
 
     def extender(self, forwarder: Forwarder | None = None, guard: Guard = OPEN) -> Extender:
         """Who answers calls."""
-        dry_run = DryRun(self._decide, HypotheticalNodes(self._feed.known, self._memory.names))
-        kept = self._memory.evictable.kept
+        dry_run = DryRun(self._decide, HypotheticalNodes(self._feed.known, self._state.names))
+        kept = self._state.candidates.kept
         why = Why(self._api, self._decide, self._feed.known, kept)
         defragmenter = Defragmenter(self._api, self._decide, kept)
-        questions = QueryApi(dry_run, why, defragmenter, self._metrics)
+        queries = QueryApi(dry_run, why, defragmenter, self._metrics)
         beside = self._options.kube_scheduler_health
         return Extender(
             self._decide,
@@ -244,11 +246,11 @@ class App:
             self.missing,
             preemption=Preemption(
                 self._decide,
-                self._memory.evictable,
-                self._memory.holds,
+                self._state.candidates,
+                self._state.nominations,
                 enabled=self._options.preemption != BY_NOBODY,
             ),
-            questions=questions,
+            queries=queries,
             forwarder=forwarder,
             volcano=Volcano(self._decide) if self._options.volcano else None,
             quiet=self._quiet,

@@ -37,13 +37,13 @@ class ClusterState:
         foreign: Which nodes other plugins serve.
         waiting: Who was refused.
         quotas: What each namespace may have.
-        residents: Who is on which node.
+        running_pods: Who is on which node.
         budgets: Whom disruption budgets keep.
-        passed_over: Where a pod has just been in vain.
+        node_backoff: Where a pod has just been in vain.
         gangs: Who gets places together.
         placer: How good nodes are.
-        evictable: Who may be sent away.
-        holds: What is held for whom.
+        candidates: Who may be sent away.
+        nominations: What is held for whom.
     """
 
     names: ResourceNames
@@ -53,36 +53,36 @@ class ClusterState:
     foreign: ForeignPlugins
     waiting: PendingPods
     quotas: Quotas
-    residents: RunningPods
+    running_pods: RunningPods
     budgets: Budgets
-    passed_over: NodeBackoff
+    node_backoff: NodeBackoff
     gangs: Gangs
     placer: Placer
-    evictable: Candidates
-    holds: Nominations
+    candidates: Candidates
+    nominations: Nominations
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Self:
         """An empty one, as the command line says."""
         names, dialects = options.names, load_dialects(options.dialects)
         read = partial(read_pod_request, names=names, dialects=dialects)
-        ledger, waiting, passed_over = Ledger(time.monotonic), PendingPods(), NodeBackoff()
+        ledger, waiting, node_backoff = Ledger(time.monotonic), PendingPods(), NodeBackoff()
         reclaims = bool(options.reclaims_per_minute)
         quotas = Quotas(ledger.accounts, names=names, dialects=dialects, lends=reclaims)
         ledger.on_change(waiting.something_changed)
         quotas.on_change(waiting.something_changed)
         ledger.hosts.on_turn(quotas.room_changed)
-        residents, budgets = RunningPods(ledger), Budgets()
+        running_pods, budgets = RunningPods(ledger), Budgets()
         gangs = Gangs(
             ledger,
             waiting,
-            passed_over,
+            node_backoff,
             read,
             hold_seconds=options.group_seconds,
             saving_seconds=options.group_saving_seconds,
         )
-        evictable = Candidates(
-            ledger, residents, budgets, quotas, options.min_run_seconds, breaks=gangs.breaks
+        candidates = Candidates(
+            ledger, running_pods, budgets, quotas, options.min_run_seconds, breaks=gangs.breaks
         )
         return cls(
             names,
@@ -92,15 +92,15 @@ class ClusterState:
             ForeignPlugins(dialects),
             waiting,
             quotas,
-            residents,
+            running_pods,
             budgets,
-            passed_over,
+            node_backoff,
             gangs,
             Placer(
                 ledger.table,
                 Preference(options.node_policy, options.card_policy),
                 patient=not options.learn_at_once,
             ),
-            evictable,
-            Nominations(ledger, waiting, evictable),
+            candidates,
+            Nominations(ledger, waiting, candidates),
         )

@@ -145,7 +145,7 @@ class CardTable:
         self.whole_cpu, self.whole_mib = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
         self.host_slices, self.whole_slices = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
         self.preference, self.shape = np.zeros(FIRST_ROWS, np.int64), np.zeros(FIRST_ROWS, np.int64)
-        self._trail, self._reshaped = ChangeLog(FIRST_ROWS), 0
+        self._change_log, self._reshaped = ChangeLog(FIRST_ROWS), 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -168,11 +168,11 @@ class CardTable:
     @property
     def tick(self) -> int:
         """Grows with every change."""
-        return self._trail.tick
+        return self._change_log.tick
 
     def changed_since(self, tick: int) -> Ints:
         """The rows that have changed after this tick."""
-        return self._trail.since(tick)
+        return self._change_log.since(tick)
 
     @property
     def numbering(self) -> tuple[int, int, int]:
@@ -200,7 +200,7 @@ class CardTable:
             self._clear(row)
         self._widen(len(cards))
         self._reshaped = self.tick + 1
-        self._trail.touch(row)
+        self._change_log.touch(row)
         self._columns[node] = {card.uuid: column for column, card in enumerate(cards)}
         self.slots_each[row] = cards[0].slots if cards else 0
         self.preference[row] = _position(self.preferences, preference)
@@ -243,7 +243,7 @@ class CardTable:
         if column is None:
             return
         row = self._rows[node]
-        self._trail.touch(row)
+        self._change_log.touch(row)
         self.used[column, row] += sign * charge.memory_mib
         self.slots[column, row] += sign * charge.slots
         # Most pods have nothing of the others, and adding nothing takes as long.
@@ -305,7 +305,7 @@ class CardTable:
     def twin(self) -> "CardTable":
         """The same arrays, but those of what is promised, and of when, copied once more: for charging at will."""
         part = copy.copy(self)
-        part._lent, part._trail = None, self._trail.copy()  # noqa: SLF001 - of the same class
+        part._lent, part._change_log = None, self._change_log.copy()  # noqa: SLF001 - of the same class
         for name in _PROMISED:
             setattr(part, name, getattr(self, name).copy())
         return part
@@ -326,7 +326,7 @@ class CardTable:
             self.host_cpu[row] -= share.cpu_milli
             self.host_mib[row] -= share.memory_mib
             self.host_slices[row] -= share.slices
-            self._trail.touch(row)
+            self._change_log.touch(row)
 
     @property
     def lent(self) -> Lent:
@@ -440,14 +440,14 @@ class CardTable:
     def _write_free(self, row: int, free: HostShare) -> None:
         self.host_cpu[row], self.host_mib[row] = free.cpu_milli, free.memory_mib
         self.host_slices[row] = free.slices
-        self._trail.touch(row)
+        self._change_log.touch(row)
 
     def _clear(self, row: int) -> None:
         for grid in self._grids():
             grid[:, row] = 0
         self._reshaped = self.tick + 1
         self.slots_each[row] = self.shape[row] = 0
-        self._trail.touch(row)
+        self._change_log.touch(row)
 
     def _new_row(self) -> int:
         if self._spare:
@@ -469,7 +469,7 @@ class CardTable:
 
     def _resize(self, rows: int, columns: int) -> None:
         self._lent = None
-        self._trail.grow(rows)
+        self._change_log.grow(rows)
         old_columns, old_rows = self.exists.shape
         margin = ((0, columns - old_columns), (0, rows - old_rows))
         for name in (*_GRIDS, "uuid"):

@@ -59,8 +59,8 @@ class ClusterInformer:
         names: ResourceNames = DEFAULT_NAMES,
         waiting: PendingPods | None = None,
         gangs: Gangs | None = None,
-        residents: RunningPods | None = None,
-        holds: Nominations | None = None,
+        running_pods: RunningPods | None = None,
+        nominations: Nominations | None = None,
         late: LatePlacements | None = None,
         demand: WorkloadModel | None = None,
         statuses: StatusRateLimit | None = None,
@@ -77,8 +77,8 @@ class ClusterInformer:
         self._resizer = resizer
         self._slices = names.gpu
         self._waiting = PendingPods() if waiting is None else waiting  # an empty one is false
-        self._residents = residents or RunningPods(ledger)
-        self._holds = holds
+        self._running_pods = running_pods or RunningPods(ledger)
+        self._nominations = nominations
         self._foreign = foreign
         self._statuses = statuses or StatusRateLimit()
         self._cards = Reflector(
@@ -160,8 +160,8 @@ class ClusterInformer:
             self._let_go(uid)
             self._confirm(pod)
             self._resizer.see(pod)
-        elif self._holds is not None:
-            self._holds.see(pod)
+        elif self._nominations is not None:
+            self._nominations.see(pod)
         if self._gangs is not None:
             self._gangs.see(pod)
 
@@ -176,7 +176,7 @@ class ClusterInformer:
             self._ledger.confirm(uid, placement, version, meta.namespace)
         self._ledger.hosts.put_pod(uid, node, pod.spec.host)
         entry = self._ledger.entry(uid)
-        self._residents.put(pod, entry.placement if entry else None)
+        self._running_pods.put(pod, entry.placement if entry else None)
         if placement is None or entry is None or entry.placement == placement:
             self._doubts.pop(uid, None)
         else:
@@ -224,13 +224,13 @@ class ClusterInformer:
         return {*placed, *waiting, *self._ledger.hosts.pods()}
 
     def _let_go(self, uid: str) -> None:
-        if self._holds is not None:
-            self._holds.forget(uid)
+        if self._nominations is not None:
+            self._nominations.forget(uid)
 
     def drop_pod(self, uid: str) -> None:
         """Give back all that a pod had, which has finished or is no more."""
         self._let_go(uid)
-        self._residents.drop(uid)
+        self._running_pods.drop(uid)
         self._doubts.pop(uid, None)
         self._ledger.depart(uid)
         self._ledger.hosts.drop_pod(uid)

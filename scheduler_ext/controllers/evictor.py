@@ -134,8 +134,8 @@ class Evictor:
         api: PlanApi,
         waiting: PendingPods,
         decide: Filter,
-        evictable: Candidates,
-        holds: Nominations,
+        candidates: Candidates,
+        nominations: Nominations,
         *,
         evictions: Evictions,
         grounds: Sequence[EvictionReason],
@@ -150,8 +150,8 @@ class Evictor:
             api: The cluster.
             waiting: Who waits.
             decide: What filter would say.
-            evictable: Who is beyond their guarantee.
-            holds: Keeps the room.
+            candidates: Who is beyond their guarantee.
+            nominations: Keeps the room.
             evictions: Evicts.
             grounds: Why pods may be evicted, those first that are tried first.
             touch: Has kube-scheduler ask for a pod again.
@@ -162,8 +162,8 @@ class Evictor:
         self._api = api
         self._waiting = waiting
         self._decide = decide
-        self._evictable = evictable
-        self._holds = holds
+        self._candidates = candidates
+        self._nominations = nominations
         self._grounds = {ground.name: ground for ground in grounds}
         self._touch = touch
         self._feeds = feeds
@@ -180,11 +180,11 @@ class Evictor:
     async def look(self) -> None:
         """One round: carry on with every plan, make one for those that a ground holds for, and end lost nominations."""
         waiters = self._waiting.all()
-        self._holds.review()
+        self._nominations.review()
         uids = {waiter.request.uid for waiter in waiters}
         self._works = {uid: work for uid, work in self._works.items() if uid in uids}
         self._lost = {uid: lost for uid, lost in self._lost.items() if uid in uids}
-        borrowing, hopeless = self._evictable.borrowing(), set[Hashable]()
+        borrowing, hopeless = self._candidates.borrowing(), set[Hashable]()
         for waiter in waiters:
             if waiter.request.uid not in self._works:
                 self._adopt(waiter)
@@ -214,8 +214,8 @@ class Evictor:
     def _begin(self, waiter: PendingPod, plan: EvictionPlan) -> _Work:
         uid = waiter.request.uid
         work = self._works[uid] = _Work(plan, self._grounds[plan.ground], self._clock())
-        self._holds.claim(waiter.pod, waiter.request, {plan.node: plan.uids})
-        self._holds.grant(uid, plan.node)
+        self._nominations.claim(waiter.pod, waiter.request, {plan.node: plan.uids})
+        self._nominations.grant(uid, plan.node)
         return work
 
     async def _serve(self, waiter: PendingPod, borrowing: Borrowing, hopeless: set[Hashable]) -> None:
@@ -240,7 +240,7 @@ class Evictor:
             if self._clock() - waiter.asked > OFFER_SECONDS:
                 await self._ask(waiter)
             elif not best.pods:
-                self._holds.expect(waiter.request.uid, best.node)
+                self._nominations.expect(waiter.request.uid, best.node)
             elif self._evictions.affordable(name, ground.per_minute, len(best.pods)):
                 await self._plan(waiter, ground, best.node)
             return
@@ -254,9 +254,9 @@ class Evictor:
         """Whether a pod is about to get a place, or goes with others that cannot yet; then it is to get none alone."""
         uid = waiter.request.uid
         if self._decide.waits_for_others(waiter.pod):
-            self._holds.expect_nothing(uid)
+            self._nominations.expect_nothing(uid)
             return True
-        return bool(self._holds.node_of(uid)) and not self._holds.late(uid)
+        return bool(self._nominations.node_of(uid)) and not self._nominations.late(uid)
 
     async def _best(self, waiter: PendingPod, ground: EvictionReason) -> Departure | None:
         """The departure that costs least, of all nodes that the pod may have; None where it needs or finds none.
@@ -266,11 +266,11 @@ class Evictor:
         pod, request = waiter.pod, waiter.request
         if self._decide.has_room(pod, request, waiter.nodes):
             return None
-        borrowing, shut = self._evictable.borrowing(), self._decide.shut_to(pod)
+        borrowing, shut = self._candidates.borrowing(), self._decide.shut_to(pod)
         found, spent = [], 0.0
         for number, node in enumerate(self._open(waiter.nodes)):
             if spent > MOST_SECONDS:
-                self._evictable.cut()
+                self._candidates.cut()
                 break
             start = self._clock()
             departure = None if node in shut else ground.departure(waiter, node, borrowing)
@@ -295,7 +295,7 @@ class Evictor:
         plan = self._plan_in(pod)
         if plan is None:
             # Nothing is awaited between this look and the patch, which fails if the pod has changed since.
-            fresh = ground.departure(waiter, node, self._evictable.borrowing())
+            fresh = ground.departure(waiter, node, self._candidates.borrowing())
             if fresh is None or not fresh.pods or not self._open([node]):
                 return
             plan = plan_of(fresh, ground.name)
@@ -308,7 +308,7 @@ class Evictor:
         Filter may not have been asked for them: where kube-scheduler refuses a pod everywhere itself it asks
         `preempt` alone.
         """
-        for request in self._holds.lost_for_long():
+        for request in self._nominations.lost_for_long():
             try:
                 pod = await self._api.get(PODS, request.name, request.namespace)
                 if self._waits(pod, request.uid):
@@ -327,15 +327,15 @@ class Evictor:
 
     async def _carry_out(self, waiter: PendingPod, work: _Work) -> None:
         """Evict those of a plan that are needed yet, each once."""
-        plan, borrowing = work.plan, self._evictable.borrowing(work.done)
-        told = self._evictable.told(plan.uids)
+        plan, borrowing = work.plan, self._candidates.borrowing(work.done)
+        told = self._candidates.told(plan.uids)
         offered = (
             plan.node in waiter.nodes or not waiter.reason or (told and self._may_be_offered(waiter, work))
         )
         if not offered or not self._open([plan.node]) or self._decide.waits_for_others(waiter.pod):
             self._give_up(waiter, work, work.ground.again_after)
             return
-        if told and self._holds.comes(waiter.request.uid, work.done):
+        if told and self._nominations.comes(waiter.request.uid, work.done):
             return
         departure = work.ground.departure(
             waiter, plan.node, borrowing, planned=plan.uids, gone=frozenset(work.done)
@@ -351,8 +351,8 @@ class Evictor:
     def _may_be_offered(self, waiter: PendingPod, work: _Work) -> bool:
         """Whether kube-scheduler cannot have offered the node again yet: it may lack CPU until those have ended."""
         now = self._clock()
-        victims = filter(None, map(self._evictable.residents.get, work.plan.uids))
-        if any(map(self._evictable.leaves, victims)):
+        victims = filter(None, map(self._candidates.running_pods.get, work.plan.uids))
+        if any(map(self._candidates.leaves, victims)):
             work.ended = now
         return waiter.asked <= work.ended and now - work.ended <= OFFER_SECONDS
 
@@ -364,7 +364,7 @@ class Evictor:
         _log.info("room on %s for pod %s is lost", work.plan.node, waiter.pod.key)
         self._lost[uid] = _Lost(work.plan, times, until)
         del self._works[uid]
-        self._holds.revoke(uid)
+        self._nominations.revoke(uid)
 
     async def _evict(self, evictee: Evictee, waiter: PendingPod, work: _Work) -> bool:
         """Whether a pod has been evicted, or is gone."""
@@ -377,5 +377,5 @@ class Evictor:
         """Whether this is the pod, and no place for it was found or made meanwhile, or none that is of use."""
         gone = pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
         nominated = pod.status.nominated_node_name
-        useless = {"", self._holds.lost(uid), self._holds.late(uid)}
+        useless = {"", self._nominations.lost(uid), self._nominations.late(uid)}
         return not gone and not pod.spec.node_name and nominated in useless

@@ -95,8 +95,8 @@ class GangPreemption:
         self,
         gangs: Gangs,
         decide: Filter,
-        evictable: Candidates,
-        holds: Nominations,
+        candidates: Candidates,
+        nominations: Nominations,
         *,
         evictions: Evictions,
         grounds: Sequence[GangReason],
@@ -109,8 +109,8 @@ class GangPreemption:
         Args:
             gangs: The groups.
             decide: What filter would say.
-            evictable: Who may be evicted.
-            holds: Keeps the room.
+            candidates: Who may be evicted.
+            nominations: Keeps the room.
             evictions: Evicts.
             grounds: Why pods may be evicted, those first that are tried first.
             feeds: What reads the cluster.
@@ -119,8 +119,8 @@ class GangPreemption:
         """
         self._gangs = gangs
         self._filter = decide
-        self._evictable = evictable
-        self._holds = holds
+        self._candidates = candidates
+        self._nominations = nominations
         self._evictions = evictions
         self._grounds = grounds
         self._feeds = feeds
@@ -149,7 +149,7 @@ class GangPreemption:
 
     def _waiting(self) -> Iterator[Gang]:
         """The groups that lack places for several members, as many of which have waited for long enough."""
-        seen, now = set[GroupKey](), self._evictable.clock()
+        seen, now = set[GroupKey](), self._candidates.clock()
         for waiter in self._filter.waiting.all():
             gang = self._gangs.of(waiter.request.uid)
             if gang is None or gang.key in seen or not self._filter.waits_for_others(waiter.pod):
@@ -174,7 +174,7 @@ class GangPreemption:
         held, ledger = self._held.get(gang.key), self._filter.ledger
         if held is None:
             return False
-        with self._filter.waiting.trial(), ledger.without(*self._evictable.leaving()):
+        with self._filter.waiting.trial(), ledger.without(*self._candidates.leaving()):
             entries = [entry for entry in map(ledger.entry, held.uids) if entry and entry.stage is Stage.HELD]
             fit = [entry for entry in entries if still_fits(entry.placement, ledger.cards_of(entry))]
         open_nodes, now = ledger.hosts.open_to([entry.node for entry in fit], NO_HOST), self._clock()
@@ -192,7 +192,7 @@ class GangPreemption:
     def _let_go(self, key: GroupKey) -> None:
         held = self._held.pop(key, None)
         for uid in held.uids if held else ():
-            self._holds.revoke(uid)
+            self._nominations.revoke(uid)
 
     def _hold(self, gang: Gang, found: Found) -> None:
         """Hold these very places, at the expense of those that leave: for cards, or for a quota's sake elsewhere."""
@@ -202,8 +202,8 @@ class GangPreemption:
             waiter, node = self._filter.waiting.get(uid), placement.node
             if waiter is not None:
                 self._filter.ledger.hold(waiter.request, placement)
-                self._holds.claim(waiter.pod, waiter.request, {node: gone})
-                self._holds.grant(uid, node)
+                self._nominations.claim(waiter.pod, waiter.request, {node: gone})
+                self._nominations.grant(uid, node)
 
     # ---- who goes ----
 
@@ -212,10 +212,10 @@ class GangPreemption:
         if pause is not None and pause.changes == changes:
             return
         demand = self._demand(gang)
-        rules = [ground.rule(demand, self._evictable.borrowing()) for ground in self._grounds]
+        rules = [ground.rule(demand, self._candidates.borrowing()) for ground in self._grounds]
         if not any(rules) or self._fits(gang, ()):
             return
-        places = self._fits(gang, self._evictable.leaving())
+        places = self._fits(gang, self._candidates.leaving())
         if places:
             self._hold(gang, Found((), places))
             return
@@ -233,7 +233,7 @@ class GangPreemption:
     def _demand(self, gang: Gang) -> GangDemand:
         waiters = self._waiters(gang)
         fewest = waiters[-gang.lacking :]  # no more than these have to fit
-        quotas, wanted = self._evictable.quotas, dict[str, Amounts]()
+        quotas, wanted = self._candidates.quotas, dict[str, Amounts]()
         for node in {quotas.accounts.kind_of(node): node for node in gang.offered_nodes}.values():
             each = [quotas.wanted(waiter.request, node) for waiter in fewest]
             for pool in each[0]:
@@ -242,25 +242,25 @@ class GangPreemption:
 
     async def _search(self, gang: Gang, rule: Rule) -> Found | None:
         """Who has to go beside those that leave; None where nobody helps."""
-        evictable = self._evictable
-        search = UnitSearch(lambda uids: bool(self._fits(gang, [*evictable.leaving(), *uids])), self._clock)
+        candidates = self._candidates
+        search = UnitSearch(lambda uids: bool(self._fits(gang, [*candidates.leaving(), *uids])), self._clock)
         units = sorted(self._units(gang, rule), key=lambda unit: unit.reluctance)
         try:
             for _ in range(MOST_OBJECTIONS):
                 pods = await search.least(units)
                 # Where all are not enough, more may be free without those whose departure opens a guarantee.
                 chosen = pods or [pod for unit in units for pod in unit.pods]
-                stay = {*rule.objection(chosen), *evictable.budgets.violated_by(pods)}
+                stay = {*rule.objection(chosen), *candidates.budgets.violated_by(pods)}
                 if not (pods or stay):
                     return None
                 if not stay:
                     # Nothing is awaited between this look and the places being held.
-                    places = self._fits(gang, [*evictable.leaving(), *(pod.uid for pod in pods)])
+                    places = self._fits(gang, [*candidates.leaving(), *(pod.uid for pod in pods)])
                     return Found(tuple(pods), places) if places else None
                 units = [unit for unit in units if stay.isdisjoint(pod.uid for pod in unit.pods)]
         except TooLongError:
             pass
-        evictable.cut()
+        candidates.cut()
         return None
 
     def _fits(self, gang: Gang, gone: Iterable[str]) -> dict[str, Placement]:
@@ -271,7 +271,7 @@ class GangPreemption:
         ledger = self._filter.ledger
         with (
             self._filter.waiting.trial(),
-            self._holds.aside(gang.priority),
+            self._nominations.aside(gang.priority),
             ledger.without(*gone, with_host=False),
         ):
             places = self._gangs.places(gang, self._filter)
@@ -281,29 +281,29 @@ class GangPreemption:
 
     def _units(self, gang: Gang, rule: Rule) -> Iterator[Unit]:
         """Who may be evicted on the nodes that the group may have, and for quotas on others."""
-        evictable, seen = self._evictable, set[str]()
-        borrowing, residents = evictable.borrowing(), evictable.residents
+        candidates, seen = self._candidates, set[str]()
+        borrowing, running_pods = candidates.borrowing(), candidates.running_pods
         nodes = {node for member in gang.seekers() for node in member.nodes or gang.offered_nodes}
         open_nodes = sorted(self._filter.ledger.hosts.open_to(tuple(nodes), NO_HOST))
-        there = [pod for node in open_nodes for pod, _ in residents.on(node)]
-        helpful = residents.of(borrowing.helpful(gang.key.namespace, residents.namespaces()))
+        there = [pod for node in open_nodes for pod, _ in running_pods.on(node)]
+        helpful = running_pods.of(borrowing.helpful(gang.key.namespace, running_pods.namespaces()))
         for pod in (*there, *helpful):
             if pod.uid not in seen:
                 together = self._together(pod)
                 seen.update(one.uid for one in together)
                 if all(self._may_go(one, rule, borrowing) for one in together):
-                    yield Unit(max(evictable.rank(one, (), borrowing) for one in together), together)
+                    yield Unit(max(candidates.rank(one, (), borrowing) for one in together), together)
 
     def _together(self, pod: RunningPod) -> tuple[RunningPod, ...]:
         """A pod, and all of its group that could not go on without it."""
-        gang = self._gangs.of(pod.uid) if self._evictable.breaks(pod.uid) else None
+        gang = self._gangs.of(pod.uid) if self._candidates.breaks(pod.uid) else None
         if gang is None:
             return (pod,)
-        found = (self._evictable.residents.get(uid) for uid in gang.working)
+        found = (self._candidates.running_pods.get(uid) for uid in gang.working)
         return tuple(one for one in found if one is not None and not one.deleted) or (pod,)
 
     def _may_go(self, pod: RunningPod, rule: Rule, borrowing: Borrowing) -> bool:
-        return rule.may_go(pod) and not pod.deleted and self._evictable.settled(pod, borrowing)
+        return rule.may_go(pod) and not pod.deleted and self._candidates.settled(pod, borrowing)
 
     async def _carry_out(self, demand: GangDemand, ground: GangReason, rule: Rule, found: Found) -> None:
         """Hold the places, and then evict; where one may not be evicted after all, nothing is held any more."""

@@ -71,7 +71,7 @@ class IncompleteGangs:
         api: EvictApi,
         gangs: Gangs,
         decide: Filter,
-        evictable: Candidates,
+        candidates: Candidates,
         *,
         grace_seconds: float = GRACE_SECONDS,
         others: Collection[str] = (),
@@ -85,7 +85,7 @@ class IncompleteGangs:
             api: The cluster.
             gangs: The groups.
             decide: What filter would say.
-            evictable: Who may be evicted.
+            candidates: Who may be evicted.
             grace_seconds: How long a group may be below its minimum; 0: for ever.
             others: Schedulers that see to their own groups.
             feeds: What reads the cluster.
@@ -95,7 +95,7 @@ class IncompleteGangs:
         self._api = api
         self._gangs = gangs
         self._filter = decide
-        self._evictable = evictable
+        self._candidates = candidates
         self._grace = grace_seconds
         self._others = frozenset(others)
         self._feeds = feeds
@@ -142,16 +142,16 @@ class IncompleteGangs:
         """Whether all that have cards may be evicted, and any has."""
         if any(member.scheduler in self._others for member in gang.members.values()):
             return False
-        evictable, borrowing = self._evictable, self._evictable.borrowing()
+        candidates, borrowing = self._candidates, self._candidates.borrowing()
         pods = self._victims(gang)
         return bool(pods) and all(
-            evictable.settled(pod, borrowing) and not evictable.kept(pod.uid) for pod in pods
+            candidates.settled(pod, borrowing) and not candidates.kept(pod.uid) for pod in pods
         )
 
     def _victims(self, gang: Gang) -> list[RunningPod]:
         """The members that hold cards."""
-        found = (self._evictable.residents.get(uid) for uid in gang.working)
-        return [pod for pod in found if pod and not pod.deleted and not self._evictable.leaves(pod)]
+        found = (self._candidates.running_pods.get(uid) for uid in gang.working)
+        return [pod for pod in found if pod and not pod.deleted and not self._candidates.leaves(pod)]
 
     def _beneficiaries(self) -> Iterator[PendingPod]:
         """Those that wait, the highest priority first, one of each kind or group."""
@@ -172,7 +172,7 @@ class IncompleteGangs:
         if not may or (gang is not None and gang.obstacle(self._clock())):
             return None
         with self._filter.waiting.trial(), contextlib.ExitStack() as away:
-            self._without(away, self._evictable.leaving())
+            self._without(away, self._candidates.leaving())
             if self._fits(waiter, gang):
                 return None
             gone = list[Gang]()
@@ -192,7 +192,7 @@ class IncompleteGangs:
         for one in reversed(gone[:-1]):
             others = [other for other in needed if other is not one]
             with self._filter.waiting.trial(), contextlib.ExitStack() as away:
-                self._without(away, self._evictable.leaving())
+                self._without(away, self._candidates.leaving())
                 self._without(away, [pod.uid for other in others for pod in self._victims(other)])
                 if self._fits(waiter, gang):
                     needed = others
@@ -244,5 +244,5 @@ class IncompleteGangs:
             self._counted("refused")
             return
         self._counted("evicted")
-        self._evictable.note_eviction(pod.uid)
+        self._candidates.note_eviction(pod.uid)
         await write_event(self._api, (pod.namespace, pod.name, pod.uid), REASON, why)

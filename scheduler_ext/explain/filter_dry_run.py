@@ -61,16 +61,16 @@ def read_dry_run(body: bytes) -> DryRunArgs:
 class DryRun:
     """Says what filter would."""
 
-    def __init__(self, decide: Filter, imagination: HypotheticalNodes) -> None:
+    def __init__(self, decide: Filter, hypothetical: HypotheticalNodes) -> None:
         """Ask nothing yet.
 
         Args:
             decide: Who would answer.
-            imagination: Understands nodes that are not there.
+            hypothetical: Understands nodes that are not there.
         """
         self._filter = decide
         self._judge = Judge(decide)
-        self._imagination = imagination
+        self._hypothetical = hypothetical
 
     def answer(self, args: DryRunArgs) -> DryRunResult:
         """Answer one call.
@@ -93,7 +93,7 @@ class DryRun:
             request = self._filter.request_of(pod)
         except RequestError as error:
             return DryRunResult([], FailedAndUnresolvableNodes=dict.fromkeys(names, str(error)))
-        imagined = Imagined(self._imagination.ledger(nodes, request), nodes)
+        imagined = Imagined(self._hypothetical.ledger(nodes, request), nodes)
         if not request.wants_slices:
             free = self._free(request, names, imagined)
             if free:

@@ -110,32 +110,32 @@ class Moves:
             leaving = self._leaving(request, node)
             if leaving is not None:
                 sets.append(leaving)
-        confines = NodeConstraints(self._api)
+        node_constraints = NodeConstraints(self._api)
         for leaving in await self._willing(
-            request, sorted(sets, key=lambda one: one.key)[:MOST_SETS], confines
+            request, sorted(sets, key=lambda one: one.key)[:MOST_SETS], node_constraints
         ):
-            movers = await self._movers(leaving, confines)
-            places = movers and self._places(movers, confines)
+            movers = await self._movers(leaving, node_constraints)
+            places = movers and self._places(movers, node_constraints)
             if places and self._lets_in(request, leaving.node, movers, places):
                 return _change(leaving, movers, places)
         return None
 
     async def _willing(
-        self, request: PodRequest, sets: Sequence[Leaving], confines: NodeConstraints
+        self, request: PodRequest, sets: Sequence[Leaving], node_constraints: NodeConstraints
     ) -> list[Leaving]:
         """The sets on the same nodes without the pods that are to stay where they are."""
         found = []
         for leaving in sets:
-            await confines.visit(leaving.node)
-            staying = {pod.metadata.uid for pod in confines.on(leaving.node) if pod.stays}
+            await node_constraints.visit(leaving.node)
+            staying = {pod.metadata.uid for pod in node_constraints.on(leaving.node) if pod.stays}
             others = self._leaving(request, leaving.node, staying)
             if others is not None:
                 found.append(others)
         return sorted(found, key=lambda one: one.key)
 
-    async def _movers(self, leaving: Leaving, confines: NodeConstraints) -> list[Mover]:
+    async def _movers(self, leaving: Leaving, node_constraints: NodeConstraints) -> list[Mover]:
         """Each of the pods, the largest first, once the nodes with room for it have been read; none if one has gone."""
-        pods = {pod.metadata.uid: pod for pod in confines.on(leaving.node)}
+        pods = {pod.metadata.uid: pod for pod in node_constraints.on(leaving.node)}
         movers = []
         for leaver in leaving.leavers:
             mover = self._mover(pods.get(leaver.uid), _memory(leaver.charges), leaving.node)
@@ -143,7 +143,7 @@ class Moves:
                 return []
             movers.append(mover)
         for name in dict.fromkeys(name for mover in movers for name in mover.nodes):
-            await confines.visit(name)
+            await node_constraints.visit(name)
         return sorted(movers, key=lambda one: (-one.held_mib, one.request.uid))
 
     def _mover(self, pod: Tenant | None, held_mib: int, left: str) -> Mover | None:
@@ -187,12 +187,12 @@ class Moves:
             return None
         return Leaving(int(-sum(one.since for one in found)), node, found) if found else None
 
-    def _places(self, movers: Sequence[Mover], confines: NodeConstraints) -> list[Placement]:
+    def _places(self, movers: Sequence[Mover], node_constraints: NodeConstraints) -> list[Placement]:
         """Where each of them would go; nothing where one has nowhere to go."""
         table, places = self._ledger.table.twin(), list[Placement]()
         taken = defaultdict[str, HostShare](HostShare)
         for mover in movers:
-            there = self._place(mover, table, taken, confines)
+            there = self._place(mover, table, taken, node_constraints)
             if there is None:
                 return []
             for uuid, charge in there.charges().items():
@@ -229,7 +229,11 @@ class Moves:
             return node not in self._filter.barred(request)
 
     def _place(
-        self, mover: Mover, table: CardTable, taken: Mapping[str, HostShare], confines: NodeConstraints
+        self,
+        mover: Mover,
+        table: CardTable,
+        taken: Mapping[str, HostShare],
+        node_constraints: NodeConstraints,
     ) -> Placement | None:
         """A place for a pod on another node, where it takes no more than it has.
 
@@ -241,7 +245,7 @@ class Moves:
             beside = taken[name] + kept.get(name, NO_HOST)
             if not self._ledger.hosts.with_room([name], beside + request.host):
                 continue
-            if not confines.admit(mover.pod, name):
+            if not node_constraints.admit(mover.pod, name):
                 continue
             found = fit(request, name, table.cards(name), Policy.BINPACK)
             if found is None or _memory(found.charges()) > mover.held_mib:

@@ -67,7 +67,7 @@ class Gangs:
         self,
         ledger: Ledger,
         waiting: PendingPods,
-        passed_over: NodeBackoff,
+        node_backoff: NodeBackoff,
         read: Callable[[Pod], PodRequest],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -80,7 +80,7 @@ class Gangs:
         Args:
             ledger: Where places are held.
             waiting: Who waits, and is woken.
-            passed_over: Is told which nodes members have been to in vain.
+            node_backoff: Is told which nodes members have been to in vain.
             read: What a pod asks for; RequestError when that makes no sense.
             clock: Monotonic seconds.
             hold_seconds: How long places are held where the group does not say; 0 heeds no groups.
@@ -89,7 +89,7 @@ class Gangs:
         """
         self._ledger = ledger
         self._waiting = waiting
-        self._passed_over = passed_over
+        self._node_backoff = node_backoff
         self._clock = clock
         self._hold_seconds = hold_seconds
         self._bind_patience = bind_patience
@@ -275,7 +275,7 @@ class Gangs:
         if entry.node in nodes and gang.since is not None and not in_vain and not self._spoilt(uid):
             return entry.node
         if in_vain:
-            self._passed_over.note(uid, entry.node)
+            self._node_backoff.note(uid, entry.node)
         self._ledger.release(uid)
         for progress in (gang.offered, gang.ready, gang.admitted):
             progress.discard(uid)
@@ -361,7 +361,7 @@ class Gangs:
         for uid in in_vain:
             entry = self._ledger.entry(uid)
             if entry is not None:
-                self._passed_over.note(uid, entry.node)
+                self._node_backoff.note(uid, entry.node)
         gang.give_back(self._clock(), why)
         self.given_back += 1
 

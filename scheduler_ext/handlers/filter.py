@@ -43,11 +43,11 @@ class Filter:
         placer: Chooses nodes and cards.
         names: The resources' names.
         dialects: Other projects' resources that are understood.
-        passed_over: The nodes to which a pod has just been in vain.
+        node_backoff: The nodes to which a pod has just been in vain.
         quotas: What each namespace may have.
         waiting: Is told whom no place was found for.
         gangs: Pods that get their places together; None where no groups are heeded.
-        holds: Whose places are held while others leave them.
+        nominations: Whose places are held while others leave them.
         all_pods: Pods without slices get a node, too: one without cards, else where they cost others least.
         turns: Who goes first of those that wait.
     """
@@ -57,11 +57,11 @@ class Filter:
     placer: Placer
     names: ResourceNames = field(default_factory=ResourceNames)
     dialects: Sequence[Dialect] = ()
-    passed_over: NodeBackoff = field(default_factory=NodeBackoff)
+    node_backoff: NodeBackoff = field(default_factory=NodeBackoff)
     quotas: Quotas = field(default_factory=Quotas)
     waiting: PendingPods = field(default_factory=PendingPods)
     gangs: Gangs | None = None
-    holds: Nominations | None = None
+    nominations: Nominations | None = None
     all_pods: bool = False
     turns: FairShare = field(default_factory=FairShare)
     _ready: list[tuple[Pod, PodRequest]] = field(default_factory=list, init=False)
@@ -95,7 +95,7 @@ class Filter:
             return together
         if held is not None and held.stage is Stage.RESERVED:
             # Asked again, so nothing has come of the place it had.
-            self.passed_over.note(held.uid, held.node)
+            self.node_backoff.note(held.uid, held.node)
         return self._place(request, args, nodes)
 
     def _without_cards(self, nodes: Sequence[str]) -> list[str]:
@@ -144,11 +144,11 @@ class Filter:
         higher priority. A node that is kept free for a larger pod is not closed to it, as it is not to pods that run.
         """
         held = self.ledger.entry(request.uid)
-        if self.holds is None or held is None or held.stage is not Stage.HELD or held.node not in nodes:
+        if self.nominations is None or held is None or held.stage is not Stage.HELD or held.node not in nodes:
             return None
-        if held.node in self.closed_for_good(pod) or self._barred_from_held(request, held, self.holds):
+        if held.node in self.closed_for_good(pod) or self._barred_from_held(request, held, self.nominations):
             return None
-        with self.waiting.trial(), self.ledger.without(*self.holds.held_later(request.uid)):
+        with self.waiting.trial(), self.ledger.without(*self.nominations.held_later(request.uid)):
             there = self.ledger.cards_without(held.node, request.uid)
             fits = still_fits(held.placement, there) and self.ledger.hosts.slices_left(held.node) >= 0
         return held.placement if fits else None
@@ -160,7 +160,9 @@ class Filter:
         return ClosedNodes(
             foreign=self.foreign.nodes_serving(pod),
             barred=self.barred(request) if barred is None else barred,
-            full=self.holds.full_nodes(request, pod.spec.priority or 0) if self.holds else frozenset(),
+            full=self.nominations.full_nodes(request, pod.spec.priority or 0)
+            if self.nominations
+            else frozenset(),
             kept=self._kept_from(pod),
         )
 
@@ -171,14 +173,14 @@ class Filter:
         held to its own limits alone.
         """
         barred = self.quotas.barred(request, imagined)
-        own = self.holds.kept_on(request.uid) if self.holds else ""
+        own = self.nominations.kept_on(request.uid) if self.nominations else ""
         if own in barred and not self.quotas.beyond_limit(request, own):
             del barred[own]
         return barred
 
-    def _barred_from_held(self, request: PodRequest, held: Entry, holds: Nominations) -> str:
+    def _barred_from_held(self, request: PodRequest, held: Entry, nominations: Nominations) -> str:
         """Why quotas would not let a pod have the place that is held for it; empty when they would."""
-        if holds.kept_on(request.uid) == held.node:
+        if nominations.kept_on(request.uid) == held.node:
             relief = self.quotas.accounts.relief([request.uid])
             return self.quotas.beyond_limit(request, held.node, relief)
         return self.quotas.refusal(request.namespace, held.placement, anew=True)
@@ -187,7 +189,7 @@ class Filter:
 
     def open_nodes(self, pod: Pod, request: PodRequest, nodes: Sequence[str]) -> list[str]:
         """Those of these nodes that are not closed to a pod and have not just failed it, whatever room they have."""
-        failed = self.passed_over.nodes(request.uid)
+        failed = self.node_backoff.nodes(request.uid)
         alone = len(nodes) == 1  # of one the quotas say it sooner
         there = self.closed_to(pod, request, {} if alone else None).open_of(nodes)
         ours = [node for node in there if node not in failed]
@@ -195,7 +197,7 @@ class Filter:
 
     def has_claim(self, uid: str) -> bool:
         """Whether room was made for a pod."""
-        return self.holds is not None and bool(self.holds.node_of(uid))
+        return self.nominations is not None and bool(self.nominations.node_of(uid))
 
     def turns_against(self, pod: Pod, request: PodRequest) -> dict[str, str]:
         """The nodes that a pod without a place has to leave to others now, each with the reason."""
@@ -216,7 +218,11 @@ class Filter:
 
     def host_kept_from(self, pod: Pod) -> Mapping[str, HostShare]:
         """What kube-scheduler keeps of nodes for others than this pod, without the extender's doing."""
-        return self.holds.nominated_hosts(pod.metadata.uid, pod.spec.priority or 0) if self.holds else {}
+        return (
+            self.nominations.nominated_hosts(pod.metadata.uid, pod.spec.priority or 0)
+            if self.nominations
+            else {}
+        )
 
     def offered_to(self, pod: Pod, nodes: Sequence[str], share: HostShare) -> list[str]:
         """Those of these nodes that kube-scheduler would offer a pod, by cordons, CPU and memory."""
@@ -303,7 +309,7 @@ class Filter:
 
     def _choose(self, request: PodRequest, nodes: Sequence[str]) -> Choice:
         """The best node of those that have not just failed this pod, else of all."""
-        failed = self.passed_over.nodes(request.uid)
+        failed = self.node_backoff.nodes(request.uid)
         if failed:
             others = [node for node in nodes if node not in failed]
             placement = self.placer.place(request, others)
@@ -315,7 +321,7 @@ class Filter:
         """The pod's place, were nothing kept for lower priorities, unless it is the turn of others there."""
         priority = args.Pod.spec.priority or 0
         with (
-            self.holds.aside(priority) if self.holds else contextlib.nullcontext() as held,
+            self.nominations.aside(priority) if self.nominations else contextlib.nullcontext() as held,
             self._saved_aside(args.Pod) as saved,
         ):
             if not (held or saved):
@@ -326,7 +332,7 @@ class Filter:
     def kept_for_lower(self, pod: Pod) -> list[str]:
         """The UIDs of pods of lower priority whose places are kept from others, and not from this pod."""
         priority = pod.spec.priority or 0
-        held = self.holds.below(priority) if self.holds else []
+        held = self.nominations.below(priority) if self.nominations else []
         return [*held, *(self.gangs.saved_below(priority) if self.gangs else ())]
 
     def _saved_aside(self, pod: Pod) -> contextlib.AbstractContextManager[bool | None]:

@@ -14,7 +14,7 @@ from aliquot.scheduler_ext.state.ledger import Entry, Stage
 
 
 def release_forgotten(
-    decide: Filter, holds: Nominations, request: PodRequest, given: Mapping[str, Sequence[str]]
+    decide: Filter, nominations: Nominations, request: PodRequest, given: Mapping[str, Sequence[str]]
 ) -> None:
     """Release the reservations for which a pod would lack room that kube-scheduler has for it.
 
@@ -23,7 +23,7 @@ def release_forgotten(
 
     Args:
         decide: Knows the groups and the ledger.
-        holds: For whom others have left.
+        nominations: For whom others have left.
         request: What the pod asks for.
         given: By node, the UIDs of the pods of which kube-scheduler says that there is room once they have left.
     """
@@ -34,7 +34,7 @@ def release_forgotten(
             places[entry.node].append(entry)
     for node, entries in places.items():
         reserved = [entry.uid for entry in entries if entry.stage is Stage.RESERVED]
-        counted = {uid for uid in reserved if not (holds.node_of(uid) or (gangs and gangs.of(uid)))}
+        counted = {uid for uid in reserved if not (nominations.node_of(uid) or (gangs and gangs.of(uid)))}
         without = {request.uid, *given[node], *(entry.uid for entry in entries)}
         if lacks(node, request.host, without - counted) and not lacks(node, request.host, without):
             for uid in counted:

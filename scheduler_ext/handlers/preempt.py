@@ -37,15 +37,15 @@ class Preemption:
 
     Attributes:
         decide: What filter would say of quotas and of nodes that another device plugin serves.
-        evictable: Who may be asked to leave.
-        holds: Is told who is about to leave for whom.
+        candidates: Who may be asked to leave.
+        nominations: Is told who is about to leave for whom.
         enabled: Whether anybody is evicted for pods with slices.
         timer: Seconds, by which a search is broken off; what it has found until then is answered.
     """
 
     decide: Filter
-    evictable: Candidates
-    holds: Nominations
+    candidates: Candidates
+    nominations: Nominations
     enabled: bool = True
     timer: Callable[[], float] = time.monotonic
 
@@ -62,20 +62,20 @@ class Preemption:
             return PreemptResult()
         if self.decide.gangs is not None and self.decide.gangs.goes_together(args.Pod):
             return PreemptResult()  # room for one would be of no use without room for the others
-        granted = self.holds.granted(request.uid)
+        granted = self.nominations.granted(request.uid)
         if granted:  # others leave that node for it already
             given = {node: uids for node, uids in given.items() if node == granted}
-        release_forgotten(self.decide, self.holds, request, given)
-        with self.decide.waiting.trial(), self.holds.aside(args.Pod.spec.priority or 0):
+        release_forgotten(self.decide, self.nominations, request, given)
+        with self.decide.waiting.trial(), self.nominations.aside(args.Pod.spec.priority or 0):
             departures = self.departures(args.Pod, request, given)
         free = next((d.node for d in departures if not d.pods and not given[d.node]), None)
         if free is not None:
-            self.holds.claim(args.Pod, request)
-            self.holds.expect(request.uid, free)
+            self.nominations.claim(args.Pod, request)
+            self.nominations.expect(request.uid, free)
             return PreemptResult()
         mildest = min((departure.worst for departure in departures), default=None)
         answer = {d.node: _meta(d, given[d.node]) for d in departures if d.worst == mildest}
-        self.holds.claim(args.Pod, request, {node: victims.uids for node, victims in answer.items()})
+        self.nominations.claim(args.Pod, request, {node: victims.uids for node, victims in answer.items()})
         return PreemptResult(answer)
 
     def departures(
@@ -89,13 +89,13 @@ class Preemption:
             given: The nodes, each with the UIDs of those that leave in any case.
         """
         shut = self.decide.shut_to(pod)
-        borrowing = self.evictable.borrowing(own=self.holds.kept_on(request.uid))
-        table = self.evictable.ledger.table
+        borrowing = self.candidates.borrowing(own=self.nominations.kept_on(request.uid))
+        table = self.candidates.ledger.table
         found, limit, cards = list[Departure](), WORST, table.cards_of(given)
         end = self.timer() + MOST_SECONDS
         for node, uids in given.items():
             if self.timer() > end:
-                self.evictable.cut()
+                self.candidates.cut()
                 break
             if node in shut or node not in table:
                 continue
@@ -118,11 +118,11 @@ class Preemption:
         limit: Class,
         cards: Sequence[CardState] | None,
     ) -> Departure | None:
-        residents, evictable = self.evictable.residents, self.evictable
-        leaving = [pod for pod in map(residents.get, uids) if pod is not None]
-        if any(pod.priority >= priority or not evictable.settled(pod, borrowing) for pod in leaving):
+        running_pods, candidates = self.candidates.running_pods, self.candidates
+        leaving = [pod for pod in map(running_pods.get, uids) if pod is not None]
+        if any(pod.priority >= priority or not candidates.settled(pod, borrowing) for pod in leaving):
             return None
-        gone, spared = frozenset(uids), evictable.objection(request, node, borrowing)
+        gone, spared = frozenset(uids), candidates.objection(request, node, borrowing)
 
         def objection(pods: Sequence[RunningPod]) -> Collection[str]:
             return spared([*leaving, *pods])
@@ -132,7 +132,7 @@ class Preemption:
 
         if objection(()):
             return None
-        found = evictable.departure(
+        found = candidates.departure(
             request,
             node,
             borrowing,
@@ -144,12 +144,12 @@ class Preemption:
         )
         if found is not None or not uids or borrowing.sure(request, node):
             return found
-        borrowing = evictable.borrowing(gone, borrowing.own)
-        return self._for_quota(QuotaPreemption(evictable, request, node, borrowing, lower, objection), gone)
+        borrowing = candidates.borrowing(gone, borrowing.own)
+        return self._for_quota(QuotaPreemption(candidates, request, node, borrowing, lower, objection), gone)
 
     def _for_quota(self, within: QuotaPreemption, gone: frozenset[str]) -> Departure | None:
         """The same where quotas bar the pod, however many cards are free: more of the node's pods leave for that."""
-        there = [pod for pod, _ in self.evictable.residents.on(within.node) if within.may_go(pod)]
+        there = [pod for pod, _ in self.candidates.running_pods.on(within.node) if within.may_go(pod)]
         namespaces = {pod.namespace for pod in there}
         helpful = within.borrowing.helpful(within.request.namespace, namespaces)
         return within.rather_own([pod for pod in there if pod.namespace in helpful], gone)

@@ -63,7 +63,7 @@ class Forwarder:
     def __init__(
         self,
         election: Election,
-        office: Leadership,
+        leadership: Leadership,
         pair: CertificatePair,
         forwarded: Counter,
         server_name: str | None = None,
@@ -74,14 +74,14 @@ class Forwarder:
 
         Args:
             election: Who leads.
-            office: Whether that is us, and open.
+            leadership: Whether that is us, and open.
             pair: Shown to other replicas, and the CA that vouches for them; read for each call.
             forwarded: Counts calls, by `outcome`.
             server_name: The name in the others' certificates; None: the host of their URL.
             hold_seconds: How long kube-scheduler's calls are held while no replica answers.
         """
         self._election = election
-        self._office = office
+        self._leadership = leadership
         self._pair = pair
         self._forwarded = forwarded
         self._server_name = server_name
@@ -89,7 +89,7 @@ class Forwarder:
 
     def closed(self) -> str:
         """Why we cannot answer ourselves; an empty text where we can."""
-        return self._office.closed()
+        return self._leadership.closed()
 
     async def answer(self, request: Asked, body: bytes) -> bytes | None:
         """The leader's answer; None where we are to answer ourselves.
@@ -98,7 +98,7 @@ class Forwarder:
             ForwardError: nobody has answered.
         """
         end = time.monotonic() + (self._hold_seconds if request.path_qs in CALLS else 0.0)
-        while self._office.closed():
+        while self._leadership.closed():
             try:
                 return await self._ask_leader(request, body)
             except ForwardError:
@@ -110,7 +110,7 @@ class Forwarder:
 
     async def _ask_leader(self, request: Asked, body: bytes) -> bytes | None:
         """The leader's answer; None where we have come to lead meanwhile."""
-        why = self._office.closed()
+        why = self._leadership.closed()
         by = request.headers.get(FORWARDED_HEADER)
         if by:
             raise ForwardError(f"{why}; the call was forwarded by {by} already; try again")
@@ -128,7 +128,7 @@ class Forwarder:
         sent = asyncio.ensure_future(call)
         try:
             while not (await asyncio.wait([sent], timeout=AGAIN_SECONDS))[0]:
-                if not self._office.closed():
+                if not self._leadership.closed():
                     return None
                 if self._election.leader_url != url:
                     raise ForwardError(f"the replica at {url} does not lead any more; try again")

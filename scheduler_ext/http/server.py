@@ -94,7 +94,7 @@ class Extender:
         *,
         preemption: Preemption,
         forwarder: Forwarder | None = None,
-        questions: QueryApi | None = None,
+        queries: QueryApi | None = None,
         volcano: Volcano | None = None,
         quiet: Quiet | None = None,
         guard: Guard = OPEN,
@@ -109,7 +109,7 @@ class Extender:
             missing: What has not been read from the cluster yet, in words; empty when all has been.
             preemption: Answers preempt.
             forwarder: Passes calls on while another replica leads; None where this is the only one.
-            questions: Answers what changes nothing; None where nobody asks.
+            queries: Answers what changes nothing; None where nobody asks.
             volcano: Answers Volcano's scheduler; None where there is none.
             quiet: Is told while kube-scheduler waits.
             guard: Who may call.
@@ -120,7 +120,7 @@ class Extender:
         self._metrics = metrics
         self._missing = missing
         self._forwarder = forwarder
-        self._questions = questions
+        self._queries = queries
         self._preemption = preemption
         self._volcano = volcano
         self._guard = guard
@@ -149,8 +149,8 @@ class Extender:
             app.middlewares.insert(0, only_peers)
         for path, answer in self.answers.items():
             app.router.add_post(path, by_aiohttp(answer))
-        if self._questions is not None:
-            self._questions.add_routes(app, self._ask_elsewhere)
+        if self._queries is not None:
+            self._queries.add_routes(app, self._ask_elsewhere)
         if self._volcano is not None:
             self._volcano.add_routes(app, self._metrics.volcano, self._ask_elsewhere)
         if self._kube_scheduler is not None:

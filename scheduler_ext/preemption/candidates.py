@@ -93,7 +93,7 @@ class Candidates:
 
     Attributes:
         ledger: Who holds what.
-        residents: Who they are.
+        running_pods: Who they are.
         budgets: The disruption budgets.
         quotas: Who is beyond their guarantee.
         min_run_seconds: How long any pod is left alone after its start.
@@ -103,7 +103,7 @@ class Candidates:
     """
 
     ledger: Ledger
-    residents: RunningPods
+    running_pods: RunningPods
     budgets: Budgets
     quotas: Quotas
     min_run_seconds: float = 0.0
@@ -122,20 +122,20 @@ class Candidates:
 
     def told(self, uids: Iterable[str]) -> bool:
         """Whether all of these pods are being deleted, were evicted here, or are gone."""
-        return all(pod.deleted or pod.uid in self._evicted for pod in map(self.residents.get, uids) if pod)
+        return all(pod.deleted or pod.uid in self._evicted for pod in map(self.running_pods.get, uids) if pod)
 
     def leaving(self) -> list[str]:
         """The UIDs of the pods that will have ended soon, as far as is known."""
-        evicted = [pod for pod in map(self.residents.get, self._evicted) if pod and not pod.deleted]
+        evicted = [pod for pod in map(self.running_pods.get, self._evicted) if pod and not pod.deleted]
         self._evicted = {pod.uid: self._evicted[pod.uid] for pod in evicted if self.leaves(pod)}
-        return [*self._evicted, *(pod.uid for pod in self.residents.deleted() if self.leaves(pod))]
+        return [*self._evicted, *(pod.uid for pod in self.running_pods.deleted() if self.leaves(pod))]
 
     def borrowing(self, gone: Collection[str] = (), own: str = "") -> Borrowing:
         """Who is beyond their guarantee once those that leave, and these, have left: good for one decision.
 
         `own`: the node on which room is the own of the pod that is decided about.
         """
-        told = (pod.uid for pod in map(self.residents.get, gone) if pod and self._goes(pod, gone))
+        told = (pod.uid for pod in map(self.running_pods.get, gone) if pod and self._goes(pod, gone))
         unbound = (entry.uid for entry in self.ledger.unconfirmed() if entry.stage in UNBOUND)
         return Borrowing(self.quotas, {*self.leaving(), *told}, frozenset(unbound), own)
 
@@ -151,7 +151,7 @@ class Candidates:
 
     def kept(self, uid: str) -> bool:
         """Whether a disruption budget lets nobody evict this pod now."""
-        pod = self.residents.get(uid)
+        pod = self.running_pods.get(uid)
         return pod is not None and self.budgets.spares(pod)
 
     def settled(self, pod: RunningPod, borrowing: Borrowing) -> bool:
@@ -190,7 +190,7 @@ class Candidates:
             cards: The node's cards as they are, where the caller has read them.
             objection: Which of those found the caller would rather have stay.
         """
-        there = self.residents.on(node)
+        there = self.running_pods.on(node)
         spared = self.min_run_seconds or borrowing.spares_anybody
         if cards is None or self.ledger.entry(request.uid) is not None:
             cards = self.ledger.cards_without(node, request.uid)
@@ -289,7 +289,7 @@ class Candidates:
         if departure is None:
             return False
         uids = {pod.uid for pod in departure.pods if not self._goes(pod, gone)}
-        away += [_leaver(pod, entry) for pod, entry in self.residents.on(node) if pod.uid in uids]
+        away += [_leaver(pod, entry) for pod, entry in self.running_pods.on(node) if pod.uid in uids]
         return still_fits(placement, relieved(cards, away))
 
     def frees(self, request: PodRequest, placement: Placement, gone: Collection[str]) -> bool:
@@ -303,13 +303,13 @@ class Candidates:
         """Whether a node will lack CPU or memory for a pod beside what is held for others, but for these aside."""
         if not self._short_of_host(request, node, ()):
             return False
-        stay = {pod.uid for pod, _ in self.residents.on(node) if not self._goes(pod, gone)}
+        stay = {pod.uid for pod, _ in self.running_pods.on(node) if not self._goes(pod, gone)}
         leave = {*self.leaving(), *gone}.difference(stay)
         return self._short_of_host(request, node, leave.union(aside))
 
     def _away(self, node: str, gone: Collection[str]) -> list[Victim]:
         """What they leave on a node who leave it in any case."""
-        return [_leaver(pod, entry) for pod, entry in self.residents.on(node) if self._goes(pod, gone)]
+        return [_leaver(pod, entry) for pod, entry in self.running_pods.on(node) if self._goes(pod, gone)]
 
     def place(
         self,
@@ -337,7 +337,7 @@ class Candidates:
         if departure is None:
             return None
         uids = {pod.uid for pod in departure.pods}
-        there = self.residents.on(node)
+        there = self.running_pods.on(node)
         away += [_leaver(pod, entry) for pod, entry in there if pod.uid in uids - set(gone)]
         return place_after(request, node, cards, away, self.card_policy)
 
@@ -346,7 +346,7 @@ class Candidates:
 class _Search:
     """One node's question."""
 
-    evictable: Candidates
+    candidates: Candidates
     request: PodRequest
     node: str
     cards: list[CardState]
@@ -370,10 +370,10 @@ class _Search:
         if self.evicted:
             beyond = {uid for uid, (pod, _) in self.left.items() if self._violates([], pod)}
         else:
-            spares, strict = self.evictable.budgets.spares, self.evictable.budgets.strict
+            spares, strict = self.candidates.budgets.spares, self.candidates.budgets.strict
             beyond = {uid for uid, (pod, _) in self.left.items() if pod.namespace in strict and spares(pod)}
         while (found := self._least(beyond)) is not None:
-            over = self.evictable.budgets.violated_by([*self.evicted, *found])
+            over = self.candidates.budgets.violated_by([*self.evicted, *found])
             fresh = self._beyond(found, over) - beyond
             if not fresh:
                 return self._departure(found, over)
@@ -381,7 +381,7 @@ class _Search:
         return None
 
     def _violates(self, leaving: Iterable[RunningPod], pod: RunningPod) -> bool:
-        return self.evictable.budgets.beside([*self.evicted, *leaving], pod)
+        return self.candidates.budgets.beside([*self.evicted, *leaving], pod)
 
     def _beyond(self, found: list[RunningPod], over: set[str]) -> set[str]:
         """Who violates a budget beside these: the least willing of them, and others that could stand in for it."""
@@ -399,7 +399,7 @@ class _Search:
             for uid, (pod, entry) in self.left.items()
             if (rank := self._rank(pod, beyond)) <= highest
         ]
-        policy = self.evictable.card_policy
+        policy = self.candidates.card_policy
         found = least(self.request, self.node, self.cards, leavers, policy)
         enough = None if found is None else self._with_slices(found, leavers)
         return None if enough is None else [self.left[leaver.uid][0] for leaver in enough]
@@ -409,7 +409,7 @@ class _Search:
 
         That is seldom anybody: what a card lacks is found first, and a node has as many slices as its cards.
         """
-        hosts = self.evictable.ledger.hosts
+        hosts = self.candidates.ledger.hosts
         short, chosen = (
             self.short - _slices(hosts, (one.uid for one in found)),
             {one.uid: one for one in found},
@@ -429,7 +429,7 @@ class _Search:
 
     def _rank(self, pod: RunningPod, over: Collection[str]) -> Rank:
         """How gladly a pod goes, where these violate a budget."""
-        return self.evictable.rank(pod, over, self.borrowing)
+        return self.candidates.rank(pod, over, self.borrowing)
 
 
 def _slices(hosts: NodeResources, uids: Iterable[str]) -> int:

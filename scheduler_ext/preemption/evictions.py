@@ -31,7 +31,7 @@ class Evictions:
     def __init__(
         self,
         api: EvictApi,
-        evictable: Candidates,
+        candidates: Candidates,
         clock: Callable[[], float],
         counted: Callable[[str, str], None] = lambda _ground, _outcome: None,
     ) -> None:
@@ -39,14 +39,14 @@ class Evictions:
 
         Args:
             api: The cluster.
-            evictable: Counts those evicted as leaving.
+            candidates: Counts those evicted as leaving.
             clock: Monotonic seconds.
             counted: Counts evictions, by ground and outcome.
         """
         self._api = api
         self._clock = clock
         self._counted = counted
-        self._evictable = evictable
+        self._candidates = candidates
         self._made: defaultdict[str, deque[float]] = defaultdict(deque)
 
     def affordable(self, ground: str, per_minute: int | None, number: int) -> bool:
@@ -77,7 +77,7 @@ class Evictions:
                 return True
             _log.info("pod %s is not evicted: %s", evictee.key, error)
             return False
-        self._evictable.note_eviction(evictee.uid)
+        self._candidates.note_eviction(evictee.uid)
         self._made[ground].append(self._clock())
         self._counted(ground, "evicted")
         await write_event(self._api, (evictee.namespace, evictee.name, evictee.uid), *leaves)

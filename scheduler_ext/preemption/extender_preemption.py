@@ -30,14 +30,14 @@ class ExtenderPreemption:
     """The ground that the waiting pod has a higher priority.
 
     Attributes:
-        evictable: Who may be asked to leave.
-        holds: What is held for pods of lower priority, which is not theirs yet.
+        candidates: Who may be asked to leave.
+        nominations: What is held for pods of lower priority, which is not theirs yet.
         waiting: Learns nothing of what is only tried.
         patience_seconds: How long a pod waits before others are evicted for it.
     """
 
-    evictable: Candidates
-    holds: Nominations
+    candidates: Candidates
+    nominations: Nominations
     waiting: PendingPods
     patience_seconds: float = PATIENCE_SECONDS
     per_minute: int | None = None
@@ -53,9 +53,9 @@ class ExtenderPreemption:
         spec = waiter.pod.spec
         return (
             spec.preemption_policy != "Never"
-            and self.evictable.residents.any_below(spec.priority or 0)
+            and self.candidates.running_pods.any_below(spec.priority or 0)
             and self._might_help(waiter, borrowing)
-            and self.evictable.clock() - waiter.since >= self.patience_seconds
+            and self.candidates.clock() - waiter.since >= self.patience_seconds
         )
 
     def _might_help(self, waiter: PendingPod, borrowing: Borrowing) -> bool:
@@ -71,11 +71,11 @@ class ExtenderPreemption:
 
         They are of its own, have borrowed, or are on cards that have room for nobody.
         """
-        residents, priority = self.evictable.residents, waiter.pod.spec.priority or 0
-        helpful = borrowing.helpful(waiter.request.namespace, residents.namespaces())
-        yield from residents.below(helpful, priority)
-        for node, cards in self.evictable.quotas.accounts.useless().items():
-            for pod, entry in residents.on(node):
+        running_pods, priority = self.candidates.running_pods, waiter.pod.spec.priority or 0
+        helpful = borrowing.helpful(waiter.request.namespace, running_pods.namespaces())
+        yield from running_pods.below(helpful, priority)
+        for node, cards in self.candidates.quotas.accounts.useless().items():
+            for pod, entry in running_pods.on(node):
                 is_lower = pod.priority < priority and pod.namespace not in helpful
                 if is_lower and not cards.isdisjoint(entry.charges):
                     yield pod
@@ -96,19 +96,21 @@ class ExtenderPreemption:
         def may_go(pod: RunningPod) -> bool:
             return not never and pod.priority < priority and (planned is None or pod.uid in planned)
 
-        request, residents = waiter.request, self.evictable.residents
-        with self.waiting.trial(), self.holds.aside(priority) as lower_holds:
+        request, running_pods = waiter.request, self.candidates.running_pods
+        with self.waiting.trial(), self.nominations.aside(priority) as lower_holds:
             if lower_holds:  # what is not held is not used, either
-                borrowing = self.evictable.borrowing(gone)
-            objection = self.evictable.objection(request, node, borrowing)
-            found = self.evictable.departure(
+                borrowing = self.candidates.borrowing(gone)
+            objection = self.candidates.objection(request, node, borrowing)
+            found = self.candidates.departure(
                 request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=objection
             )
             if found is not None or never or borrowing.sure(request, node):
                 return found
-            within = QuotaPreemption(self.evictable, request, node, borrowing, may_go, objection)
+            within = QuotaPreemption(self.candidates, request, node, borrowing, may_go, objection)
             if planned is not None:
-                return within.departure([pod for pod in map(residents.get, planned) if pod is not None], gone)
+                return within.departure(
+                    [pod for pod in map(running_pods.get, planned) if pod is not None], gone
+                )
             return within.rather_own(list(self._lower(waiter, borrowing)), gone)
 
     def told(

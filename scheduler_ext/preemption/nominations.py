@@ -61,17 +61,17 @@ class Claim:
 class Nominations:
     """The places that are held."""
 
-    def __init__(self, ledger: Ledger, waiting: PendingPods, evictable: Candidates) -> None:
+    def __init__(self, ledger: Ledger, waiting: PendingPods, candidates: Candidates) -> None:
         """Hold nothing yet.
 
         Args:
             ledger: Where the places are held.
             waiting: Says whom filter refuses.
-            evictable: Who may be asked to leave.
+            candidates: Who may be asked to leave.
         """
         self._ledger = ledger
         self._waiting = waiting
-        self._evictable = evictable
+        self._candidates = candidates
         self._claims: dict[str, Claim] = {}
         self._nominated: dict[str, str] = {}
         self._since: dict[str, float] = {}
@@ -102,7 +102,7 @@ class Nominations:
         uid, node = pod.metadata.uid, pod.status.nominated_node_name
         if node == self._nominated.get(uid, ""):
             return
-        own, now = self.kept_on(uid), self._evictable.clock()
+        own, now = self.kept_on(uid), self._candidates.clock()
         self._let_go(uid)
         self._lost.pop(uid, None)
         if node:
@@ -132,7 +132,7 @@ class Nominations:
 
     def _expect_for_a_while(self, uid: str, node: str) -> None:
         """The watch is about to show that others have left this node for a pod."""
-        self._expected.setdefault(uid, (node, self._evictable.clock() + OVERDUE_SECONDS))
+        self._expected.setdefault(uid, (node, self._candidates.clock() + OVERDUE_SECONDS))
 
     def expect_nothing(self, uid: str) -> None:
         """What pods that are leaving leave is of no use to a pod any more."""
@@ -163,23 +163,23 @@ class Nominations:
         nodes = {*self._nominated.values(), *(node for node, _ in self._expected.values())}
         closed, now = (
             nodes.difference(self._ledger.hosts.open_to(list(nodes), NO_HOST)),
-            self._evictable.clock(),
+            self._candidates.clock(),
         )
         self._closed = {node: self._closed.get(node, now) for node in closed}
 
     def _is_closed(self, node: str) -> bool:
         """Whether a node has taken no pods for so long that nobody waits for it any more."""
-        return self._evictable.clock() - self._closed.get(node, math.inf) >= OVERDUE_SECONDS
+        return self._candidates.clock() - self._closed.get(node, math.inf) >= OVERDUE_SECONDS
 
     def _is_over(self, uid: str) -> bool:
         """Whether what was expected for a pod is awaited no longer: its time is over, or another pod has had it."""
         claim, entry, (node, until) = self._claims.get(uid), self._ledger.entry(uid), self._expected[uid]
-        if self._evictable.clock() >= until or self._is_closed(node):
+        if self._candidates.clock() >= until or self._is_closed(node):
             return True
         if claim is None or entry is None or entry.stage is not Stage.HELD:
             return False
         gone = claim.leaving.get(entry.node, ())
-        return not self._evictable.frees(claim.request, entry.placement, gone)
+        return not self._candidates.frees(claim.request, entry.placement, gone)
 
     def _lose(self, uid: str) -> None:
         """The place that a pod was to get cannot be held: it waits for that no longer."""
@@ -194,7 +194,7 @@ class Nominations:
 
     def lost_for_long(self) -> list[PodRequest]:
         """The pods for which nothing can be held on the node that was nominated for them long ago."""
-        since = self._evictable.clock() - OVERDUE_SECONDS
+        since = self._candidates.clock() - OVERDUE_SECONDS
         return [self._claims[uid].request for uid in self._lost if self._since[uid] < since]
 
     def late(self, uid: str) -> str:
@@ -202,9 +202,9 @@ class Nominations:
         claim, entry = self._claims.get(uid), self._ledger.entry(uid)
         if claim is None or entry is None or uid in self._granted or self._nominated.get(uid) != entry.node:
             return ""
-        waited = self._evictable.clock() - self._since[uid]
+        waited = self._candidates.clock() - self._since[uid]
         gone = claim.leaving.get(entry.node, ())
-        comes = waited <= OVERDUE_SECONDS or self._evictable.frees(claim.request, entry.placement, gone)
+        comes = waited <= OVERDUE_SECONDS or self._candidates.frees(claim.request, entry.placement, gone)
         return "" if comes else entry.node
 
     def comes(self, uid: str, gone: Collection[str]) -> bool:
@@ -215,7 +215,7 @@ class Nominations:
         claim, entry = self._claims.get(uid), self._ledger.entry(uid)
         if claim is None or entry is None or self._granted.get(uid) != entry.node:
             return False
-        return self._evictable.frees(claim.request, entry.placement, gone)
+        return self._candidates.frees(claim.request, entry.placement, gone)
 
     def granted(self, uid: str) -> str:
         """The node that others leave for a pod by somebody here's doing; empty where there is none."""
@@ -255,7 +255,7 @@ class Nominations:
         It is held, or was until a moment ago. Empty where there is none.
         """
         claim, (node, _) = self._claims.get(uid), self._kept_on.get(uid, NOWHERE)
-        return node if claim is not None and self._evictable.told(claim.leaving.get(node, ())) else ""
+        return node if claim is not None and self._candidates.told(claim.leaving.get(node, ())) else ""
 
     def held_later(self, uid: str) -> list[str]:
         """The UIDs of pods of no higher priority whose places were held after this one's, or are not their own.
@@ -287,7 +287,7 @@ class Nominations:
             there = (one for one in self._ledger.on(entry.node) if one.stage in at)
             aside = [one.uid for one in there if one.uid not in first]
             gone = claim.leaving.get(entry.node, ())
-            if self._evictable.will_be_short_of_host(request, entry.node, gone, aside):
+            if self._candidates.will_be_short_of_host(request, entry.node, gone, aside):
                 found.add(entry.node)
         return frozenset(found)
 
@@ -385,7 +385,7 @@ class Nominations:
         entry = self._ledger.entry(claim.request.uid)
         if entry is None or self._is_closed(entry.node):
             return False
-        return self._evictable.stands(
+        return self._candidates.stands(
             claim.request,
             entry.placement,
             lambda pod: pod.priority < claim.priority,
@@ -394,7 +394,7 @@ class Nominations:
         )
 
     def _place(self, claim: Claim, node: str, *, more: bool) -> Placement | None:
-        return self._evictable.place(
+        return self._candidates.place(
             claim.request,
             node,
             lambda pod: more and pod.priority < claim.priority,

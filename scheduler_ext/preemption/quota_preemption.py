@@ -26,7 +26,7 @@ class QuotaPreemption:
     """The question for one pod and one node.
 
     Attributes:
-        evictable: Who may be asked to leave.
+        candidates: Who may be asked to leave.
         request: What the pod asks for.
         node: The node.
         borrowing: What quotas say now.
@@ -34,7 +34,7 @@ class QuotaPreemption:
         objection: Which of some pods may not be evicted together.
     """
 
-    evictable: Candidates
+    candidates: Candidates
     request: PodRequest
     node: str
     borrowing: Borrowing
@@ -52,10 +52,10 @@ class QuotaPreemption:
         if not victims:
             return None
         uids = {*gone, *(pod.uid for pod in victims)}
-        found = self.evictable.departure(
+        found = self.candidates.departure(
             self.request,
             self.node,
-            self.evictable.borrowing(uids, self.borrowing.own),
+            self.candidates.borrowing(uids, self.borrowing.own),
             self.may_go,
             gone=uids,
             within_budgets=True,
@@ -71,10 +71,10 @@ class QuotaPreemption:
 
     def _for_cards(self, gone: Collection[str]) -> list[RunningPod]:
         """Who would have to leave the node for its cards, whatever others are guaranteed then."""
-        found = self.evictable.departure(
+        found = self.candidates.departure(
             self.request,
             self.node,
-            self.evictable.borrowing(gone, own=self.node),
+            self.candidates.borrowing(gone, own=self.node),
             self.may_go,
             gone=gone,
             within_budgets=True,
@@ -128,19 +128,19 @@ class QuotaPreemption:
         return not self.borrowing.barred(self.request, self.node, gone)
 
     def _may_be_asked(self, pod: RunningPod) -> bool:
-        evictable = self.evictable
+        candidates = self.candidates
         return (
             self.may_go(pod)
             and not pod.deleted
-            and evictable.settled(pod, self.borrowing)
-            and not evictable.budgets.spares(pod)
+            and candidates.settled(pod, self.borrowing)
+            and not candidates.budgets.spares(pod)
         )
 
     def _reluctance(self, pod: RunningPod) -> tuple[Rank, bool, float]:
         """How gladly a pod goes: of equals those on the node first, then the youngest."""
-        entry = self.evictable.ledger.entry(pod.uid)
+        entry = self.candidates.ledger.entry(pod.uid)
         elsewhere = entry is None or entry.node != self.node
-        return self.evictable.rank(pod, (), self.borrowing), elsewhere, -pod.started
+        return self.candidates.rank(pod, (), self.borrowing), elsewhere, -pod.started
 
     def _with(
         self, found: Departure, victims: Sequence[RunningPod], gone: Collection[str]
@@ -155,11 +155,11 @@ class QuotaPreemption:
         pods = self._needed([*victims, *(pod for pod in found.pods if pod.uid not in chosen)], elsewhere)
         if self._violate(pods, gone):
             return None
-        reluctance = tuple((self.evictable.rank(pod, (), self.borrowing), -pod.started) for pod in pods)
+        reluctance = tuple((self.candidates.rank(pod, (), self.borrowing), -pod.started) for pod in pods)
         return replace(found, pods=tuple(pods), reluctance=reluctance)
 
     def _violate(self, pods: Iterable[RunningPod], gone: Collection[str]) -> bool:
         """Whether any of these violates a disruption budget beside those that leave in any case, and the others."""
         told = sorted(pods, key=lambda pod: pod.uid not in gone)
-        beside = self.evictable.budgets.beside
+        beside = self.candidates.budgets.beside
         return any(beside(told[:number], pod) for number, pod in enumerate(told) if pod.uid not in gone)

@@ -29,11 +29,11 @@ class Reclaim:
     """The ground that an amount is guaranteed to the waiting pod's namespace.
 
     Attributes:
-        evictable: Who may be asked to leave.
+        candidates: Who may be asked to leave.
         per_minute: How many pods are evicted at most in any minute.
     """
 
-    evictable: Candidates
+    candidates: Candidates
     per_minute: int | None = EVICTIONS_PER_MINUTE
     name: str = RECLAIM
     again_after: float = AGAIN_SECONDS
@@ -47,7 +47,7 @@ class Reclaim:
 
     def _wanted(self, request: PodRequest) -> list[Any]:
         """What a pod would take on each kind of node."""
-        kinds = self.evictable.quotas.accounts.kinds()
+        kinds = self.candidates.quotas.accounts.kinds()
         return [asked(request, max(mib for _, mib in kind)) for kind in kinds]
 
     def departure(
@@ -61,7 +61,7 @@ class Reclaim:
     ) -> Departure | None:
         """Who would leave a node, all of them borrowed and of those planned, if any are; None where nobody helps."""
         request = waiter.request
-        cards = self.evictable.ledger.table.cards(node)
+        cards = self.candidates.ledger.table.cards(node)
         if not cards:
             return None
         wanted = asked(request, max(card.usable_mib for card in cards))
@@ -79,12 +79,12 @@ class Reclaim:
                 fine = borrowing.may_go(pods, request.namespace, owed, in_part=in_part)
                 return () if fine else (pods[-1].uid,)
 
-            found = self.evictable.departure(
+            found = self.candidates.departure(
                 request, node, borrowing, may_go, gone=gone, within_budgets=True, objection=too_many
             )
             if found is not None or borrowing.sure(request, node):
                 return found
-            within = QuotaPreemption(self.evictable, request, node, borrowing, may_go, too_many)
+            within = QuotaPreemption(self.candidates, request, node, borrowing, may_go, too_many)
             return within.departure(self._borrowers(borrowing, planned), gone)
 
         whole = departure(in_part=False)
@@ -93,10 +93,10 @@ class Reclaim:
 
     def _borrowers(self, borrowing: Borrowing, planned: Collection[str] | None) -> list[RunningPod]:
         """Pods that have borrowed, on whatever node they are: each that leaves makes more free than is kept."""
-        residents = self.evictable.residents
+        running_pods = self.candidates.running_pods
         if planned is not None:
-            return [pod for pod in map(residents.get, planned) if pod is not None]
-        return residents.of(one for one in residents.namespaces() if borrowing.over[one])
+            return [pod for pod in map(running_pods.get, planned) if pod is not None]
+        return running_pods.of(one for one in running_pods.namespaces() if borrowing.over[one])
 
     def told(
         self, evictee: Evictee, waiter: PendingPod, node: str

@@ -291,7 +291,9 @@ class Borrowing:
         for pool in self._pools:
             then = wanted - mine.get(pool, NOTHING)
             within = [
-                stand for stand in self._stand(pool, namespace) if self._holds(stand, pool, namespace, then)
+                stand
+                for stand in self._stand(pool, namespace)
+                if self._nominations(stand, pool, namespace, then)
             ]
             if not within:
                 return {}
@@ -301,7 +303,7 @@ class Borrowing:
                     owed[pool] = Owed(stand.owner, asked)
         return owed
 
-    def _holds(self, stand: _Stand, pool: str, namespace: str, more: Amounts) -> bool:
+    def _nominations(self, stand: _Stand, pool: str, namespace: str, more: Amounts) -> bool:
         """Whether a quota has no more than its guarantee with this; a parent leaves its other children theirs."""
         then = stand.used + more
         if stand is not self._stand(pool, namespace)[0]:

@@ -74,14 +74,14 @@ class Replica:
         self.starts = 0
         self._server = server
         self._options = _options(name, flags)
-        self._office: Leadership | None = None
+        self._leadership: Leadership | None = None
         self._task: asyncio.Task[None] | None = None
         self.replicas: list[Replica] = []
 
     @property
     def leads(self) -> bool:
         """Whether it answers calls itself."""
-        return self.extender is not None and self._office is not None and not self._office.closed()
+        return self.extender is not None and self._leadership is not None and not self._leadership.closed()
 
     def start(self) -> None:
         """Start the process."""
@@ -93,7 +93,7 @@ class Replica:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-            self._task, self.extender, self._office = None, None, None
+            self._task, self.extender, self._leadership = None, None, None
 
     async def _run(self) -> None:
         """As `__main__.run_replica`: one that is deposed begins anew."""
@@ -102,20 +102,20 @@ class Replica:
 
     async def _serve_once(self) -> None:
         own = VirtualApi(self._server, self.line)
-        election = Election(own, candidate(self._options), lambda: not parts.missing())
-        parts = App(VirtualApi(self._server, self.line, election.fence), self._options)
-        office = Leadership(election, parts.catch_up, parts.workers)
+        election = Election(own, candidate(self._options), lambda: not app.missing())
+        app = App(VirtualApi(self._server, self.line, election.fence), self._options)
+        leadership = Leadership(election, app.catch_up, app.workers)
         counted = ReplicaMetrics(
-            parts.registry, leads=lambda: not office.closed(), transitions=lambda: election.transitions
+            app.registry, leads=lambda: not leadership.closed(), transitions=lambda: election.transitions
         )
         pair = CertificatePair(self._options.tls_ca, self._options.tls_cert, self._options.tls_key)
-        network = _Network(election, office, pair, counted.forwarded)
+        network = _Network(election, leadership, pair, counted.forwarded)
         network.replicas = self.replicas
-        self.extender, self._office = parts.extender(network), office
+        self.extender, self._leadership = app.extender(network), leadership
         self.starts += 1
         try:
             async with asyncio.TaskGroup() as group:
-                for worker in (*parts.feeds, election, office):
+                for worker in (*app.feeds, election, leadership):
                     group.create_task(worker.run())
         except* (DeposedError, RestoredError):
             election.resign()
@@ -138,10 +138,10 @@ class Replica:
 
     async def ask(self, name: str, query: Mapping[str, str], body: bytes = b"") -> Any:
         """A question of a person, `why` or `dry_run`; CallError where no usable answer comes."""
-        if self.extender is None or self.extender._questions is None:
+        if self.extender is None or self.extender._queries is None:
             raise CallError("connection refused")
         asked: Any = Question(f"/{name}", query, body)
-        response = await getattr(self.extender._questions, name)(asked)
+        response = await getattr(self.extender._queries, name)(asked)
         if response.status != 200:
             raise CallError(f"status {response.status}: {response.body!r}")
         return json.loads(response.body)

@@ -30,9 +30,9 @@ class Contended(Preempting):
         return GangPreemption(
             self.gangs,
             self.filter,
-            self.evictable,
-            self.holds,
-            evictions=Evictions(self.world, self.evictable, lambda: self.now),
+            self.candidates,
+            self.nominations,
+            evictions=Evictions(self.world, self.candidates, lambda: self.now),
             grounds=[reclaim, GangExtenderPreemption()],
             clock=lambda: self.now,
             patience_seconds=PATIENCE,
@@ -58,7 +58,7 @@ class Contended(Preempting):
 
     def holds_reviewed(self) -> None:
         """As the worker for pods without a group does each second."""
-        self.holds.review()
+        self.nominations.review()
 
     def node_of(self, pod: Pod) -> str:
         """Where a pod runs."""

@@ -80,11 +80,11 @@ class Drill:
         self.waiting = PendingPods()
         self.ledger.on_change(self.waiting.something_changed)
         self.quotas.on_change(self.waiting.something_changed)
-        passed_over = NodeBackoff(lambda: self.now)
+        node_backoff = NodeBackoff(lambda: self.now)
         self.gangs = Gangs(
             self.ledger,
             self.waiting,
-            passed_over,
+            node_backoff,
             partial(read_pod_request),
             clock=lambda: self.now,
             hold_seconds=hold_seconds,
@@ -95,7 +95,7 @@ class Drill:
             self.ledger,
             ForeignPlugins(()),
             Placer(self.ledger.table),
-            passed_over=passed_over,
+            node_backoff=node_backoff,
             quotas=self.quotas,
             waiting=self.waiting,
             gangs=self.gangs,

@@ -44,32 +44,32 @@ class Neighbours:
         self.now = BEGUN + 3600
         self.ledger, self.waiting = Ledger(lambda: self.now), PendingPods()
         self.quotas, self.budgets = Quotas(self.ledger.accounts, lends=lends), Budgets()
-        self.residents = RunningPods(self.ledger)
-        self.evictable = Candidates(
-            self.ledger, self.residents, self.budgets, self.quotas, min_run_seconds, lambda: self.now
+        self.running_pods = RunningPods(self.ledger)
+        self.candidates = Candidates(
+            self.ledger, self.running_pods, self.budgets, self.quotas, min_run_seconds, lambda: self.now
         )
-        self.holds = Nominations(self.ledger, self.waiting, self.evictable)
-        foreign, passed_over = ForeignPlugins(()), NodeBackoff()
-        self.gangs = Gangs(self.ledger, self.waiting, passed_over, read_pod_request)
+        self.nominations = Nominations(self.ledger, self.waiting, self.candidates)
+        foreign, node_backoff = ForeignPlugins(()), NodeBackoff()
+        self.gangs = Gangs(self.ledger, self.waiting, node_backoff, read_pod_request)
         self.filter = Filter(
             self.ledger,
             foreign,
             Placer(self.ledger.table),
             quotas=self.quotas,
-            passed_over=passed_over,
+            node_backoff=node_backoff,
             waiting=self.waiting,
             gangs=self.gangs,
-            holds=self.holds,
+            nominations=self.nominations,
         )
-        self.preemption = Preemption(self.filter, self.evictable, self.holds)
+        self.preemption = Preemption(self.filter, self.candidates, self.nominations)
         self.feed = ClusterInformer(
             None,  # type: ignore[arg-type] - its reflectors never run
             self.ledger,
             foreign,
             resizer(World(), self.ledger, self.quotas),
             waiting=self.waiting,
-            residents=self.residents,
-            holds=self.holds,
+            running_pods=self.running_pods,
+            nominations=self.nominations,
         )
         self.nodes = nodes or ("n1",)
         for name in self.nodes:

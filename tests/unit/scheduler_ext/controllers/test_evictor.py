@@ -196,7 +196,7 @@ def test_a_reclaim_whose_card_fails_is_given_up(by: str) -> None:
     for uid in first:
         here.ends(uid)
     if by == "the next leader":
-        here.holds.forget(pod.metadata.uid)
+        here.nominations.forget(pod.metadata.uid)
         here.waiting.forget(pod.metadata.uid)
         here.evictor = here.worker(lambda: here.now)
         pod = here.stored[pod.metadata.name]
@@ -345,7 +345,7 @@ def test_a_search_that_takes_long_is_broken_off_and_counted() -> None:
     for where in ("n1-a", "n1-b", "n2-a", "n2-b", "n3-a", "n3-b"):
         here.runs(where, where, 16, priority=int(where[1]))
     cuts = list[int]()
-    here.evictable.cut = lambda: cuts.append(1)
+    here.candidates.cut = lambda: cuts.append(1)
     ticks = itertools.count(step=0.4)
     here.preemption = replace(here.preemption, timer=ticks.__next__)
     pod = waiter(16)
@@ -363,7 +363,7 @@ def test_a_search_on_one_node_ends_however_many_pods_are_spared() -> None:
     for number in range(10):
         here.runs(f"a{number}", "n1-a", 1.6)
     cuts = list[int]()
-    here.evictable.cut = lambda: cuts.append(1)
+    here.candidates.cut = lambda: cuts.append(1)
     pod = waiter(8)
     seen = list[int]()
 
@@ -372,8 +372,8 @@ def test_a_search_on_one_node_ends_however_many_pods_are_spared() -> None:
         return [pods[0].uid]
 
     here.runs("firm", "n1-b", 16, priority=500)
-    borrowing, request = here.evictable.borrowing(), here.filter.request_of(pod)
-    found = here.evictable.departure(
+    borrowing, request = here.candidates.borrowing(), here.filter.request_of(pod)
+    found = here.candidates.departure(
         request, "n1", borrowing, lambda one: one.priority < 100, objection=none_may_go
     )
     assert found is None
@@ -482,9 +482,9 @@ def test_a_pod_that_is_not_deleted_for_long_after_its_eviction_stays() -> None:
     assert here.wants(waiter(16)) == []
     here.watch_lags = True
     assert here.look() == ["first"]
-    assert here.evictable.leaving() == ["first"]
+    assert here.candidates.leaving() == ["first"]
     here.now += OVERDUE_SECONDS
-    assert here.evictable.leaving() == []
+    assert here.candidates.leaving() == []
 
 
 def test_pods_leave_in_an_order_in_which_none_is_within_its_guarantee() -> None:

@@ -239,7 +239,7 @@ def test_the_next_leader_evicts_nobody_besides():
     assert len(field.rounds()) == 3
     gone = field.leaving(others)
     for pod in group:
-        field.holds.revoke(pod.metadata.uid)
+        field.nominations.revoke(pod.metadata.uid)
     field.worker = field.leader()
     assert field.held(group) == 0
     assert field.rounds() == []
@@ -389,7 +389,7 @@ def test_room_that_is_held_for_a_pod_of_lower_priority_is_the_groups():
     single = pod_in("", priority=50)
     field.create(single)
     assert not field.where(single)
-    field.holds.expect(single.metadata.uid, field.node_of(others[0]))
+    field.nominations.expect(single.metadata.uid, field.node_of(others[0]))
     assert field.held([single]) == 1
     group = field.waits("train", 2)
     assert field.rounds() == []
@@ -400,7 +400,7 @@ def test_pods_are_left_alone_for_their_minimum_run_time():
     """All have just started."""
     field = Contended()
     field.others(8, 0)
-    field.evictable.min_run_seconds = 1e12
+    field.candidates.min_run_seconds = 1e12
     field.waits("train", 2)
     assert field.rounds() == []
 
@@ -430,7 +430,7 @@ def test_places_are_held_while_the_evictions_are_under_way():
     field.needs("train", 3, namespace="own")
     field.create(*group)
     assert not any(field.where(pod) for pod in group)
-    field.world.evicting = field.holds.review
+    field.world.evicting = field.nominations.review
     assert len(field.rounds()) == 3
     assert field.held(group) == 3
 

@@ -38,9 +38,9 @@ class Field(Drill):
     def __init__(self, grace: float = GRACE, min_run_seconds: float = 0.0) -> None:
         super().__init__(cards=4)
         self.scheduler = "aliquot-scheduler"
-        self.residents, self.budgets = RunningPods(self.ledger), Budgets()
-        self.evictable = Candidates(
-            self.ledger, self.residents, self.budgets, self.quotas, min_run_seconds, self.time
+        self.running_pods, self.budgets = RunningPods(self.ledger), Budgets()
+        self.candidates = Candidates(
+            self.ledger, self.running_pods, self.budgets, self.quotas, min_run_seconds, self.time
         )
         self.stale = self.leader_for_stale(grace)
         self.feed = self.feed_with(None)
@@ -51,13 +51,13 @@ class Field(Drill):
             self.world,
             self.gangs,
             self.filter,
-            self.evictable,
+            self.candidates,
             grace_seconds=grace,
             others=("volcano",),
             clock=lambda: self.now,
         )
 
-    def feed_with(self, holds: Nominations | None) -> ClusterInformer:
+    def feed_with(self, nominations: Nominations | None) -> ClusterInformer:
         """What reads the cluster; nothing is read but what tests show."""
         return ClusterInformer(
             None,  # type: ignore[arg-type] - its reflectors never run
@@ -66,8 +66,8 @@ class Field(Drill):
             resizer(self.world, self.ledger, self.quotas),
             waiting=self.waiting,
             gangs=self.gangs,
-            residents=self.residents,
-            holds=holds,
+            running_pods=self.running_pods,
+            nominations=nominations,
         )
 
     def time(self) -> float:
@@ -369,7 +369,7 @@ def test_a_pod_stuck_in_its_termination_holds_up_nothing_for_ever():
     members = stale_group(field)
     other = next(
         pod
-        for pod in map(field.residents.get, [e.uid for e in field.ledger.entries()])
+        for pod in map(field.running_pods.get, [e.uid for e in field.ledger.entries()])
         if pod and pod.priority
     )
     stuck = next(made.pod for made in field.world.pods.values() if made.pod.metadata.uid == other.uid)

@@ -139,7 +139,7 @@ def test_cpu_is_kept_from_nobody_of_a_higher_priority() -> None:
     here, first = with_cpu(cores=2)
     assert here.wants(waiter(8, priority=200, cpu="1")) == ["n1"]
     here.ends("low")
-    here.holds.review()
+    here.nominations.review()
     assert here.held(first) == "", "what is left of the CPU is not enough for it"
 
 
@@ -173,8 +173,8 @@ def test_what_is_held_for_a_pod_that_waits_makes_no_borrower_of_one_that_runs() 
     for where in ("n1-b", "n2-a", "n2-b"):
         here.runs(where, where, 16, namespace="owner" if where == "n1-b" else "default", priority=1)
     more = waiter(16, namespace="guest")
-    here.holds.claim(more, here.filter.request_of(more), {"n2": ("n2-a",)})
-    here.holds.grant(more.metadata.uid, "n2")
+    here.nominations.claim(more, here.filter.request_of(more), {"n2": ("n2-a",)})
+    here.nominations.grant(more.metadata.uid, "n2")
     assert here.held(more) == "n2"
     here.wants(waiter(16, priority=0, namespace="owner"))
     assert "within" not in here.look(3)
@@ -336,7 +336,7 @@ def test_who_is_to_have_what_nobody_has_been_told_to_leave_does_not_take_what_ot
     here.wants(nominated)
     here.nominate(nominated, "n1")
     assert (here.held(expects), here.held(nominated)) == ("n1", "n1")
-    assert here.holds.kept_on(nominated.metadata.uid) == ""
+    assert here.nominations.kept_on(nominated.metadata.uid) == ""
     here.ends("leaving")
     assert here.wants(nominated) == []
     assert here.wants(expects) == ["n1"]
@@ -354,21 +354,21 @@ def test_cpu_is_counted_once_for_a_nominated_pod_whose_place_is_held() -> None:
 def test_a_higher_pod_that_gets_nothing_changes_nothing() -> None:
     """What is held for others is where it was, and still their own."""
     here = Evicting()
-    here.evictable.card_policy = Policy.SPREAD
+    here.candidates.card_policy = Policy.SPREAD
     here.runs("firm", "n1-b", 6, priority=500)
     here.runs("small", "n1-a", 16)
     here.runs("large", "n1-b", 10, priority=1)
     lower, higher = waiter(8, priority=150, namespace="b"), waiter(16, priority=160, namespace="a")
     for pod, victim in ((lower, "large"), (higher, "small")):
         here.wants(pod)
-        here.holds.claim(pod, here.filter.request_of(pod), {"n1": (victim,)})
-        here.holds.grant(pod.metadata.uid, "n1")
+        here.nominations.claim(pod, here.filter.request_of(pod), {"n1": (victim,)})
+        here.nominations.grant(pod.metadata.uid, "n1")
         here.leaves(victim)
     here.quotas.put(quota("owner", "owner", guaranteed=(32, None, None)))
-    here.holds.review()
+    here.nominations.review()
     before = [here.ledger.entry(pod.metadata.uid) for pod in (lower, higher)]
     assert all(before)
     assert here.wants(waiter(16, priority=170)) == []
     after = [here.ledger.entry(pod.metadata.uid) for pod in (lower, higher)]
     assert [entry and entry.placement for entry in after] == [entry and entry.placement for entry in before]
-    assert all(here.holds.kept_on(pod.metadata.uid) == "n1" for pod in (lower, higher))
+    assert all(here.nominations.kept_on(pod.metadata.uid) == "n1" for pod in (lower, higher))

@@ -75,9 +75,9 @@ def test_no_pod_is_to_be_moved_to_a_node_that_takes_none():
 def test_no_pod_is_to_be_moved_where_kube_scheduler_keeps_the_cpu_for_another(priority: int, moves: bool):
     """For one nominated long ago that finds no place there; for a lower one it keeps nothing."""
     cluster = Cluster({"n1": cards("n1", 1), "n2": cards("n2", 1)})
-    evictable = Candidates(cluster.ledger, RunningPods(cluster.ledger), Budgets(), cluster.quotas)
-    holds = Nominations(cluster.ledger, cluster.filter.waiting, evictable)
-    cluster.filter = replace(cluster.filter, holds=holds)
+    candidates = Candidates(cluster.ledger, RunningPods(cluster.ledger), Budgets(), cluster.quotas)
+    nominations = Nominations(cluster.ledger, cluster.filter.waiting, candidates)
+    cluster.filter = replace(cluster.filter, nominations=nominations)
     for name, cores in {"n1": 1, "n2": 5}.items():
         cluster.ledger.hosts.put_node(name, HostShare(1000 * cores, 64_000, 10))
         there = pod_document([{"gpu": "1", "gpu-mem": "4Gi"}])
@@ -87,9 +87,9 @@ def test_no_pod_is_to_be_moved_where_kube_scheduler_keeps_the_cpu_for_another(pr
     nominated["spec"] |= {"priority": priority}
     nominated["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "4"}
     pod = read(nominated)
-    holds.claim(pod, cluster.filter.request_of(pod))
+    nominations.claim(pod, cluster.filter.request_of(pod))
     meta = {"uid": pod.metadata.uid, "name": pod.metadata.name, "namespace": pod.metadata.namespace}
-    holds.see(msgspec.convert({"metadata": meta, "status": {"nominatedNodeName": "n2"}}, PlacedPod))
+    nominations.see(msgspec.convert({"metadata": meta, "status": {"nominatedNodeName": "n2"}}, PlacedPod))
     told = ask(cluster, pod_document([{"gpu": "1"}]))
     assert [change.moves[0].to_node for change in told.changes if change.moves] == (["n2"] if moves else [])
     small = pod_document([{"gpu": "1", "gpu-mem": "13Gi"}])

@@ -35,7 +35,7 @@ class Bench:
             self.ledger,
             ForeignPlugins(()),
             Placer(self.ledger.table),
-            passed_over=NodeBackoff(lambda: self.now),
+            node_backoff=NodeBackoff(lambda: self.now),
         )
         self.keeper = LedgerCleanup(self.ledger, self.binder, lambda: self.now)
         self.feed = ClusterInformer(None, self.ledger, ForeignPlugins(()), resizer(self.world, self.ledger))  # type: ignore[arg-type] - reads no cluster

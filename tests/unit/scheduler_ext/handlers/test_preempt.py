@@ -117,8 +117,8 @@ def test_one_that_holds_a_place_that_was_borrowed_borrows() -> None:
     for where in ("n1-a", "n1-b"):
         here.runs(where, where, 16, namespace="guest", leaving=where == "n1-a")
     borrower = waiter(16, namespace="guest")
-    here.holds.claim(borrower, here.filter.request_of(borrower))
-    here.holds.expect(borrower.metadata.uid, "n1")
+    here.nominations.claim(borrower, here.filter.request_of(borrower))
+    here.nominations.expect(borrower.metadata.uid, "n1")
     assert here.ledger.entry(borrower.metadata.uid) is not None
     assert here.victims(borrower, n2=["owned"]) == {}
 
@@ -307,10 +307,10 @@ def test_a_hold_ends_with_its_nomination_and_with_its_pod(end: str) -> None:
     else:
         here.nominate(first, "")
         here.now += OVERDUE_SECONDS - 1.0
-        here.holds.review()
+        here.nominations.review()
         assert here.place_of(waiter(16, priority=0)) == []
         here.now += 1.0
-        here.holds.review()
+        here.nominations.review()
     assert here.place_of(waiter(16, priority=0)) == ["n1"]
 
 
@@ -331,8 +331,8 @@ def test_no_room_is_held_for_a_pod_that_has_gone() -> None:
     here = Neighbours()
     first = waiter(8)
     here.ends(first.metadata.uid)
-    here.holds.claim(first, here.filter.request_of(first))
-    here.holds.grant(first.metadata.uid, "n1")
+    here.nominations.claim(first, here.filter.request_of(first))
+    here.nominations.grant(first.metadata.uid, "n1")
     assert here.ledger.entry(first.metadata.uid) is None
 
 
@@ -342,7 +342,7 @@ def test_room_that_is_granted_here_is_held_as_for_a_nomination() -> None:
     preempted(here)
     first = waiter(8)
     assert here.place_of(first) == []
-    here.holds.grant(first.metadata.uid, "n1")
+    here.nominations.grant(first.metadata.uid, "n1")
     here.ends("low")
     assert here.place_of(waiter(16, priority=0)) == []
     assert here.place_of(first) == ["n1"]
@@ -359,8 +359,8 @@ def test_a_place_that_is_held_on_the_granted_node_stays_the_very_same() -> None:
     here.ledger.hold(request, found)
     here.runs("more", "n1-a" if "n1-b" in found.charges() else "n1-b", 4)
     here.ends("low")
-    here.holds.claim(pod, request)
-    here.holds.grant(request.uid, "n1")
+    here.nominations.claim(pod, request)
+    here.nominations.grant(request.uid, "n1")
     entry = here.ledger.entry(request.uid)
     assert entry is not None
     assert entry.placement is found
@@ -382,8 +382,8 @@ def test_reclaim_would_rather_evict_nobody_than_violate_a_budget() -> None:
 def departs(here: Neighbours, gib: int) -> Departure | None:
     """Who leaves the only node for a pod, within budgets."""
     request = here.filter.request_of(waiter(gib))
-    evictable = here.evictable
-    return evictable.departure(request, "n1", evictable.borrowing(), lambda _: True, within_budgets=True)
+    candidates = here.candidates
+    return candidates.departure(request, "n1", candidates.borrowing(), lambda _: True, within_budgets=True)
 
 
 pods = st.lists(
@@ -418,11 +418,11 @@ def test_victims_are_enough_and_lower_and_none_too_many(
     pod = waiter(gib, priority=priority)
     request = here.filter.request_of(pod)
     for node, uids in here.victims(pod).items():
-        there = [entry for resident, entry in here.residents.on(node) if resident.uid in uids]
+        there = [entry for resident, entry in here.running_pods.on(node) if resident.uid in uids]
         leavers = [Victim(entry.uid, entry.charges) for entry in there]
         assert {leaver.uid for leaver in leavers} == uids
         assert all(priorities[uid] < priority for uid in uids)
-        cards, policy = here.ledger.table.cards(node), here.evictable.card_policy
+        cards, policy = here.ledger.table.cards(node), here.candidates.card_policy
         assert place_after(request, node, cards, leavers, policy) is not None
         for one in leavers:
             others = [leaver for leaver in leavers if leaver is not one]

@@ -184,8 +184,8 @@ def test_calls_are_answered_during_a_scrape():
 
 def test_cards_are_left_out_for_those_who_have_them_from_the_agents():
     """All else is told."""
-    parts = App(None, parse_arguments(["--no-card-metrics"]))  # type: ignore[arg-type] - nothing of it runs
-    assert parts._metrics.cards is None
+    app = App(None, parse_arguments(["--no-card-metrics"]))  # type: ignore[arg-type] - nothing of it runs
+    assert app._metrics.cards is None
     _, metrics = exported(cards=False)
     _, body = scrape(metrics)
     families = {family.name for family in plain(body.decode())}

@@ -34,22 +34,22 @@ ROOT = Path(__file__).resolve().parents[4]
 
 def extender() -> App:
     """An extender as it is put together in earnest, with two nodes, that reads no cluster."""
-    parts = App(None, parse_arguments([]))  # type: ignore[arg-type] - nothing of it runs
+    app = App(None, parse_arguments([]))  # type: ignore[arg-type] - nothing of it runs
     for name, status in NODES.items():
-        parts._feed._ledger.put_node(name, status)
-    return parts
+        app._feed._ledger.put_node(name, status)
+    return app
 
 
-def asked(parts: App) -> Counter[Wanted]:
+def asked(app: App) -> Counter[Wanted]:
     """What it has learned."""
-    return Counter(dict(parts._decide.placer.demand.asked()))
+    return Counter(dict(app._decide.placer.demand.asked()))
 
 
-def bound(parts: App, document: dict[str, Any]) -> PlacedPod:
+def bound(app: App, document: dict[str, Any]) -> PlacedPod:
     """A pod that is placed and bound, as the watch shows it."""
     pod = read(document)
-    assert parts._decide.answer(FilterArgs(Pod=pod, NodeNames=tuple(NODES))).NodeNames
-    entry = parts._feed._ledger.entry(pod.metadata.uid)
+    assert app._decide.answer(FilterArgs(Pod=pod, NodeNames=tuple(NODES))).NodeNames
+    entry = app._feed._ledger.entry(pod.metadata.uid)
     assert entry
     spec = document["spec"] | {"nodeName": entry.node}
     meta = document["metadata"]
@@ -91,16 +91,16 @@ def test_a_pod_is_learned_once():
     """Not again when it is seen bound, nor when it changes long after, when others have taken its place in memory."""
     before, after = extender(), extender()
     pods = [bound(before, document) for document in documents()]
-    for parts in (before, after):
+    for app in (before, after):
         for pod in pods:
-            parts._feed.put_pod(pod)
-        assert asked(parts).total() == len(pods)
-        demand = parts._decide.placer.demand
+            app._feed.put_pod(pod)
+        assert asked(app).total() == len(pods)
+        demand = app._decide.placer.demand
         for _ in pods:
             demand._forget_oldest()
         for pod in pods:
-            parts._feed.put_pod(pod)
-        assert not asked(parts)
+            app._feed.put_pod(pod)
+        assert not asked(app)
 
 
 def test_of_the_pods_that_are_there_at_the_start_the_youngest_are_learned_from():

@@ -17,7 +17,7 @@ PATIENCE_S = 5.0
 
 def ground(here: Neighbours) -> ExtenderPreemption:
     """The ground, with its patience."""
-    return ExtenderPreemption(here.evictable, here.holds, here.waiting, PATIENCE_S)
+    return ExtenderPreemption(here.candidates, here.nominations, here.waiting, PATIENCE_S)
 
 
 def refused(here: Neighbours, pod: Pod, seconds: float = PATIENCE_S) -> PendingPod:
@@ -30,12 +30,12 @@ def refused(here: Neighbours, pod: Pod, seconds: float = PATIENCE_S) -> PendingP
 
 def acts(here: Neighbours, waiting: PendingPod) -> bool:
     """Whether others might be evicted for a pod."""
-    return ground(here).holds_for(waiting, here.evictable.borrowing())
+    return ground(here).holds_for(waiting, here.candidates.borrowing())
 
 
 def goes(here: Neighbours, waiting: PendingPod, node: str = "n1") -> list[str] | None:
     """Who would leave a node for a pod."""
-    departure = ground(here).departure(waiting, node, here.evictable.borrowing())
+    departure = ground(here).departure(waiting, node, here.candidates.borrowing())
     return None if departure is None else [pod.uid for pod in departure.pods]
 
 
@@ -166,8 +166,8 @@ def test_a_pod_for_which_a_place_is_held_borrows_as_it_did_before() -> None:
     assert isinstance(held, Placement)
     here.ledger.hold(request, held)
     wanted = here.quotas.wanted(request, "n1")
-    owned = [one for one in here.residents.on("n1") if one[0].uid == "owned"]
-    assert here.evictable.borrowing().spared([owned[0][0]], "guest", wanted, request.uid) == {"owned"}
+    owned = [one for one in here.running_pods.on("n1") if one[0].uid == "owned"]
+    assert here.candidates.borrowing().spared([owned[0][0]], "guest", wanted, request.uid) == {"owned"}
 
 
 def test_a_reservation_takes_no_pod_that_runs_out_of_its_guarantee() -> None:
@@ -281,8 +281,8 @@ def test_what_leaves_for_a_lower_pod_is_counted_as_the_higher_ones() -> None:
     """What leaves for a pod of the same priority is not."""
     here = full()
     first = waiter(16, priority=50)
-    here.holds.claim(first, here.filter.request_of(first), {"n1": ("a",)})
-    here.holds.grant(first.metadata.uid, "n1")
+    here.nominations.claim(first, here.filter.request_of(first), {"n1": ("a",)})
+    here.nominations.grant(first.metadata.uid, "n1")
     here.runs("a", "n1-a", 16, priority=1, leaving=True)
     assert goes(here, refused(here, waiter(16, priority=50))) == ["b"]
     assert goes(here, refused(here, waiter(16, priority=51))) == []
@@ -295,13 +295,13 @@ def test_preempt_names_no_other_node_than_where_others_leave_already() -> None:
     for where in ("n1-a", "n1-b", "n2-a", "n2-b"):
         here.runs(where, where, 16, priority=1)
     pod = waiter(16)
-    here.holds.claim(pod, here.filter.request_of(pod), {"n2": ("n2-a",)})
-    here.holds.grant(pod.metadata.uid, "n2")
+    here.nominations.claim(pod, here.filter.request_of(pod), {"n2": ("n2-a",)})
+    here.nominations.grant(pod.metadata.uid, "n2")
     assert set(here.victims(pod, n1=["cpu-1"], n2=["cpu-2"])) == {"n2"}
     assert here.victims(pod, n1=["cpu-1"]) == {}, "where kube-scheduler does not offer that node, either"
-    here.holds.revoke(pod.metadata.uid)
+    here.nominations.revoke(pod.metadata.uid)
     assert set(here.victims(pod, n1=["cpu-1"], n2=["cpu-2"])) == {"n1", "n2"}
-    here.holds.grant(pod.metadata.uid, "n2")
+    here.nominations.grant(pod.metadata.uid, "n2")
     here.runs("n2-a", "n2-a", 16, priority=1, leaving=True)
     assert here.victims(pod) == {}
 

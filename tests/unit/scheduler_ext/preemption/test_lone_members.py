@@ -27,26 +27,26 @@ class Preempting(Field):
 
     def __init__(self) -> None:
         super().__init__()
-        self.evictable = Candidates(
+        self.candidates = Candidates(
             self.ledger,
-            self.residents,
+            self.running_pods,
             self.budgets,
             self.quotas,
             clock=self.time,
             breaks=self.gangs.breaks,
         )
-        self.holds = Nominations(self.ledger, self.waiting, self.evictable)
-        self.filter = replace(self.filter, holds=self.holds)
+        self.nominations = Nominations(self.ledger, self.waiting, self.candidates)
+        self.filter = replace(self.filter, nominations=self.nominations)
         self.stale = self.leader_for_stale()
-        self.feed = self.feed_with(self.holds)
-        ground = ExtenderPreemption(self.evictable, self.holds, self.waiting, patience_seconds=5.0)
+        self.feed = self.feed_with(self.nominations)
+        ground = ExtenderPreemption(self.candidates, self.nominations, self.waiting, patience_seconds=5.0)
         self.evictor = Evictor(
             self.world,
             self.waiting,
             self.filter,
-            self.evictable,
-            self.holds,
-            evictions=Evictions(self.world, self.evictable, lambda: self.now),
+            self.candidates,
+            self.nominations,
+            evictions=Evictions(self.world, self.candidates, lambda: self.now),
             grounds=[ground],
             touch=self.touch,
             clock=lambda: self.now,

@@ -92,7 +92,7 @@ def test_a_nomination_that_the_watch_has_not_shown_yet_holds_the_place_for_a_whi
         assert here.wants(pod) == ["n1"]
     else:
         here.now += OVERDUE_SECONDS
-        here.holds.review()
+        here.nominations.review()
         assert here.held(pod) == "", "it may have been outdated"
 
 

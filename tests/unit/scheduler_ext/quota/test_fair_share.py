@@ -42,17 +42,17 @@ class Queue:
         self.quotas, self.ledger = self.teams.quotas, self.teams.ledger
         self.waiting = PendingPods(lambda: self.now)
         self.ledger.on_change(self.waiting.something_changed)
-        evictable = Candidates(
+        candidates = Candidates(
             self.ledger, RunningPods(self.ledger), Budgets(), self.quotas, 0.0, lambda: self.now
         )
-        self.holds = Nominations(self.ledger, self.waiting, evictable)
+        self.nominations = Nominations(self.ledger, self.waiting, candidates)
         self.filter = Filter(
             self.ledger,
             self.teams.filter.foreign,
             Placer(self.ledger.table),
             quotas=self.quotas,
             waiting=self.waiting,
-            holds=self.holds,
+            nominations=self.nominations,
             turns=FairShare(lambda: self.now),
         )
 
@@ -242,7 +242,7 @@ def test_the_turn_counts_where_a_place_is_taken_from_a_lower_priority(queue: Que
     place = queue.ledger.entry(queue.a[0].pod.metadata.uid)
     assert place
     queue.end(queue.a[0])
-    queue.holds.expect(low.pod.metadata.uid, place.node)
+    queue.nominations.expect(low.pod.metadata.uid, place.node)
     assert queue.ledger.entry(low.pod.metadata.uid)
     assert not queue.dry(queue.next_a)
     assert not queue.gets(queue.next_a)

@@ -165,10 +165,10 @@ def test_nobody_is_evicted_in_favour_of_what_would_be_lent_then() -> None:
     borrower = waiter(16, namespace="guest")
     assert here.victims(borrower) == {}
     request = here.filter.request_of(borrower)
-    gone = [pod for pod, _ in here.residents.on("n1") if pod.uid == "owned"]
-    assert here.evictable.borrowing().barred(request, "n1", gone)
+    gone = [pod for pod, _ in here.running_pods.on("n1") if pod.uid == "owned"]
+    assert here.candidates.borrowing().barred(request, "n1", gone)
     here.ends("owned")
-    assert not here.evictable.borrowing().barred(request, "n1")
+    assert not here.candidates.borrowing().barred(request, "n1")
 
 
 def test_an_owner_of_cards_that_leave_is_not_evicted_for_a_borrower() -> None:

@@ -60,9 +60,9 @@ class Reader:
 
 def admits(pod: Tenant, *others: Tenant, **node: Any) -> bool:
     """Whether a pod may run on the node beside others."""
-    confines = NodeConstraints(Reader(node, *others))
-    asyncio.run(confines.visit("n1"))
-    return confines.admit(pod, "n1")
+    node_constraints = NodeConstraints(Reader(node, *others))
+    asyncio.run(node_constraints.visit("n1"))
+    return node_constraints.admit(pod, "n1")
 
 
 TAINT = {"key": "team", "value": "ml", "effect": "NoSchedule"}
@@ -155,9 +155,9 @@ def test_a_pod_that_has_finished_is_in_nobodys_way():
 
 def test_a_node_that_has_gone():
     """Admits nobody."""
-    confines = NodeConstraints(Reader({}))
-    asyncio.run(confines.visit("n2"))
-    assert not confines.admit(tenant(), "n2")
+    node_constraints = NodeConstraints(Reader({}))
+    asyncio.run(node_constraints.visit("n2"))
+    assert not node_constraints.admit(tenant(), "n2")
 
 
 SPREAD = {

@@ -97,10 +97,10 @@ def test_the_feed_tries_again_by_itself(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_metrics_count_the_nodes():
     """By the limit that the process's own feed has."""
-    parts = App(None, parse_arguments(["--port", "0"]))  # type: ignore[arg-type] - nothing of it runs
+    app = App(None, parse_arguments(["--port", "0"]))  # type: ignore[arg-type] - nothing of it runs
     for turn in range(MOST_AT_ONCE + 2):
-        parts._feed._statuses.allows("wild", sized(turn))
-    assert b"aliquot_scheduler_nodes_rate_limited 1.0" in generate_latest(parts.registry)
+        app._feed._statuses.allows("wild", sized(turn))
+    assert b"aliquot_scheduler_nodes_rate_limited 1.0" in generate_latest(app.registry)
 
 
 def test_health_changes_as_often_as_it_likes():
