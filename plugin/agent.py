@@ -40,7 +40,12 @@ from aliquot.plugin.gate.gate import Gate
 from aliquot.plugin.gate.live_limits import LiveLimits
 from aliquot.plugin.gate.pod_locks import PodLocks
 from aliquot.plugin.gate.preferred_allocation import SlicePreference, choose_any, slice_id
-from aliquot.plugin.gate.recovery import adopt_running, adopt_tenancies, recover_tenancies, unknown_pods
+from aliquot.plugin.gate.recovery import (
+    adopt_admitted_pods,
+    adopt_running,
+    recover_admitted_pods,
+    unknown_pods,
+)
 from aliquot.plugin.kubelet.allocation_journal import AllocationJournal
 from aliquot.plugin.kubelet.checkpoint import FILE_NAME
 from aliquot.plugin.kubelet.container_identity import ContainerIdentity
@@ -126,10 +131,10 @@ class Agent:
         self._pools.on_change(self._follow_pools)
         self._table = CardTable(settings.reserve_mib, settings.proc_root, self._pools.of)
         self._journal = AllocationJournal(settings.state_dir / "journal")
-        self._tenancies = AdmittedPods(settings.state_dir / "tenancies")
+        self._admitted_pods = AdmittedPods(settings.state_dir / "tenancies")
         self._tenants = TenantDirectories(settings.run_dir, settings.processes)
         self._ledger = NodeLedger({})
-        self._turns = PodLocks()
+        self._pod_locks = PodLocks()
         self._arbiter = Arbiter() if settings.arbiter else None
         self._leases = Leases(self._arbiter)
         self._processes = ProcessTable()
@@ -145,32 +150,32 @@ class Agent:
             interceptor=install_interceptor(settings.library, settings.state_dir, settings.forwarders),
         )
         self._specs.prepare()
-        self._housekeeper = self._build_housekeeper()
-        self._granter = BurstGrants(self._ledger, self._tenancies, self._tenants)
+        self._garbage_collector = self._build_garbage_collector()
+        self._burst_grants = BurstGrants(self._ledger, self._admitted_pods, self._tenants)
         self._gate = self._build_gate()
         self._events = Events(api, settings.node)
         self._limits = self._build_limits()
         self._watchdog = self._build_watchdog()
-        self._quanta = LeaseLength(self._table, self._tenants, self._leases)
+        self._lease_length = LeaseLength(self._table, self._tenants, self._leases)
         self._overheads = Overheads(
-            nvml, self._table, self._tenants, self._tenancies, settings.processes.proc
+            nvml, self._table, self._tenants, self._admitted_pods, settings.processes.proc
         )
         self._publisher = GpuNodePublisher(
             api, self._node, self._status, NodeSummary(self._pods, self._ledger)
         )
 
-    def _build_housekeeper(self) -> GarbageCollector:
+    def _build_garbage_collector(self) -> GarbageCollector:
         return GarbageCollector(
             pods=self._pods,
             pod_resources=self._pod_resources,
             checkpoint=self._checkpoint,
             journal=self._journal,
-            tenancies=self._tenancies,
+            admitted_pods=self._admitted_pods,
             tenants=self._tenants,
             specs=self._specs,
             ledger=self._ledger,
             leases=self._leases,
-            turns=self._turns,
+            pod_locks=self._pod_locks,
             processes=self._settings.processes,
         )
 
@@ -178,18 +183,18 @@ class Agent:
         return Gate(
             node=self._settings.node,
             names=self._settings.names,
-            identifier=ContainerIdentity(self._journal, self._pod_resources, self._checkpoint, self._pods),
+            identity=ContainerIdentity(self._journal, self._pod_resources, self._checkpoint, self._pods),
             pods=self._pods,
             ledger=self._ledger,
-            tenancies=self._tenancies,
+            admitted_pods=self._admitted_pods,
             tenants=self._tenants,
             specs=self._specs,
             cards=self._table,
             terms=self._terms,
             usage_volumes=UsageVolumes(self._settings.pods_dir),
-            turns=self._turns,
-            granter=self._granter,
-            relieve=self._housekeeper.sweep,
+            pod_locks=self._pod_locks,
+            burst_grants=self._burst_grants,
+            relieve=self._garbage_collector.sweep,
             equipped=self._look_again,
             wait_s=self._settings.wait_s,
         )
@@ -202,9 +207,9 @@ class Agent:
         return LiveLimits(
             pods=self._pods,
             ledger=self._ledger,
-            tenancies=self._tenancies,
+            admitted_pods=self._admitted_pods,
             tenants=self._tenants,
-            turns=self._turns,
+            pod_locks=self._pod_locks,
             terms=self._terms,
             leases=self._leases,
             events=self._events,
@@ -215,7 +220,7 @@ class Agent:
         return Watchdog(
             nvml=self._nvml,
             leases=self._leases,
-            tenancies=self._tenancies,
+            admitted_pods=self._admitted_pods,
             tenants=self._tenants,
             pods=self._pods,
             events=self._events,
@@ -230,15 +235,15 @@ class Agent:
                 "alone, and what the driver says of them is of no use"
             )
         self._take_over(await asyncio.to_thread(self._nvml.cards))
-        recover_tenancies(self._tenancies, self._tenants, self._settings.node)
-        adopt_tenancies(self._ledger, self._tenancies)
+        recover_admitted_pods(self._admitted_pods, self._tenants, self._settings.node)
+        adopt_admitted_pods(self._ledger, self._admitted_pods)
         async with self._serving_metrics(), self._arbitrating(), asyncio.TaskGroup() as group:
             for work in (
                 self._rebuild(),
                 self._pods.run(),
                 self._node.run(),
                 self._pools.run(),
-                self._housekeeper.run(),
+                self._garbage_collector.run(),
                 self._limits.run(),
             ):
                 group.create_task(work)
@@ -246,10 +251,10 @@ class Agent:
                 self._health.run(),
                 self._follow_health(),
                 self._publisher.run(),
-                self._granter.run(),
+                self._burst_grants.run(),
                 self._overheads.run(),
                 self._watchdog.run(),
-                self._quanta.run(),
+                self._lease_length.run(),
             ):
                 group.create_task(work)
             await self._serve_resources(group)
@@ -291,9 +296,9 @@ class Agent:
                 await asyncio.sleep(KUBELET_RETRY_S)
                 continue
             names = self._settings.names
-            strangers = unknown_pods(running, self._pods, self._tenancies, names)
+            strangers = unknown_pods(running, self._pods, self._admitted_pods, names)
             if synced or not strangers or time.monotonic() > patience:
-                adopt_running(self._ledger, self._pods, self._tenancies, running, self._checkpoint, names)
+                adopt_running(self._ledger, self._pods, self._admitted_pods, running, self._checkpoint, names)
                 self._gate.rebuilt.set()
             settled = synced
             if not settled:
@@ -430,7 +435,7 @@ class Agent:
             errors=lambda: self._health.errors,
             alive=lambda: self._processes,
             ledger=self._ledger,
-            tenancies=self._tenancies,
+            admitted_pods=self._admitted_pods,
             tenants=self._tenants,
         )
 

@@ -171,7 +171,7 @@ class NodeCollector(Collector):
     alive: Callable[[], ProcessTable]
     errors: Callable[[], Mapping[tuple[str, str], int]]
     ledger: NodeLedger
-    tenancies: AdmittedPods
+    admitted_pods: AdmittedPods
     tenants: TenantDirectories
     _times: dict[tuple[str, ...], TimeBounds] = field(default_factory=dict)
     """By pod, container and card, while the pod is here: a page that cannot be read for once begins nothing anew."""
@@ -243,14 +243,14 @@ class NodeCollector(Collector):
 
     def _slices(self) -> Iterator[Slice]:
         alive, sizes = self.alive(), {card.uuid: card.memory_mib * MIB for card in self.cards()}
-        now_ns, here = time.monotonic_ns(), {tenancy.pod_uid for tenancy in self.tenancies}
+        now_ns, here = time.monotonic_ns(), {admitted.pod_uid for admitted in self.admitted_pods}
         for key in [key for key in self._times if key[0] not in here]:
             del self._times[key]
-        for tenancy in self.tenancies:
-            for tenant in self.tenants.of_pod(tenancy.pod_uid):
-                labels = (tenancy.namespace, tenancy.pod, tenant.container)
+        for admitted in self.admitted_pods:
+            for tenant in self.tenants.of_pod(admitted.pod_uid):
+                labels = (admitted.namespace, admitted.pod, tenant.container)
                 for one in read_slices(tenant, alive):
-                    key = (tenancy.pod_uid, tenant.container, one.limit.uuid)
+                    key = (admitted.pod_uid, tenant.container, one.limit.uuid)
                     times = self._times.setdefault(key, TimeBounds())
                     most = sizes.get(one.limit.uuid, one.limit.memory_bytes)
                     usage = bounded(one.usage, most, times, now_ns)

@@ -43,12 +43,12 @@ class GarbageCollector:
     pod_resources: PodResources
     checkpoint: Path
     journal: AllocationJournal
-    tenancies: AdmittedPods
+    admitted_pods: AdmittedPods
     tenants: TenantDirectories
     specs: CdiSpecs
     ledger: NodeLedger
     leases: Leases
-    turns: PodLocks
+    pod_locks: PodLocks
     processes: Processes = EVERYBODY
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     unclaimed_since: dict[str, float] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class GarbageCollector:
         async with self.lock:
             if not self.pods.synced:
                 return
-            before = tuple(self.tenancies)
+            before = tuple(self.admitted_pods)
             try:
                 running = await self.pod_resources.list()
             except PodResourcesError as error:
@@ -86,37 +86,39 @@ class GarbageCollector:
         and so is what is not a tenancy yet.
         """
         kept = frozenset(entry.pod_uid for entry in read_checkpoint(self.checkpoint))
-        for tenancy in before:
-            if self.tenancies.get(tenancy.pod_uid) is tenancy and self._gone(tenancy, running, kept, table):
-                with _later(f"pod {tenancy.namespace}/{tenancy.pod}"):
-                    self._remove(tenancy)
-                    freed += tenancy.all_nonces
-        in_use = {tenancy.pod_uid for tenancy in self.tenancies}
+        for admitted in before:
+            if self.admitted_pods.get(admitted.pod_uid) is admitted and self._gone(
+                admitted, running, kept, table
+            ):
+                with _later(f"pod {admitted.namespace}/{admitted.pod}"):
+                    self._remove(admitted)
+                    freed += admitted.all_nonces
+        in_use = {admitted.pod_uid for admitted in self.admitted_pods}
         for uid in (self.pods.known_uids() | self.ledger.pod_uids()) - in_use:
-            if self.pods.over(uid) and not self.turns.taken(uid):
+            if self.pods.over(uid) and not self.pod_locks.taken(uid):
                 with _later(f"pod {uid}"):
                     self.pods.forget(uid)
                     self.ledger.release(uid)
-        owned = {nonce for tenancy in self.tenancies for nonce in tenancy.all_nonces}
+        owned = {nonce for admitted in self.admitted_pods for nonce in admitted.all_nonces}
         for nonce in self.specs.nonces() - owned:
             with _later(f"CDI spec {nonce}"):
                 self.specs.remove(nonce)
 
     def _gone(
-        self, tenancy: AdmittedPod, running: Running, kept: frozenset[str], table: ProcessTable
+        self, admitted: AdmittedPod, running: Running, kept: frozenset[str], table: ProcessTable
     ) -> bool:
         """Whether the pod is gone; `kept` are the pods that the kubelet's notes give ids to.
 
         A watch that lags shows the predecessor of a pod made anew under its name, and the kubelet runs
         a pod of that name: only its notes tell which of the two is the one to give back.
         """
-        uid = tenancy.pod_uid
-        if self.turns.taken(uid) or not self.pods.over(uid) or self._alive(uid, table):
+        uid = admitted.pod_uid
+        if self.pod_locks.taken(uid) or not self.pods.over(uid) or self._alive(uid, table):
             return False
-        if (tenancy.namespace, tenancy.pod) not in running.pods:
+        if (admitted.namespace, admitted.pod) not in running.pods:
             return True
         return self.pods.finished(uid) or (
-            uid not in kept and self.pods.replaced(uid, tenancy.namespace, tenancy.pod)
+            uid not in kept and self.pods.replaced(uid, admitted.namespace, admitted.pod)
         )
 
     def _alive(self, uid: str, table: ProcessTable) -> bool:
@@ -125,21 +127,21 @@ class GarbageCollector:
             return uid in table.pod_uids
         return any(page_names_living(tenant, table) for tenant in self.tenants.of_pod(uid))
 
-    def _remove(self, tenancy: AdmittedPod) -> None:
+    def _remove(self, admitted: AdmittedPod) -> None:
         """The pages go first: what is open of them keeps the pod's volumes mounted, and so the pod from going.
 
         The tenancy's file goes last, so that a kill half-way, or a disk that takes nothing, is followed by another try.
         """
-        for tenant in self.tenants.of_pod(tenancy.pod_uid):
+        for tenant in self.tenants.of_pod(admitted.pod_uid):
             self.leases.leave(lease_name(tenant.pod_uid, tenant.container))
-        self.tenants.remove(tenancy.pod_uid)
-        for nonce in tenancy.all_nonces:
+        self.tenants.remove(admitted.pod_uid)
+        for nonce in admitted.all_nonces:
             self.specs.remove(nonce)
-        self.pods.forget(tenancy.pod_uid)
-        self.tenancies.remove(tenancy.pod_uid)
-        self.ledger.release(tenancy.pod_uid)
+        self.pods.forget(admitted.pod_uid)
+        self.admitted_pods.remove(admitted.pod_uid)
+        self.ledger.release(admitted.pod_uid)
         log.info(
-            "pod %s/%s (%s) is gone; its slices are free", tenancy.namespace, tenancy.pod, tenancy.pod_uid
+            "pod %s/%s (%s) is gone; its slices are free", admitted.namespace, admitted.pod, admitted.pod_uid
         )
 
     def _unclaimed(self, running: Running) -> list[str]:
@@ -148,7 +150,7 @@ class GarbageCollector:
         A pod that waits, perhaps for its image, has no tenancy yet; the kubelet's notes name its nonce. Where
         they cannot be read, what the kubelet says it holds counts.
         """
-        owned = {nonce for tenancy in self.tenancies for nonce in tenancy.all_nonces}
+        owned = {nonce for admitted in self.admitted_pods for nonce in admitted.all_nonces}
         entries = read_checkpoint(self.checkpoint)
         kept = {entry.nonce for entry in entries}
         held = {(entry.resource, entry.ids) for entry in entries if not entry.nonce}

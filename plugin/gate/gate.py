@@ -62,34 +62,34 @@ class Gate:
         *,
         node: str,
         names: ResourceNames,
-        identifier: ContainerIdentity,
+        identity: ContainerIdentity,
         pods: Pods,
         ledger: NodeLedger,
-        tenancies: AdmittedPods,
+        admitted_pods: AdmittedPods,
         tenants: TenantDirectories,
         specs: CdiSpecs,
         cards: CardTable,
         terms: ControlWords,
         usage_volumes: UsageVolumes,
-        turns: PodLocks,
-        granter: BurstGrants,
+        pod_locks: PodLocks,
+        burst_grants: BurstGrants,
         relieve: Callable[[], Awaitable[None]],
         equipped: Callable[[str], None],
         wait_s: float,
     ) -> None:
         self._node = node
         self._names = names
-        self._identifier = identifier
+        self._identity = identity
         self._pods = pods
         self._ledger = ledger
-        self._tenancies = tenancies
+        self._admitted_pods = admitted_pods
         self._tenants = tenants
         self._specs = specs
         self._cards = cards
         self._terms = terms
         self._usage_volumes = usage_volumes
-        self._turns = turns
-        self._granter = granter
+        self._pod_locks = pod_locks
+        self._burst_grants = burst_grants
         self._relieve = relieve
         self._equipped = equipped
         self._wait_s = wait_s
@@ -118,8 +118,8 @@ class Gate:
     async def _attempt(self, resource: str, ids: Collection[str]) -> None:
         if not self.rebuilt.is_set():
             raise NotYetError("the node agent is still finding out what runs on this node")
-        for starting in await self._identifier.identify(resource, ids):
-            async with self._turns.of(starting.pod.uid):
+        for starting in await self._identity.identify(resource, ids):
+            async with self._pod_locks.of(starting.pod.uid):
                 with passing_faults(starting.pod):
                     if is_mig(resource):
                         await self._open_instances(starting)
@@ -148,7 +148,7 @@ class Gate:
 
     async def _instances(self, pod: PodName, container: str) -> tuple[tuple[CardLimit, ...], list[str]]:
         """All MIG instances of a container, of whatever profiles: they share one control page."""
-        devices = await self._identifier.devices_of(pod, container)
+        devices = await self._identity.devices_of(pod, container)
         uuids = sorted(one for resource, ids in devices.items() if is_mig(resource) for one in ids)
         found = [self._cards.instance(uuid) for uuid in uuids]
         for card, instance, _ in found:
@@ -165,9 +165,9 @@ class Gate:
 
         Raises NotYetError while there is none, GateError where it contradicts the request.
         """
-        tenancy = self._tenancies.get(pod.uid)
-        if tenancy and tenancy.placement and not tenancy.recovered:
-            return tenancy.placement
+        admitted = self._admitted_pods.get(pod.uid)
+        if admitted and admitted.placement and not admitted.recovered:
+            return admitted.placement
         seen = self._pods.get(pod.uid)
         if seen is None or PLACEMENT_ANNOTATION not in seen.metadata.annotations:
             await self._pods.refresh(pod.namespace, pod.name)
@@ -204,12 +204,12 @@ class Gate:
         """Enters the pod in the ledger and writes down that it is in, before anything is made for it."""
         pod = starting.pod
         await self._enter(pod, placement)
-        known = self._tenancies.get(pod.uid)
+        known = self._admitted_pods.get(pod.uid)
         base = AdmittedPod(pod.uid, pod.namespace, pod.name, placement, known.nonces if known else {})
         if placement is None and known:
             base = known
         try:
-            await asyncio.to_thread(self._tenancies.save, base.with_nonces(starting.nonces))
+            await asyncio.to_thread(self._admitted_pods.save, base.with_nonces(starting.nonces))
         except OSError:
             if known is None:
                 self._ledger.release(pod.uid)
@@ -229,7 +229,9 @@ class Gate:
     def _await_grants(self, pod: PodName, uuid: str, charge: Charge) -> None:
         """What is guaranteed must be there: it left the grants' budget with the entry, and may be in use yet."""
         beyond_mib = (
-            self._granter.held_mib(uuid) - self._ledger.grantable_mib(uuid) if charge.guaranteed_mib else 0
+            self._burst_grants.held_mib(uuid) - self._ledger.grantable_mib(uuid)
+            if charge.guaranteed_mib
+            else 0
         )
         if beyond_mib > 0:
             raise NotYetError(

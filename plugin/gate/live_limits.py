@@ -58,9 +58,9 @@ class LiveLimits:
 
     pods: Pods
     ledger: NodeLedger
-    tenancies: AdmittedPods
+    admitted_pods: AdmittedPods
     tenants: TenantDirectories
-    turns: PodLocks
+    pod_locks: PodLocks
     terms: ControlWords
     leases: Leases
     events: Events
@@ -72,8 +72,8 @@ class LiveLimits:
         await self.rebuilt.wait()
         while True:
             changed = asyncio.ensure_future(self.pods.wait(IDLE_S))
-            settled = [await self._follow(tenancy.pod_uid) for tenancy in self.tenancies]
-            self._forget({tenancy.pod_uid for tenancy in self.tenancies})
+            settled = [await self._follow(admitted.pod_uid) for admitted in self.admitted_pods]
+            self._forget({admitted.pod_uid for admitted in self.admitted_pods})
             await asyncio.wait({changed}, timeout=None if all(settled) else RETRY_S)
 
     def look_again(self, uid: str) -> None:
@@ -89,12 +89,12 @@ class LiveLimits:
 
     async def _follow(self, uid: str) -> bool:
         """One pod: whether it has its limits; says what keeps it from them."""
-        tenancy = self.tenancies.get(uid)
-        if tenancy is None or tenancy.placement is None or self._is_in_force(tenancy):
+        admitted = self.admitted_pods.get(uid)
+        if admitted is None or admitted.placement is None or self._is_in_force(admitted):
             return True
-        pod = PodName(tenancy.namespace, tenancy.pod, uid)
+        pod = PodName(admitted.namespace, admitted.pod, uid)
         try:
-            async with self.turns.of(uid):
+            async with self.pod_locks.of(uid):
                 await self._bring(pod)
         except (LedgerError, PageError, OSError) as error:
             await self.events.warn(pod, REASON, f"the limits stay as they are for now: {error}")
@@ -102,22 +102,22 @@ class LiveLimits:
         self.events.over(pod, REASON)
         return uid in self._in_force
 
-    def _is_in_force(self, tenancy: AdmittedPod) -> bool:
+    def _is_in_force(self, admitted: AdmittedPod) -> bool:
         """Whether nothing has changed since the pages were written; asks no file."""
-        wanted = self._wanted(tenancy)
-        in_force = self._in_force.get(tenancy.pod_uid)
-        return tenancy.placement == wanted and in_force == self._wanted_in_force(tenancy, wanted)
+        wanted = self._wanted(admitted)
+        in_force = self._in_force.get(admitted.pod_uid)
+        return admitted.placement == wanted and in_force == self._wanted_in_force(admitted, wanted)
 
     async def _bring(self, pod: PodName) -> None:
-        tenancy = self.tenancies.get(pod.uid)
-        if tenancy is None or tenancy.placement is None:
+        admitted = self.admitted_pods.get(pod.uid)
+        if admitted is None or admitted.placement is None:
             return
-        begin, old, new = time.monotonic(), tenancy.placement, self._wanted(tenancy)
+        begin, old, new = time.monotonic(), admitted.placement, self._wanted(admitted)
         most = old | new if old.same_place(new) else new
         if old != new:
             self.ledger.admit(pod.uid, most.charges())
-            await asyncio.to_thread(self.tenancies.save, replace(tenancy, placement=most))
-        wanted = self._wanted_in_force(tenancy, new)
+            await asyncio.to_thread(self.admitted_pods.save, replace(admitted, placement=most))
+        wanted = self._wanted_in_force(admitted, new)
         await asyncio.to_thread(self._write, pod.uid, wanted)
         if old != new and await asyncio.to_thread(self._uses_more, pod.uid, wanted.controls):
             self._in_force.pop(pod.uid, None)
@@ -125,23 +125,25 @@ class LiveLimits:
             return
         if old != new:
             self.events.over(pod, REASON_KEPT)
-            await asyncio.to_thread(self.tenancies.save, replace(tenancy, placement=new, recovered=False))
+            await asyncio.to_thread(
+                self.admitted_pods.save, replace(admitted, placement=new, recovered=False)
+            )
             self.ledger.admit(pod.uid, new.charges())
             log.info("pod %s has its new limits after %.0f ms", pod, 1000 * (time.monotonic() - begin))
         self._in_force[pod.uid] = wanted
 
-    def _wanted(self, tenancy: AdmittedPod) -> Placement:
+    def _wanted(self, admitted: AdmittedPod) -> Placement:
         """What the pod's annotation says now, where that differs from what it was let in with in amounts alone."""
-        assert tenancy.placement is not None  # noqa: S101 - the callers looked
-        pod = self.pods.get(tenancy.pod_uid)
+        assert admitted.placement is not None  # noqa: S101 - the callers looked
+        pod = self.pods.get(admitted.pod_uid)
         try:
-            said = pod and read_placement(pod.metadata.annotations, PLACEMENT_ANNOTATION, tenancy.pod_uid)
+            said = pod and read_placement(pod.metadata.annotations, PLACEMENT_ANNOTATION, admitted.pod_uid)
         except PlacementError:
             said = None
-        return said if said and follows(tenancy, said) else tenancy.placement
+        return said if said and follows(admitted, said) else admitted.placement
 
-    def _wanted_in_force(self, tenancy: AdmittedPod, placement: Placement) -> _InForce:
-        pod = PodName(tenancy.namespace, tenancy.pod, tenancy.pod_uid)
+    def _wanted_in_force(self, admitted: AdmittedPod, placement: Placement) -> _InForce:
+        pod = PodName(admitted.namespace, admitted.pod, admitted.pod_uid)
         return _InForce(
             {one.name: self.terms.control_of(pod, one) for one in placement.containers},
             {one.name: self.terms.membership_of(pod, one) for one in placement.containers},
@@ -174,15 +176,15 @@ def uses_more(tenant: TenantPages, control: Control, table: ProcessTable) -> boo
     return any(now > card.memory_bytes for now, card in zip(used, control.cards, strict=True))
 
 
-def follows(tenancy: AdmittedPod, said: Placement) -> bool:
+def follows(admitted: AdmittedPod, said: Placement) -> bool:
     """Whether a placement is the tenancy's own with other amounts.
 
     A tenancy that was read off the pages knows only containers that were started, and not their kinds.
     """
-    assert tenancy.placement is not None  # noqa: S101 - the callers looked
-    if not tenancy.recovered:
-        return tenancy.placement.same_place(said)
+    assert admitted.placement is not None  # noqa: S101 - the callers looked
+    if not admitted.recovered:
+        return admitted.placement.same_place(said)
     cards = {one.name: [share.uuid for share in one.cards] for one in said.containers}
-    return said.node == tenancy.placement.node and all(
-        cards.get(one.name) == [share.uuid for share in one.cards] for one in tenancy.placement.containers
+    return said.node == admitted.placement.node and all(
+        cards.get(one.name) == [share.uuid for share in one.cards] for one in admitted.placement.containers
     )

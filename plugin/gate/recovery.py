@@ -36,13 +36,13 @@ log = logging.getLogger(__name__)
 MIG_UUID_PREFIX = "MIG-"
 
 
-def recover_tenancies(tenancies: AdmittedPods, tenants: TenantDirectories, node: str) -> None:
+def recover_admitted_pods(admitted_pods: AdmittedPods, tenants: TenantDirectories, node: str) -> None:
     """Makes a tenancy of the pages of each pod that has lost its own."""
     for uid in sorted(tenants.pod_uids()):
-        if tenancies.get(uid) is None:
+        if admitted_pods.get(uid) is None:
             controls = dict(readable_controls(tenants.of_pod(uid)))
             if controls:
-                tenancies.save(tenancy_of_pages(uid, node, controls))
+                admitted_pods.save(admitted_pod_of_pages(uid, node, controls))
                 log.warning("tenancy of pod %s recovered from its pages", uid)
 
 
@@ -57,7 +57,7 @@ def readable_controls(pages: tuple[TenantPages, ...]) -> Iterator[tuple[str, Con
             )
 
 
-def tenancy_of_pages(uid: str, node: str, controls: dict[str, Control]) -> AdmittedPod:
+def admitted_pod_of_pages(uid: str, node: str, controls: dict[str, Control]) -> AdmittedPod:
     """What the pages of a pod add up to; every container is taken to run, which is never too little."""
     containers = tuple(
         ContainerPlacement(
@@ -94,11 +94,11 @@ def policy_of(limit: CardLimit) -> CorePolicy:
     return CorePolicy(mode, most, limit.priority)
 
 
-def adopt_tenancies(ledger: NodeLedger, tenancies: AdmittedPods) -> None:
+def adopt_admitted_pods(ledger: NodeLedger, admitted_pods: AdmittedPods) -> None:
     """Enters every pod that was let in."""
-    for tenancy in tenancies:
-        if tenancy.placement:
-            ledger.adopt(tenancy.pod_uid, tenancy.placement.charges())
+    for admitted in admitted_pods:
+        if admitted.placement:
+            ledger.adopt(admitted.pod_uid, admitted.placement.charges())
     for uuid in ledger.overcommitted():
         log.error("more of card %s is promised than it has; nobody else is let in on it", uuid)
 
@@ -106,7 +106,7 @@ def adopt_tenancies(ledger: NodeLedger, tenancies: AdmittedPods) -> None:
 def adopt_running(  # noqa: PLR0917 - each is of another type
     ledger: NodeLedger,
     pods: Pods,
-    tenancies: AdmittedPods,
+    admitted_pods: AdmittedPods,
     running: Running,
     checkpoint: Path,
     names: ResourceNames,
@@ -120,7 +120,7 @@ def adopt_running(  # noqa: PLR0917 - each is of another type
     uids = {entry.pod_uid for entry in read_checkpoint(checkpoint) if entry.resource == names.gpu}
     for pod in sorted(pods.placed(), key=has_run, reverse=True):
         meta = pod.metadata
-        known = tenancies.get(meta.uid)
+        known = admitted_pods.get(meta.uid)
         off_pages = known.placement if known and known.recovered else None
         if (meta.uid in ledger and not off_pages) or (
             (meta.namespace, meta.name) not in holding and meta.uid not in uids
@@ -148,9 +148,9 @@ def has_run(pod: Pod) -> bool:
 
 
 def unknown_pods(
-    running: Running, pods: Pods, tenancies: AdmittedPods, names: ResourceNames
+    running: Running, pods: Pods, admitted_pods: AdmittedPods, names: ResourceNames
 ) -> set[tuple[str, str]]:
     """Pods, as (namespace, name), that hold slices though neither our files nor the API server told of them."""
-    known = {(tenancy.namespace, tenancy.pod) for tenancy in tenancies}
+    known = {(admitted.namespace, admitted.pod) for admitted in admitted_pods}
     known |= {(name.namespace, name.name) for uid in pods.known_uids() if (name := pods.name_of(uid))}
     return {(h.namespace, h.pod) for h in running.holders if h.devices.get(names.gpu)} - known

@@ -72,7 +72,7 @@ class BurstGrants:
     """Looks at the burst tenants of this node."""
 
     ledger: NodeLedger
-    tenancies: AdmittedPods
+    admitted_pods: AdmittedPods
     tenants: TenantDirectories
     _raised: dict[tuple[TenantPages, int], int] = field(default_factory=dict)
 
@@ -140,11 +140,11 @@ class BurstGrants:
 
     def _tenants(self) -> Iterator[TenantPages]:
         """The containers with burst memory that have pages."""
-        for tenancy in self.tenancies:
-            for container in tenancy.placement.containers if tenancy.placement else ():
+        for admitted in self.admitted_pods:
+            for container in admitted.placement.containers if admitted.placement else ():
                 if not container.burst:
                     continue
-                tenant = self.tenants.pages(tenancy.pod_uid, container.name)
+                tenant = self.tenants.pages(admitted.pod_uid, container.name)
                 if tenant.control.path.exists():
                     yield tenant
 

@@ -28,7 +28,7 @@ class Overheads:
     nvml: Nvml
     cards: CardTable
     tenants: TenantDirectories
-    tenancies: AdmittedPods
+    admitted_pods: AdmittedPods
     proc: Path = PROC
     look_every_s: float = LOOK_EVERY_S
     _known: dict[TenantPages, Overhead] = field(default_factory=dict)
@@ -60,11 +60,11 @@ class Overheads:
                 log.debug("overheads on one card stay as they are: %s", error)
 
     def _learn(self, tenant: TenantPages, certain: tuple[Sample | None, ...]) -> None:
-        tenancy = self.tenancies.get(tenant.pod_uid)
+        admitted = self.admitted_pods.get(tenant.pod_uid)
         for card, one in zip(read_control(tenant.control).cards, certain, strict=True):
             cost = context_cost(one, card.context_bytes) if one else None
-            if cost is not None and tenancy is not None:
-                self.cards.learn_context(card.uuid, tenancy.namespace, cost)
+            if cost is not None and admitted is not None:
+                self.cards.learn_context(card.uuid, admitted.namespace, cost)
 
 
 def _usages(tenants: Iterable[TenantPages]) -> Iterator[tuple[TenantPages, Usage]]:

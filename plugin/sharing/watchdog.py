@@ -74,7 +74,7 @@ class Watchdog:
 
     nvml: Nvml
     leases: Leases
-    tenancies: AdmittedPods
+    admitted_pods: AdmittedPods
     tenants: TenantDirectories
     pods: Pods
     events: Events
@@ -144,12 +144,12 @@ class Watchdog:
             self.leases.absent(_name(tenant), absent.cards)
 
     async def _judge(self, tenant: TenantPages, reason: str) -> None:
-        name, tenancy = _name(tenant), self.tenancies.get(tenant.pod_uid)
-        if (name in self.leases.doubts) == bool(reason) or tenancy is None:
+        name, admitted = _name(tenant), self.admitted_pods.get(tenant.pod_uid)
+        if (name in self.leases.doubts) == bool(reason) or admitted is None:
             return
         self.leases.doubt(name, reason or None)
         self.pods.notify()
-        pod = PodName(tenancy.namespace, tenancy.pod, tenant.pod_uid)
+        pod = PodName(admitted.namespace, admitted.pod, tenant.pod_uid)
         if reason:
             text = f"container {tenant.container}: {reason}; until it is believed again it is lent no time"
             await self.events.warn(pod, REASON, text)

@@ -79,12 +79,12 @@ class AdmittedPods:
         """The tenancy of a pod, if it was let in."""
         return self._by_uid.get(pod_uid)
 
-    def save(self, tenancy: AdmittedPod) -> None:
+    def save(self, admitted: AdmittedPod) -> None:
         """Keeps a tenancy; on disk when this returns. Raises OSError, and then nothing has changed."""
-        if self._by_uid.get(tenancy.pod_uid) == tenancy:
+        if self._by_uid.get(admitted.pod_uid) == admitted:
             return
-        write_durable(self._path(tenancy.pod_uid), encode(tenancy))
-        self._by_uid[tenancy.pod_uid] = tenancy
+        write_durable(self._path(admitted.pod_uid), encode(admitted))
+        self._by_uid[admitted.pod_uid] = admitted
 
     def remove(self, pod_uid: str) -> None:
         """Forgets a tenancy, after all that belonged to it is gone."""
@@ -96,23 +96,23 @@ class AdmittedPods:
 
     def _load(self, path: Path) -> None:
         try:
-            tenancy = decode(path.read_bytes())
+            admitted = decode(path.read_bytes())
         except (ValueError, PlacementError) as error:
             log.error("tenancy %s cannot be read (%s): set aside as %s", path, error, quarantine(path))  # noqa: TRY400
         else:
-            self._by_uid[tenancy.pod_uid] = tenancy
+            self._by_uid[admitted.pod_uid] = admitted
 
 
-def encode(tenancy: AdmittedPod) -> bytes:
+def encode(admitted: AdmittedPod) -> bytes:
     """The file's content."""
     file = _File(
         version=VERSION,
-        pod_uid=tenancy.pod_uid,
-        namespace=tenancy.namespace,
-        pod=tenancy.pod,
-        placement=encode_placement(tenancy.placement) if tenancy.placement else None,
-        nonces=dict(tenancy.nonces),
-        recovered=tenancy.recovered,
+        pod_uid=admitted.pod_uid,
+        namespace=admitted.namespace,
+        pod=admitted.pod,
+        placement=encode_placement(admitted.placement) if admitted.placement else None,
+        nonces=dict(admitted.nonces),
+        recovered=admitted.recovered,
     )
     return msgspec.json.encode(msgspec.structs.replace(file, checksum=checksum_of(file)))
 

@@ -51,10 +51,10 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.journal = AllocationJournal(root / "journal")
-        self.tenancies = AdmittedPods(root / "tenancies")
+        self.admitted_pods = AdmittedPods(root / "tenancies")
         self.tenants = TenantDirectories(root / "run")
         self.ledger = NodeLedger({"GPU-1": Capacity(16384)})
-        self.turns = PodLocks()
+        self.pod_locks = PodLocks()
         self.leases = Leases(Arbiter())
         self.pods = Pods(Api(Access("http://127.0.0.1:9")), "n1", root / "pods")
         self.pods._reflector.synced.set()
@@ -63,12 +63,12 @@ class Node:
             pod_resources=PodResources(root / "pod-resources.sock"),
             checkpoint=root / "checkpoint",
             journal=self.journal,
-            tenancies=self.tenancies,
+            admitted_pods=self.admitted_pods,
             tenants=self.tenants,
             specs=CdiSpecs(root / "cdi", DriverRoot(root, root), root, Interceptor(root, root, {})),
             ledger=self.ledger,
             leases=self.leases,
-            turns=self.turns,
+            pod_locks=self.pod_locks,
         )
 
     def told(self, uid: str) -> None:
@@ -81,7 +81,7 @@ class Node:
         share = CardShare("GPU-1", mib, 0)
         placement = Placement(uid, "n1", (ContainerPlacement("main", ContainerKind.REGULAR, (share,)),))
         self.ledger.admit(uid, placement.charges())
-        self.tenancies.save(AdmittedPod(uid, "default", "web-0", placement, {"main": (f"nonce-{uid}",)}))
+        self.admitted_pods.save(AdmittedPod(uid, "default", "web-0", placement, {"main": (f"nonce-{uid}",)}))
         control = Control(f"default/web-0/{uid}", (CardLimit("GPU-1", 10 << 30),))
         self.tenants.prepare(uid, "main", control)
 
@@ -98,7 +98,7 @@ class Node:
         holder = Holder("default", "web-0", "main", {GPU: IDS})
         running = Running(frozenset({("default", "web-0")}), (holder,))
         freed: list[str] = []
-        self.housekeeper._give_back(tuple(self.tenancies), running, NOBODY, freed)
+        self.housekeeper._give_back(tuple(self.admitted_pods), running, NOBODY, freed)
         self.journal.forget([*freed, *self.housekeeper._unclaimed(running)])
 
 
@@ -117,8 +117,8 @@ def test_a_pod_that_is_being_let_in_keeps_its_place(tmp_path: Path):
     """It is in the ledger before its tenancy is on disk, and the watch may not have brought it yet."""
     node = Node(tmp_path)
     node.let_in("new")
-    node.tenancies.remove("new")
-    turn = node.turns.of("new")
+    node.admitted_pods.remove("new")
+    turn = node.pod_locks.of("new")
     node.sweep()
     assert "new" in node.ledger
     del turn

@@ -25,7 +25,7 @@ from aliquot.plugin.devices.nvml_cards import Card
 from aliquot.plugin.gate.control_words import ControlWords
 from aliquot.plugin.gate.live_limits import REASON, LiveLimits
 from aliquot.plugin.gate.pod_locks import PodLocks
-from aliquot.plugin.gate.recovery import adopt_tenancies
+from aliquot.plugin.gate.recovery import adopt_admitted_pods
 from aliquot.plugin.kubelet.container_identity import PodName
 from aliquot.plugin.sharing.leases import Leases
 from aliquot.plugin.state.admitted_pods import AdmittedPod, AdmittedPods
@@ -77,16 +77,19 @@ class Node:
         """An agent that has just started."""
         leases = Leases(arbiter)
         api = Api(Access("http://127.0.0.1:1"))
-        ledger, tenancies = NodeLedger({"GPU-a": Capacity(usable_mib)}), AdmittedPods(self.root / "tenancies")
-        adopt_tenancies(ledger, tenancies)
+        ledger, admitted_pods = (
+            NodeLedger({"GPU-a": Capacity(usable_mib)}),
+            AdmittedPods(self.root / "tenancies"),
+        )
+        adopt_admitted_pods(ledger, admitted_pods)
         pods = Pods(api, "n1", self.root / "pods")
         rebuilt = asyncio.Event()
         return LiveLimits(
             pods=pods,
             ledger=ledger,
-            tenancies=tenancies,
+            admitted_pods=admitted_pods,
             tenants=TenantDirectories(self.root, Processes(by_cgroup=False)),
-            turns=PodLocks(),
+            pod_locks=PodLocks(),
             terms=ControlWords(CardTable(0, Path("/proc"), pool_of), pods, ledger, leases),
             leases=leases,
             events=Events(api, "n1"),
@@ -220,7 +223,7 @@ def test_a_pod_is_leased_its_cards_with_the_group_that_its_labels_name(node: Nod
         node.approve(4096, 20, **({"scheduling.x-k8s.io/pod-group": name} if name else {}))
         limits.pods._load(node.root / "pods" / f"{UID}.json")
         asyncio.run(limits._follow(UID))
-        groups.append(arbiter._guests[f"{UID}/main"].group)
+        groups.append(arbiter._clients[f"{UID}/main"].group)
     assert groups == ["", "scheduling.x-k8s.io/default/train", "scheduling.x-k8s.io/default/serve"]
 
 
@@ -238,7 +241,7 @@ def test_groups_alone_are_exempt_from_leases_where_the_pool_has_them_so(
     node.approve(4096, 20, **labels)
     limits.pods._load(node.root / "pods" / f"{UID}.json")
     asyncio.run(limits._follow(UID))
-    assert arbiter._guests[f"{UID}/main"].exempt == exempt
+    assert arbiter._clients[f"{UID}/main"].exempt == exempt
 
 
 def test_nothing_is_followed_before_the_ledger_knows_everybody(node: Node) -> None:

@@ -11,7 +11,7 @@ from aliquot.kube.objects import ObjectMeta, Pod
 from aliquot.libshim.control_page import CardLimit, Control
 from aliquot.plugin.cluster.pods import Pods
 from aliquot.plugin.container.tenant_pages import TenantDirectories
-from aliquot.plugin.gate.recovery import adopt_running, adopt_tenancies, recover_tenancies
+from aliquot.plugin.gate.recovery import adopt_admitted_pods, adopt_running, recover_admitted_pods
 from aliquot.plugin.kubelet.pod_resources import Holder, Running
 from aliquot.plugin.state.admitted_pods import AdmittedPods
 from aliquot.plugin.state.node_ledger import Capacity, LedgerError, NodeLedger
@@ -27,7 +27,7 @@ def test_a_card_held_alone_stays_so_when_its_tenancy_is_read_off_the_pages(tmp_p
     """Pages say how much, not that nobody else may come; the placement says it once the pod is known."""
     share = CardShare("GPU-1", 4096, 100, exclusive=True)
     placement = Placement("u", "n1", (ContainerPlacement("main", ContainerKind.REGULAR, (share,)),))
-    tenants, tenancies = TenantDirectories(tmp_path / "run"), AdmittedPods(tmp_path / "tenancies")
+    tenants, admitted_pods = TenantDirectories(tmp_path / "run"), AdmittedPods(tmp_path / "tenancies")
     tenants.prepare("u", "main", Control("default/web/main", (CardLimit("GPU-1", 6 << 30),)))
     ledger, pods = (
         NodeLedger({"GPU-1": Capacity(16384)}),
@@ -42,9 +42,9 @@ def test_a_card_held_alone_stays_so_when_its_tenancy_is_read_off_the_pages(tmp_p
     pods._seen(Pod(metadata=meta))
     holder = Holder("default", "web", "main", {NAMES.gpu: frozenset({"GPU-1::0"})})
     running = Running(frozenset({("default", "web")}), (holder,))
-    recover_tenancies(tenancies, tenants, "n1")
-    adopt_tenancies(ledger, tenancies)
-    adopt_running(ledger, pods, tenancies, running, tmp_path / "checkpoint", NAMES)
+    recover_admitted_pods(admitted_pods, tenants, "n1")
+    adopt_admitted_pods(ledger, admitted_pods)
+    adopt_running(ledger, pods, admitted_pods, running, tmp_path / "checkpoint", NAMES)
     assert ledger.promised("GPU-1") == Charge(6144, 100, 1, exclusive=True, uncapped=1)
     with pytest.raises(LedgerError, match="would not be held alone"):
         ledger.admit("other", {"GPU-1": Charge(1024, 0, 1)})
@@ -68,10 +68,10 @@ def test_a_card_held_alone_stays_so_when_its_tenancy_is_read_off_the_pages(tmp_p
 )
 def test_how_time_was_held_is_read_off_the_pages(tmp_path: Path, limit: CardLimit, policy: CorePolicy):
     """A running tenant's terms are not other ones because its tenancy was lost."""
-    tenants, tenancies = TenantDirectories(tmp_path / "run"), AdmittedPods(tmp_path / "tenancies")
+    tenants, admitted_pods = TenantDirectories(tmp_path / "run"), AdmittedPods(tmp_path / "tenancies")
     tenants.prepare("u", "main", Control("default/web/main", (limit,)))
-    recover_tenancies(tenancies, tenants, "n1")
-    tenancy = tenancies.get("u")
-    assert tenancy
-    assert tenancy.placement
-    assert [one.policy for one in tenancy.placement.containers] == [policy]
+    recover_admitted_pods(admitted_pods, tenants, "n1")
+    admitted = admitted_pods.get("u")
+    assert admitted
+    assert admitted.placement
+    assert [one.policy for one in admitted.placement.containers] == [policy]

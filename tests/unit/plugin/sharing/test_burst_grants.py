@@ -27,31 +27,31 @@ AN_HOUR_NS = 3600 * 10**9
 class Node:
     """A card of 16 GiB with burst tenants of 12 GiB each."""
 
-    granter: BurstGrants
+    burst_grants: BurstGrants
 
     def tenant(self, name: str) -> Path:
         """One of them; its usage page."""
         share = CardShare("GPU-a", LIMIT_MIB, 0)
         container = ContainerPlacement("main", ContainerKind.REGULAR, (share,), burst=True)
         placement = Placement(name, "n1", (container,))
-        self.granter.tenancies.save(AdmittedPod(name, "default", name, placement))
-        self.granter.ledger.adopt(name, placement.charges())
-        self.granter.tenants.prepare(name, "main", control(LIMIT_MIB))
-        return self.granter.tenants.pages(name, "main").usage
+        self.burst_grants.admitted_pods.save(AdmittedPod(name, "default", name, placement))
+        self.burst_grants.ledger.adopt(name, placement.charges())
+        self.burst_grants.tenants.prepare(name, "main", control(LIMIT_MIB))
+        return self.burst_grants.tenants.pages(name, "main").usage
 
     def wants(self, name: str, used_mib: int, wanted_mib: int) -> None:
         """A tenant says what it uses, and what it would use; a wish stays fresh however slow the machine."""
-        usage = self.granter.tenants.pages(name, "main").usage
+        usage = self.burst_grants.tenants.pages(name, "main").usage
         write_usage(usage, used_mib * MIB, (wanted_mib * MIB, time.monotonic_ns() + AN_HOUR_NS))
 
     def grant(self, name: str) -> int:
         """MiB granted to a tenant after two looks."""
-        self.granter._raised.clear()
-        self.granter.look()
-        self.granter._raised.clear()
-        self.granter.look()
+        self.burst_grants._raised.clear()
+        self.burst_grants.look()
+        self.burst_grants._raised.clear()
+        self.burst_grants.look()
         return (
-            read_control(self.granter.tenants.pages(name, "main").control).cards[0].grant_bytes or 0
+            read_control(self.burst_grants.tenants.pages(name, "main").control).cards[0].grant_bytes or 0
         ) // MIB
 
 
@@ -83,7 +83,7 @@ def test_who_says_to_use_more_than_it_can_have_takes_no_more_from_others(node: N
     node.wants("liar", 1 << 24, 0)
     node.wants("honest", 0, 4096)
     assert node.grant("honest") == 4096
-    assert node.granter.held_mib("GPU-a") == LIMIT_MIB + 4096
+    assert node.burst_grants.held_mib("GPU-a") == LIMIT_MIB + 4096
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_was_granted_to_who_hides_its_use_is_granted_to_nobody_else(node: N
     hide(page)  # type: ignore[operator]
     node.wants("other", 0, 8192)
     assert node.grant("other") == 0
-    assert node.granter.held_mib("GPU-a") == 10240
+    assert node.burst_grants.held_mib("GPU-a") == 10240
 
 
 def test_who_is_lowered_below_its_grant_holds_what_it_uses(node: Node) -> None:
@@ -107,7 +107,7 @@ def test_who_is_lowered_below_its_grant_holds_what_it_uses(node: Node) -> None:
     node.tenant("other")
     node.wants("lowered", 0, 12288)
     assert node.grant("lowered") == 12288
-    limit(node.granter.tenants.pages("lowered", "main"), control(2048))
+    limit(node.burst_grants.tenants.pages("lowered", "main"), control(2048))
     node.wants("lowered", 12288, 0)
     node.wants("other", 0, 8192)
     assert node.grant("other") == 0
@@ -119,13 +119,13 @@ def test_who_is_lowered_below_its_grant_holds_what_it_uses(node: Node) -> None:
 def test_a_wish_is_met_at_once_and_nobody_is_looked_at_for_nothing(node: Node) -> None:
     """What everybody uses is read when somebody waits; a wish from the future is none."""
     usage = node.tenant("waits")
-    assert not node.granter._wished(time.monotonic_ns())
+    assert not node.burst_grants._wished(time.monotonic_ns())
     now_ns = time.monotonic_ns()
     write_usage(usage, 0, (4096 * MIB, now_ns))
-    assert node.granter._wished(now_ns)
+    assert node.burst_grants._wished(now_ns)
     write_usage(usage, 0, (4096 * MIB, time.monotonic_ns() + 10**12))
-    assert not node.granter._wished(time.monotonic_ns())
+    assert not node.burst_grants._wished(time.monotonic_ns())
     os.truncate(usage, 10)
-    assert not node.granter._wished(time.monotonic_ns())
+    assert not node.burst_grants._wished(time.monotonic_ns())
     usage.path.unlink()
-    assert not node.granter._wished(time.monotonic_ns())
+    assert not node.burst_grants._wished(time.monotonic_ns())

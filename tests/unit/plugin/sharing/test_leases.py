@@ -61,7 +61,7 @@ def test_pages_that_were_made_anew_are_leased_by_the_new_ones(
     leases.follow(tenant, control)
     assert leases.arbiter
     inode = tenant.control.path.stat().st_ino
-    assert leases.arbiter._guests[NAME].files[0][1] == inode
+    assert leases.arbiter._clients[NAME].files[0][1] == inode
 
 
 def test_doubt_outlives_other_terms_and_other_pages(tenants: TenantDirectories, leases: Leases) -> None:
@@ -127,7 +127,7 @@ def test_groups_of_one_name_are_one_within_a_namespace_and_a_convention_alone(
     names = []
     for group in (None, *groups, groups[0]):
         leases.follow(*prepared(tenants, SHARED), Membership(group))
-        names.append(leases.arbiter._guests[NAME].group)
+        names.append(leases.arbiter._clients[NAME].group)
     assert names[0] == ""
     assert names[1] == names[4]
     assert len(set(names)) == 4

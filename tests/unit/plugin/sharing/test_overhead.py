@@ -46,9 +46,9 @@ def test_a_lost_card_keeps_no_other_from_being_corrected(tmp_path: Path) -> None
     tenant = tenants.prepare("uid", "main", Control("a/b/main", (CardLimit("GPU-1", 1024 * MIB),)))
     own = name_of(PROC / str(os.getpid()))
     write_usage(tenant.usage, 100 * MIB, owner=(own.pid, own.pid_namespace, own.start_time))
-    tenancies = AdmittedPods(tmp_path / "tenancies")
-    tenancies.save(AdmittedPod("uid", "a", "b", None, {"main": ("nonce",)}))
-    overheads = Overheads(driver, cards, tenants, tenancies)
+    admitted_pods = AdmittedPods(tmp_path / "tenancies")
+    admitted_pods.save(AdmittedPod("uid", "a", "b", None, {"main": ("nonce",)}))
+    overheads = Overheads(driver, cards, tenants, admitted_pods)
     for _ in range(2):
         overheads._look()
     assert read_control(tenant.control).cards[0].adjust_bytes == 200 * MIB

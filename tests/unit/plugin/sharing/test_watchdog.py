@@ -79,7 +79,7 @@ def watching(root: Path, pods: Pods) -> Watchdog:
     return Watchdog(
         nvml=OneSample(),  # type: ignore[arg-type] - nothing else is asked of it
         leases=Leases(None),
-        tenancies=AdmittedPods(root / "tenancies"),
+        admitted_pods=AdmittedPods(root / "tenancies"),
         tenants=TenantDirectories(root / "run"),
         pods=pods,
         events=Events(pods._api, "n1"),
