@@ -30,13 +30,13 @@ class Candidate:
         self._lessor: ArbiterHost | None = None
         self._over = threading.Event()
         self._turn = threading.Lock()
-        self._office: IO[str] | None = None
+        self._lock_file: IO[str] | None = None
 
     def stand(self) -> None:
         """Waits in a thread to be elected, and then leases. Without the lock's file nobody is."""
         with suppress(OSError):
-            self._office = self._registry.arbiter_lock.open("a")
-            threading.Thread(target=self._serve, args=[self._office], name="arbiter", daemon=True).start()
+            self._lock_file = self._registry.arbiter_lock.open("a")
+            threading.Thread(target=self._serve, args=[self._lock_file], name="arbiter", daemon=True).start()
 
     def withdraw(self) -> None:
         """Leases nothing more; another can be elected when this returns, whatever the thread is about to do."""
@@ -44,19 +44,19 @@ class Candidate:
             self._over.set()
             if self._lessor:
                 self._lessor.stop()
-        if self._office:
-            self._office.close()
+        if self._lock_file:
+            self._lock_file.close()
 
     def _serve(self, office: IO[str]) -> None:
         try:
             with suppress(OSError, ValueError):  # of a file that was closed meanwhile
                 fcntl.flock(office, fcntl.LOCK_EX)
-                self._take_office()
+                self._take_lock_file()
                 self._look_on()
         finally:
             self.withdraw()  # who does not look any more must not keep others from it
 
-    def _take_office(self) -> None:
+    def _take_lock_file(self) -> None:
         """Only who is elected takes the time to load an arbiter, when its command runs already."""
         from aliquot.cli.runs.arbiter_host import ArbiterHost
 
