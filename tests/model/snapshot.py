@@ -111,7 +111,7 @@ class Snapshot:
                     found[uuid] = found[uuid].taking(memory, cores, whole=pod.whole, burst=pod.burst)
         return found
 
-    # ---- quotas: docs/quota.md, "Who gets what" ----
+    # ---- quotas: docs/quota.md, "Limits, guarantees and borrowing" ----
 
     def quota_of(self, namespace: str) -> Quota | None:
         """The first, by name, that lists the namespace."""
