@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are made. `docs/doctor.md` has a section for each name."""
+"""All checks, in the order in which they are made. `docs/doctor.md` has a row for each name."""
 
 from typing import Final
 
