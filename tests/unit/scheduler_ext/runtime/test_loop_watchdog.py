@@ -18,7 +18,7 @@ import asyncio, sys
 from aliquot.kube.api import Api
 from aliquot.scheduler_ext import __main__ as extender
 from aliquot.scheduler_ext.options import parse_arguments
-from aliquot.scheduler_ext.app import Parts
+from aliquot.scheduler_ext.app import App
 
 class Worker:
     async def run(self):
@@ -32,7 +32,7 @@ class Worker:
 async def main():
     options = parse_arguments(["--kubeconfig", sys.argv[1], "--port", "0"])
     async with Api.from_kubeconfig(options.kubeconfig, user_agent="test") as api:
-        await extender.serve(Parts(api, options).extender(), options, None, Worker())
+        await extender.serve(App(api, options).extender(), options, None, Worker())
 
 asyncio.run(main())
 """
