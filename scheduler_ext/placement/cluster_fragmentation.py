@@ -90,7 +90,7 @@ class ClusterFragmentation:
 
     @property
     def lent(self) -> Lent:
-        """The yardstick, as `scoring` reads it; made anew where the cluster has got nodes of another shape."""
+        """The typical pods, as `scoring` reads it; made anew where the cluster has got nodes of another shape."""
         known = len(self.table.sets)
         if self._lent is None or known != self._known:
             for _ in self.fragmentation.prepare():

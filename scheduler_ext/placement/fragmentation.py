@@ -70,7 +70,7 @@ class FragmentationMeasure:
 
         Args:
             typical: The pods; at least one.
-            table: The cluster, whose kinds of cards are looked up now: new ones need a new yardstick.
+            table: The cluster, whose kinds of cards are looked up now: new kinds need a new measure.
         """
         slices = [t.wanted.slice for t in typical]
         self.weights = np.array([t.weight for t in typical], np.float32)

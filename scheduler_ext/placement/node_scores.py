@@ -93,7 +93,7 @@ class NodeScores:
         lib.aq_place(*self._natives(), pointer(rows), len(rows), pointer(self.keys), pointer(self.ties))
 
     def _natives(self) -> tuple[Any, Any, Any, Any]:
-        """What `scoring` is told first: the table, the yardstick and what it has kept, the class."""
+        """What `scoring` is told first: the table, the typical pods and what is kept of each node, the class."""
         table, described = self._table.lent.native, self._class.lent.native
         if self._waste is None:
             return table, ffi.NULL, ffi.NULL, described

@@ -1,4 +1,4 @@
-"""Builds what lays pods out (src/) and what Python sees of it."""
+"""Builds the scoring of nodes (src/) and what Python sees of it."""
 
 import re
 from pathlib import Path

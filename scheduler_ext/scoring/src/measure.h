@@ -1,4 +1,4 @@
-/* What the yardstick says of cards and of nodes.
+/* What cards and nodes are worth to typical pods.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef AQ_MEASURE_H
 #define AQ_MEASURE_H

@@ -17,7 +17,7 @@
 typedef struct {
   float value;  /* what is free of it, 1 for an empty card */
   float worth;  /* how much of that will be filled */
-  int32_t code; /* which kinds of pods have room on it: a row of the yardstick's rooms */
+  int32_t code; /* which kinds of pods have room on it: a row of the rooms of the typical pods */
 } aq_sight;
 
 /* A card as the table has it, in a form that lies close together: amounts in MiB and percent, no more than 31 bits hold. */
@@ -75,7 +75,7 @@ typedef struct {
   double memory_weight, flow, ahead, fill;
 } aq_workload;
 
-/* What is kept of the rows by a yardstick. */
+/* What is kept of each row. */
 typedef struct {
   aq_sight *sights;  /* (rows, columns) */
   float *fragments;  /* (rows) */
@@ -129,7 +129,7 @@ void aq_copy(const aq_table *table, const int64_t *rows, int64_t count);
 /* Works out what is kept of some rows; `reshaped`: they may have got other cards, or another amount of CPU and memory. */
 void aq_look(const aq_table *table, const aq_workload *workload, const aq_rows *kept, const int64_t *rows, int64_t count, int reshaped);
 
-/* Key and tie of some rows; -inf where a container has no room even by itself, or the node too few slices. Without a yardstick everybody packs who does
+/* Key and tie of some rows; -inf where a container has no room even by itself, or the node too few slices. Without typical pods everybody packs who does
  * not spread. */
 void aq_place(const aq_table *table, const aq_workload *workload, const aq_rows *kept, const aq_class *class, const int64_t *rows,
             int64_t count, double *keys, float *ties);

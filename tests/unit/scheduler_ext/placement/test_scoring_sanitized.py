@@ -1,4 +1,4 @@
-"""What lays pods out, instrumented: the tests that lay out random pods on random nodes, once more."""
+"""The scoring of nodes, instrumented: the tests that lay out random pods on random nodes, once more."""
 
 import os
 import subprocess
