@@ -74,8 +74,11 @@ class EvictionReason(Protocol):
     def again_after(self) -> float:
         """The first pause, in seconds, before a pod whose room was lost gets another plan."""
 
-    def holds_for(self, waiter: PendingPod, borrowing: Borrowing) -> bool:
-        """Whether others might be evicted for this pod now."""
+    def holds_for(self, waiter: PendingPod, borrowing: Borrowing, /) -> bool:
+        """Whether others might be evicted for this pod now; asked of each pod in each round, so it costs little."""
+
+    def might_help(self, waiter: PendingPod, borrowing: Borrowing, /) -> bool:
+        """Whether the eviction of any pod might help pods of this kind; asked before the nodes are searched."""
 
     def departure(
         self,
@@ -227,7 +230,7 @@ class Evictor:
         if self._left_alone(waiter) or (lost is not None and self._clock() < lost.until):
             return
         for name, ground in self._grounds.items():
-            kind = (name, waiter.kind)
+            kind = (name, waiter.kind, waiter.reason)
             if kind in hopeless or not ground.holds_for(waiter, borrowing):
                 continue
             if not waiter.reason:
@@ -264,9 +267,9 @@ class Evictor:
         It is one of no pods where it is enough that those leave that are leaving.
         """
         pod, request = waiter.pod, waiter.request
-        if self._decide.has_room(pod, request, waiter.nodes):
-            return None
         borrowing, shut = self._candidates.borrowing(), self._decide.shut_to(pod)
+        if not ground.might_help(waiter, borrowing) or self._decide.has_room(pod, request, waiter.nodes):
+            return None
         found, spent = [], 0.0
         for number, node in enumerate(self._open(waiter.nodes)):
             if spent > MOST_SECONDS:

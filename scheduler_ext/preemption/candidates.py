@@ -161,7 +161,7 @@ class Candidates:
 
     def rank(self, pod: RunningPod, over: Collection[str], borrowing: Borrowing) -> Rank:
         """How gladly a pod goes, where these violate a budget."""
-        classed = pod.uid in over, not pod.burst, not borrowing.over[pod.namespace]
+        classed = pod.uid in over, not pod.burst, not borrowing.is_over(pod.namespace)
         return *classed, pod.priority, self.breaks(pod.uid)
 
     def departure(
@@ -228,7 +228,7 @@ class Candidates:
             search.spare([pod.uid for pod in search.pods() if borrowing.within(pod, request.namespace)])
         left = dict(search.left)
         found = self._narrow(search, 1, sure=sure, objection=objection)
-        if found is None and not sure and len(search.left) < len(left):
+        if found is None and search.ordered:
             search.left = left
             found = self._narrow(search, -1, sure=sure, objection=objection)
         return found
@@ -245,6 +245,7 @@ class Candidates:
             stay = borrowing.reopening(fresh[::order], request.namespace) if barred else objection(fresh)
             if not stay:
                 return None if barred else found
+            search.ordered |= barred
             search.spare(stay)
         self.cut()
         return None
@@ -261,6 +262,8 @@ class Candidates:
 
     def objection(self, request: PodRequest, node: str, borrowing: Borrowing) -> Objection:
         """Who has to stay where a pod would borrow: whoever is within a guarantee."""
+        if not borrowing.has_quotas:
+            return lambda _: ()
         wanted = self.quotas.wanted(request, node)
         return lambda pods: borrowing.spared(pods, request.namespace, wanted, request.uid)
 
@@ -344,7 +347,7 @@ class Candidates:
 
 @dataclass
 class _Search:
-    """One node's question."""
+    """One node's question; `ordered`: some pods were spared because others come before them."""
 
     candidates: Candidates
     request: PodRequest
@@ -355,6 +358,7 @@ class _Search:
     evicted: list[RunningPod]
     left: dict[str, tuple[RunningPod, Entry]]
     limit: Class
+    ordered: bool = False
 
     def pods(self) -> list[RunningPod]:
         """Those who may leave."""

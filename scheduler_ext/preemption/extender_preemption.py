@@ -22,7 +22,9 @@ from aliquot.scheduler_ext.state.pending_pods import PendingPod, PendingPods
 from aliquot.scheduler_ext.state.running_pods import RunningPod
 
 PATIENCE_SECONDS: Final = 5.0
-_CURABLE_OR_UNKNOWN: Final = frozenset({"", *(reason.name.lower() for reason in Reason if reason.curable)})
+_CURABLE_OR_UNKNOWN: Final = frozenset(
+    {"", QUOTA, *(reason.name.lower() for reason in Reason if reason.curable)}
+)
 
 
 @dataclass(frozen=True)
@@ -48,21 +50,19 @@ class ExtenderPreemption:
         """How long a pod whose room was lost waits, in seconds, the first time."""
         return self.patience_seconds
 
-    def holds_for(self, waiter: PendingPod, borrowing: Borrowing) -> bool:
+    def holds_for(self, waiter: PendingPod, _borrowing: Borrowing, /) -> bool:
         """Whether a pod has waited for long enough for what others of lower priority have."""
         spec = waiter.pod.spec
         return (
             spec.preemption_policy != "Never"
-            and self.candidates.running_pods.any_below(spec.priority or 0)
-            and self._might_help(waiter, borrowing)
+            and waiter.reason in _CURABLE_OR_UNKNOWN
             and self.candidates.clock() - waiter.since >= self.patience_seconds
+            and self.candidates.running_pods.any_below(spec.priority or 0)
         )
 
-    def _might_help(self, waiter: PendingPod, borrowing: Borrowing) -> bool:
-        """Whether a pod lacks cards, or else what pods of lower priority have of its quota or have borrowed."""
-        if waiter.reason != QUOTA:
-            return waiter.reason in _CURABLE_OR_UNKNOWN
-        if borrowing.leaving:  # which may let it in when they have left
+    def might_help(self, waiter: PendingPod, borrowing: Borrowing) -> bool:
+        """Whether a pod lacks cards, or else what pods of lower priority can give; leaving pods may, too."""
+        if waiter.reason != QUOTA or borrowing.leaving:
             return True
         return any(True for _ in self._lower(waiter, borrowing))
 

@@ -45,6 +45,10 @@ class Reclaim:
             borrowing.owed(request.namespace, amounts, request.uid) for amounts in self._wanted(request)
         )
 
+    def might_help(self, _waiter: PendingPod, _borrowing: Borrowing, /) -> bool:
+        """Always: who has borrowed what is the search's to find."""
+        return True
+
     def _wanted(self, request: PodRequest) -> list[Any]:
         """What a pod would take on each kind of node."""
         kinds = self.candidates.quotas.accounts.kinds()
@@ -96,7 +100,7 @@ class Reclaim:
         running_pods = self.candidates.running_pods
         if planned is not None:
             return [pod for pod in map(running_pods.get, planned) if pod is not None]
-        return running_pods.of(one for one in running_pods.namespaces() if borrowing.over[one])
+        return running_pods.of(one for one in running_pods.namespaces() if borrowing.is_over(one))
 
     def told(
         self, evictee: Evictee, waiter: PendingPod, node: str

@@ -11,7 +11,7 @@ evicted, count as gone: what they have is not borrowed any more, and guarantees 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
@@ -25,18 +25,6 @@ from aliquot.scheduler_ext.state.running_pods import RunningPod
 
 NOBODY: Final[Mapping[tuple[str, str], Amounts]] = {}
 """What leaves a pool's quotas, where nobody leaves."""
-
-
-class _Over(dict[str, bool]):
-    """Answers by namespace, each found out when it is asked for: of thousands of pods most are of few."""
-
-    def __init__(self, find: Callable[[str], bool]) -> None:
-        super().__init__()
-        self._find = find
-
-    def __missing__(self, namespace: str) -> bool:
-        known = self[namespace] = self._find(namespace)
-        return known
 
 
 @dataclass(frozen=True)
@@ -78,7 +66,6 @@ class Borrowing:
     """What quotas' namespaces will have, read once; good for one decision.
 
     Attributes:
-        over: Whether a namespace has more than it is guaranteed, on any cards.
         leaving: The UIDs of the pods that count as gone.
         reclaims: Whether any quota reclaims what it is guaranteed.
         own: The node on which room is the own of the pod that is asked about: only its limits close it there.
@@ -108,12 +95,17 @@ class Borrowing:
         self._min_run: defaultdict[str, int] = defaultdict(int)
         self.reclaims = False
         self._pools: set[str] = set()
-        self.over = _Over(self._is_over)
+        self._over: dict[str, bool] = {}
         for quota, bound, _ in quotas.ours():
             self._pools.add(bound.pool)
             self.reclaims |= bound.lends
             for namespace in bound.namespaces:
                 self._min_run[namespace] = max(self._min_run[namespace], quota.spec.min_run_seconds)
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether there is any quota; else nothing is borrowed, and no accounts have to be kept."""
+        return bool(self._pools)
 
     @property
     def spares_anybody(self) -> bool:
@@ -124,8 +116,12 @@ class Borrowing:
         """How long a pod of this namespace is left alone after its start."""
         return self._min_run[namespace]
 
-    def _is_over(self, namespace: str) -> bool:
-        return any(self._over_in(pool, namespace) for pool in self._pools)
+    def is_over(self, namespace: str) -> bool:
+        """Whether a namespace has more than it is guaranteed, on any cards."""
+        known = self._over.get(namespace)
+        if known is None:  # of thousands of pods most are of few namespaces
+            known = self._over[namespace] = any(self._over_in(pool, namespace) for pool in self._pools)
+        return known
 
     def _over_in(self, pool: str, namespace: str, gone: Mapping[tuple[str, str], Amounts] = NOBODY) -> bool:
         own = self._stand(pool, namespace)[0]
@@ -184,7 +180,7 @@ class Borrowing:
 
     def helpful(self, namespace: str, others: Iterable[str]) -> set[str]:
         """Whose pods' departure may have quotas let in one of this namespace: its own, and who has borrowed."""
-        return {one for one in others if self.over[one]} | self.together(namespace)
+        return {one for one in others if self.is_over(one)} | self.together(namespace)
 
     def sure(self, request: PodRequest, node: str) -> bool:
         """Whether a pod may go to a node whoever leaves it, as far as all that they leave is free then."""
@@ -198,7 +194,7 @@ class Borrowing:
 
     def within(self, pod: RunningPod, namespace: str) -> bool:
         """Whether a pod is of a quota that has borrowed nothing, and that is not this namespace's."""
-        return not self.over[pod.namespace] and self._reopens(pod, namespace)
+        return not self.is_over(pod.namespace) and self._reopens(pod, namespace)
 
     def spared(
         self,

@@ -11,7 +11,7 @@ from aliquot.scheduler_ext.preemption.candidates import OVERDUE_SECONDS
 from aliquot.scheduler_ext.state.running_pods import RunningPod
 from tests.unit.scheduler_ext.evicting import GRACE_SECONDS, Evicting
 from tests.unit.scheduler_ext.neighbours import budget, waiter
-from tests.unit.scheduler_ext.placing import card, node, node_object
+from tests.unit.scheduler_ext.placing import card, node
 from tests.unit.scheduler_ext.teams import quota
 
 LATE_SECONDS = 120
@@ -437,25 +437,6 @@ def test_what_is_held_for_a_lower_pod_is_the_higher_ones_to_borrow() -> None:
     here.look(2)
     assert (here.held(low), here.held(high)) == ("", "n1")
     assert here.evictions == []
-
-
-def test_room_on_a_node_that_takes_no_pods_is_awaited_for_a_while() -> None:
-    """What others leave there is of no use to the pod, which has somebody evicted elsewhere then."""
-    here = Evicting("n1", "n2")
-    for name in here.nodes:
-        here.runs(f"{name} firm", f"{name}-b", 16, priority=500)
-    here.runs("first", "n1-a", 16)
-    here.runs("second", "n2-a", 16)
-    here.leaves("first")
-    pod = waiter(16)
-    here.wants(pod)
-    assert (here.look(2), here.held(pod)) == ([], "n1")
-    here.feed.put_host(node_object("n1", ready="Unknown"))
-    here.ends("first")
-    assert (here.look(2), here.held(pod)) == ([], "n1")
-    here.now += OVERDUE_SECONDS
-    here.wants(pod, "n2")
-    assert (here.look(2), here.held(pod)) == (["second"], "n2")
 
 
 def test_a_pod_that_was_evicted_is_leaving_before_the_watch_shows_it() -> None:

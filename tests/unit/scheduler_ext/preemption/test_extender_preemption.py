@@ -30,7 +30,8 @@ def refused(here: Neighbours, pod: Pod, seconds: float = PATIENCE_S) -> PendingP
 
 def acts(here: Neighbours, waiting: PendingPod) -> bool:
     """Whether others might be evicted for a pod."""
-    return ground(here).holds_for(waiting, here.candidates.borrowing())
+    borrowing = here.candidates.borrowing()
+    return ground(here).holds_for(waiting, borrowing) and ground(here).might_help(waiting, borrowing)
 
 
 def goes(here: Neighbours, waiting: PendingPod, node: str = "n1") -> list[str] | None:

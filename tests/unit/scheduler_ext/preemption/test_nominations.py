@@ -35,6 +35,25 @@ def test_a_nomination_whose_card_has_failed_is_ended(*, filters: bool) -> None:
     assert here.stored[pod.metadata.name].status.nominated_node_name == ""
 
 
+def test_room_on_a_node_that_takes_no_pods_is_awaited_for_a_while() -> None:
+    """What others leave there is of no use to the pod, which has somebody evicted elsewhere then."""
+    here = Evicting("n1", "n2")
+    for name in here.nodes:
+        here.runs(f"{name} firm", f"{name}-b", 16, priority=500)
+    here.runs("first", "n1-a", 16)
+    here.runs("second", "n2-a", 16)
+    here.leaves("first")
+    pod = waiter(16)
+    here.wants(pod)
+    assert (here.look(2), here.held(pod)) == ([], "n1")
+    here.feed.put_host(node_object("n1", ready="Unknown"))
+    here.ends("first")
+    assert (here.look(2), here.held(pod)) == ([], "n1")
+    here.now += OVERDUE_SECONDS
+    here.wants(pod, "n2")
+    assert (here.look(2), here.held(pod)) == (["second"], "n2")
+
+
 @pytest.mark.parametrize("elsewhere", [True, False])
 def test_a_nomination_for_a_node_that_takes_no_pods_keeps_nobody_waiting(*, elsewhere: bool) -> None:
     """Though its place there is free: the pod has somebody evicted elsewhere, or its nomination is ended."""

@@ -2,6 +2,9 @@
 
 import pytest
 
+from aliquot.scheduler_ext.preemption.extender_preemption import ExtenderPreemption
+from aliquot.scheduler_ext.quota.borrowing import Borrowing
+from aliquot.scheduler_ext.state.pending_pods import PendingPod
 from tests.unit.scheduler_ext.evicting import Evicting
 from tests.unit.scheduler_ext.neighbours import Neighbours, budget, waiter
 from tests.unit.scheduler_ext.placing import card, node
@@ -76,6 +79,26 @@ def test_in_room_of_its_own_a_pod_is_held_to_its_own_limit_alone() -> None:
     here.quotas.put(quota("guest", "guest", limit=(20, None, None)))
     here.quotas.put(quota("owner", "owner", guaranteed=(24, None, None)))
     assert here.victims(pod, n1=["no-cards"]) == {"n1": {"no-cards", "mate"}}
+
+
+def test_what_is_asked_of_all_pods_that_run_is_asked_once_for_all_that_wait_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a round; thousands of pods may wait for the same quota."""
+    asked: list[str] = []
+
+    def asking(_: ExtenderPreemption, waits: PendingPod, _borrowing: Borrowing) -> bool:
+        asked.append(waits.request.uid)
+        return False
+
+    monkeypatch.setattr(ExtenderPreemption, "might_help", asking)
+    here = Evicting()
+    here.quotas.put(quota("mine", "mine", limit=(1, None, None)))
+    here.runs("low", "n1-a", 16, priority=1)
+    for _ in range(5):
+        here.wants(waiter(8, namespace="mine"))
+    here.look()
+    assert len(asked) == 1
 
 
 def test_a_pod_leaves_without_which_a_card_has_slots_where_a_quota_lacks_what_that_card_has() -> None:
