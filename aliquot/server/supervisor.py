@@ -45,7 +45,7 @@ KILLED: Final = 128
 """A shell's exit status for a process that a signal has ended is this and the signal's number."""
 
 MOST_SIGNALS: Final = 4096
-"""That are taken at once."""
+"""Read from the pipe at once."""
 
 _CAUGHT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 _log = logging.getLogger(__name__)
@@ -172,10 +172,10 @@ class Supervisor:
 
 @contextmanager
 def _caught() -> Iterator[int]:
-    """The end of a pipe at which the numbers of the signals come that are caught meanwhile.
+    """Catches signals; yields the read end of a pipe that receives the number of each.
 
-    Not `signal.sigtimedwait`: where the process stands still until the time is over, that of Python 3.11 to 3.13
-    returns a signal of which nothing is filled in.
+    `signal.sigtimedwait` cannot be used: if the process stands still until the time is over, Python 3.11 to 3.13
+    returns an uninitialized signal.
     """
     here, there = os.pipe()
     os.set_blocking(there, False)

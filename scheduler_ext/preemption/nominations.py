@@ -159,7 +159,7 @@ class Nominations:
                     self._waiting.something_changed()
 
     def _note_closed(self) -> None:
-        """Take note of the nodes that take no pods now, of those that places are held on."""
+        """Note since when nodes with held places take no pods."""
         nodes = {*self._nominated.values(), *(node for node, _ in self._expected.values())}
         closed, now = (
             nodes.difference(self._ledger.hosts.open_to(list(nodes), NO_HOST)),
@@ -168,7 +168,7 @@ class Nominations:
         self._closed = {node: self._closed.get(node, now) for node in closed}
 
     def _is_closed(self, node: str) -> bool:
-        """Whether a node has taken no pods for so long that nobody waits for it any more."""
+        """Whether a node has taken no pods for so long that no pod should wait for it."""
         return self._candidates.clock() - self._closed.get(node, math.inf) >= OVERDUE_SECONDS
 
     def _is_over(self, uid: str) -> bool:

@@ -1,10 +1,10 @@
-"""Runs a command while threads and whole processes of it stand still at random, as on a machine that is too busy.
+"""Runs a command, and holds threads and whole processes of it at random, as a machine does that is too busy.
 
     python -m tests.tools.stalls [--seed N] [--at-once 8] [--mean-ms 100] COMMAND ...
 
-Each is held by ptrace, which sends no signal and works on single threads. It may stand still between any two of its
-instructions, so a test that passes only where its programs run without a break fails here on a quiet machine too.
-The status is that of the command. What is held may not be traced by a test meanwhile.
+ptrace holds them: it sends no signal, and works on single threads. A thread may be held between any two instructions.
+So a test that passes only if its programs run without a break fails here, on a quiet machine too. The exit status is
+that of the command. A test cannot trace a process that is held at that moment.
 """
 
 import argparse
@@ -52,14 +52,14 @@ def threads(process: int) -> list[int]:
 
 
 def ptrace(request: int, thread: int, data: int = 0) -> bool:
-    """Whether a request about a thread succeeded."""
+    """Makes a ptrace request about a thread; whether it succeeded."""
     return LIBC.ptrace(request, thread, None, data) == 0
 
 
 def settled(traced: Iterable[int]) -> dict[int, int]:
     """Waits until each of these threads has stopped or ended; the wait status of those that have stopped.
 
-    Each is asked in turn: the first thread of a process ends only after all others that are traced were waited for.
+    It polls all of them: the first thread of a process ends only after all other traced ones were waited for.
     """
     waiting, stopped = set(traced), {}
     while waiting:
@@ -112,13 +112,13 @@ class Stalls:
             self._processes = sorted(set(descendants(self._root)) - {os.getpid()})
 
     def run(self) -> None:
-        """One hold after another. ptrace is a matter between two threads, so all of one is done here."""
+        """Holds one process after another. Only the thread that has seized a thread may release it."""
         while not self._ended.wait(POLL_S):
             if (process := self._choose()) is not None:
                 self._hold(process)
 
     def _choose(self) -> int | None:
-        """A process that is not held, and was not just now."""
+        """A process that is not held, and has run since it was."""
         with self._lock:
             free = [process for process in self._processes if process not in self._resting]
             if not free:
@@ -128,7 +128,7 @@ class Stalls:
             return process
 
     def _hold(self, process: int) -> None:
-        """All of its threads, or one. Afterwards it goes on for as long at the least."""
+        """Holds all threads of a process, or one. Afterwards the process runs for at least the same time."""
         with self._lock:
             whole = self._random.random() < 0.5
             duration_s = min(self._random.expovariate(1 / self._mean_s), LONGEST_S)
@@ -159,7 +159,7 @@ def hold(root: int, args: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Runs the command; its status. Another process holds: who traces a child is told of its stops when it waits."""
+    """Runs the command; its status. A second process holds: for a tracer `wait` also returns when a child stops."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
